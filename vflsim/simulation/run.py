@@ -26,7 +26,8 @@ from vflsim.results.facts.blinding import BlindingFacts
 from vflsim.results.facts.codec import CodecFacts
 from vflsim.results.facts.conditions import Conditions
 from vflsim.results.facts.privacy import PrivacyFacts
-from vflsim.results.facts.stalled import StalledClient, stalled_note
+from vflsim.results.facts.stalled import StalledClient
+from vflsim.results.store.cautions import cautions
 from vflsim.results.store.energy import ENERGY_BY_PARTY, energy_by_party
 from vflsim.results.store.schema import ENERGY, RunInfo, RunPath, RunTables
 from vflsim.scenario.models import Scenario
@@ -218,10 +219,8 @@ def run_parties(
         **({} if with_tails else {"heavy_tail": None}),
     )
     weights = {} if timing_only else _weights(made)
-    notes = [conductor.ended_because, "" if keeper is None else keeper.note, stalled_note(stalled) if stalled else ""]
+    notes = [conductor.ended_because, "" if keeper is None else keeper.note, *cautions(info)]
     notes.append(not_ended(scenario.stop_of(name), variation, reason, recorder.rounds, world.now()))
-    notes += [blinding.sentence()] if blinding is not None and blinding.rounds_missing else []
-    notes += [codec.sentence()] if codec is not None and codec.saturated else []
     made.server.learner.let_go()
     seen = None if made.shared.views is None else made.shared.views.state()
     extra = recorder.own.tables() | answers

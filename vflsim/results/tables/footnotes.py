@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from vflsim.results.facts.stalled import stalled_note
 from vflsim.results.facts.variation import lacking
 from vflsim.results.statistics.answers import answered
 from vflsim.results.statistics.estimates import GEOMETRIC
@@ -21,6 +20,7 @@ from vflsim.results.statistics.replication import within
 from vflsim.results.statistics.sampling import sampling_note
 from vflsim.results.statistics.summary import STEADY
 from vflsim.results.statistics.targets import targets_of
+from vflsim.results.store.cautions import cautions
 from vflsim.vocabulary.targets import target_note
 
 if TYPE_CHECKING:
@@ -89,12 +89,8 @@ def notes(results: RunSet, summary: pd.DataFrame, differ: bool, pairing: bool = 
         yield "Trained servers answered queries under deadlines: summary.md has their table, --kind answers the figure."
     yield from _privacy(results)
     for run in results.runs:
-        if run.info.stalled:
-            yield f"{run.protocol}, seed {run.seed}: {stalled_note(run.info.stalled)}."
-        if run.info.blinding is not None and run.info.blinding.rounds_missing:
-            yield f"{run.protocol}, seed {run.seed}: {run.info.blinding.sentence()}."
-        if run.info.codec is not None and run.info.codec.saturated:
-            yield f"{run.protocol}, seed {run.seed}: {run.info.codec.sentence()}."
+        for caution in cautions(run.info):
+            yield f"{run.protocol}, seed {run.seed}: {caution}."
     for run in results.failed:
         what = "Diverged (target not reached); left out of all other means" if run.diverged else "Failed and left out"
         yield f"{what}: {run.protocol}, seed {run.seed}: {(run.info.error or '?').splitlines()[0]}"

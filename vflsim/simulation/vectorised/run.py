@@ -14,6 +14,7 @@ from vflsim.recurrences.errors import UndecidedError
 from vflsim.recurrences.stages import WIDE
 from vflsim.recurrences.world import TimedWorld
 from vflsim.results.facts.blinding import BlindingFacts
+from vflsim.results.store.cautions import cautions
 from vflsim.results.store.energy import ENERGY_BY_PARTY, energy_by_party
 from vflsim.results.store.schema import ENERGY, RunTables
 from vflsim.scenario.models import Scenario
@@ -117,11 +118,11 @@ def run_vectorised(
         variation=variation,
         **({} if with_tails else {"heavy_tail": None}),
     )
-    note = not_ended(stop, variation, info.stop_reason, books.rounds, books.row["time_s"])
+    notes = [*cautions(info), not_ended(stop, variation, info.stop_reason, books.rounds, books.row["time_s"])]
     own = OwnTables()
     for table, row in protocol.records(world.server).items():
         own.add(table, {"time_s": 0.0, "party": party_name(SERVER)}, row)
     extra = own.tables()
     if energy is not None:
         extra[ENERGY_BY_PARTY] = energy_by_party(energy.meter.by_party(books.row["time_s"]))
-    return Outcome(tables, {}, info, extra, failed, note)
+    return Outcome(tables, {}, info, extra, failed, "; ".join(filter(None, notes)))
