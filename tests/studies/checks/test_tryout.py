@@ -23,6 +23,7 @@ from vflsim.studies.checks import snapshots, tryout
 from vflsim.studies.checks.data import read_and_check
 from vflsim.studies.checks.tryout import refuse_broken
 from vflsim.world import outages, virtual
+from vflsim.world.messages import Embedding
 
 
 class Own(Synchronous):
@@ -121,6 +122,15 @@ async def a_bug(self: Any, node: Any) -> None:
     node.learner.nothing()
 
 
+async def no_await(self: Any, node: Any) -> None:
+    for k in node.rounds():
+        batch = node.batch(k)
+        h = await node.compute(node.learner.embed(batch))
+        await node.upload("server", Embedding(batch, h, round=k))
+        gradient = await node.recv("gradient", round=k)
+        node.compute(node.learner.client_step(batch, gradient))
+
+
 def stacked_wrongly(self: Any, setting: Any, seed: int) -> Any:
     return replace(split_learners(setting, seed), stacking=lambda *_: 3)
 
@@ -145,6 +155,10 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "server is no coroutine": (lambda: own(server=lambda *_: 3), "server: Own.server returned a value of type int"),
     "client yields": (lambda: own(client=asked), "client-1: Own.client returned an async generator"),
     "no operation": (lambda: own(client=no_operation), "client-1 at 0 s: node.compute got a value of type method"),
+    "a forgotten await": (
+        lambda: own(client=no_await),
+        r"Own calls and never awaits Node.compute\(…\) at .*test_tryout.py:\d+, no_await(.|\n)*write await before",
+    ),
     "a bug": (
         lambda: own(client=a_bug),
         r"client-1 at 0 s: AttributeError(.|\n)*raised in: .*test_tryout.py:\d+, a_bug",

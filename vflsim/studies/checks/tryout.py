@@ -38,6 +38,7 @@ from vflsim.simulation.endless import awaited_by
 from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.studies.checks.calibrate import few_to_evaluate
 from vflsim.studies.checks.first_round import settings_that_end
+from vflsim.studies.checks.forgotten_awaits import forgotten_awaits
 from vflsim.studies.checks.snapshots import Stations, differing
 from vflsim.timing.availability import Always
 from vflsim.vocabulary.imported import origin
@@ -90,6 +91,14 @@ class _Tryout:
 
     def without_training(self) -> list[Problem]:
         """Return the problem of a run without training, if there is one."""
+        with forgotten_awaits() as calls:
+            problems = self._timed()
+        if calls:  # whatever else went wrong may follow from it
+            what = f"{type(self._protocol).__name__} calls and never awaits {calls[0]}"
+            return [Problem(self._loc, what, remedy="write await before the call: without it nothing happens")]
+        return problems
+
+    def _timed(self) -> list[Problem]:
         try:
             check_answers(self._protocol, self._resolved)
             world = _Limited(self._scenario.clients)
