@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import torch
+from patient_loop import PatientWorld
 
 from vflsim.learning.data import load as load_data
 from vflsim.learning.data.loaded import LoadedData
@@ -29,7 +30,6 @@ from vflsim.simulation.build import parties as make_parties
 from vflsim.simulation.execution import Execution
 from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.world.kernel import World
-from vflsim.world.realtime import RealTimeWorld
 from vflsim.world.virtual import VirtualWorld
 
 WORLDS = ("virtual", "real")
@@ -136,8 +136,8 @@ _loaded: dict[tuple[str, str, str], LoadedData] = {}
 
 
 def world(kind: str, speed: float = 1.0) -> World:
-    """A virtual world with deferred work, or a real one with immediate work."""
-    return VirtualWorld(DeferredExecutor()) if kind == "virtual" else RealTimeWorld(ImmediateExecutor(), speed)
+    """A virtual world with deferred work, or a real one with immediate work, whose clock waits for the machine."""
+    return VirtualWorld(DeferredExecutor()) if kind == "virtual" else PatientWorld(ImmediateExecutor(), speed)
 
 
 def run(

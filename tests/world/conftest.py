@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pytest
 import torch
+from patient_loop import PatientWorld
 
 from vflsim.codecs import Codec
 from vflsim.codecs.frame import Spec
@@ -43,6 +44,12 @@ from vflsim.world.wire import Wires
 sys.path.append(str(Path(__file__).parents[1]))  # for fluid
 
 SPEED = 25.0
+WORLDS: dict[str, Callable[[ImmediateExecutor], World]] = {
+    "virtual": VirtualWorld,
+    "real": partial(PatientWorld, speed=SPEED),
+    "clock": partial(RealTimeWorld, speed=SPEED),
+}
+"""``real`` is for what has to come in its order however loaded the machine is, ``clock`` has the machine's own."""
 Main = Callable[[Node], Coroutine[Any, Any, Any]]
 Entry = tuple[Any, ...]
 
@@ -110,8 +117,8 @@ class Tiny:
         seed: int = 7,
     ) -> None:
         executor = ImmediateExecutor()
-        self.real = kind == "real"
-        self.world: World = RealTimeWorld(executor, SPEED) if self.real else VirtualWorld(executor)
+        self.real = kind != "virtual"
+        self.world: World = WORLDS[kind](executor)
         self.recorder = Recorder()
         everybody = [(links or {}).get(party, Link()) for party in range(clients + 1)]
         self.outages = Outages(availability, seed) if availability else None
@@ -267,7 +274,13 @@ def virtual() -> Iterator[Toolbox]:
 
 @pytest.fixture
 def real() -> Iterator[Toolbox]:
-    """Makes tiny worlds in real time."""
+    """Makes tiny worlds in real time, by the machine's own clock."""
+    yield from _toolbox("clock")
+
+
+@pytest.fixture
+def patient() -> Iterator[Toolbox]:
+    """Makes tiny worlds in real time, by a clock that waits for the machine."""
     yield from _toolbox("real")
 
 

@@ -101,8 +101,8 @@ def test_in_real_time_the_clock_stands_still_during_a_turn(real) -> None:
     world.run(server)
 
 
-def test_in_real_time_a_receive_ends_with_its_sender_even_if_that_is_back_before_anybody_looks(real) -> None:
-    world = real(1, availability={1: Intervals(down=((1.0, 1.5),), interrupted="lost")})
+def test_in_real_time_a_receive_ends_with_its_sender_even_if_that_is_back_before_anybody_looks(patient) -> None:
+    world = patient(1, availability={1: Intervals(down=((1.0, 1.5),), interrupted="lost")})
 
     async def server(node):
         with pytest.raises(DisconnectedError, match="client 1 went down before it sent 'halt'"):
@@ -114,17 +114,17 @@ def test_in_real_time_a_receive_ends_with_its_sender_even_if_that_is_back_before
         try:
             await node.sleep(5)
         finally:
-            time.sleep(0.04)  # 1 s of the world's: the end of the outage is due before the server's turn
+            world.world.pass_time(1)  # the end of the outage is due before the server's turn
 
     world.run(server, client).happened((1, "answered"))
 
 
-def test_in_real_time_an_outage_that_ends_in_the_turn_of_the_runs_end_is_recorded_once(real) -> None:
-    world = real(1, availability={1: Intervals(down=((1.0, 1.5),), interrupted="lost")})
+def test_in_real_time_an_outage_that_ends_in_the_turn_of_the_runs_end_is_recorded_once(patient) -> None:
+    world = patient(1, availability={1: Intervals(down=((1.0, 1.5),), interrupted="lost")})
 
     async def server(node):
         await node.sleep(1.2)
-        time.sleep(0.04)
+        world.world.pass_time(1)
         world.world.finish("here")
 
     async def evaluate() -> None:
@@ -133,7 +133,7 @@ def test_in_real_time_an_outage_that_ends_in_the_turn_of_the_runs_end_is_recorde
             await world.world.breathe()
 
     world._last = evaluate
-    world.run(server, real.idle)
+    world.run(server, patient.idle)
     assert [event["outcome"] for event in world.events("outage")] == ["unfinished"]
 
 

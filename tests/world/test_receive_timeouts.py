@@ -62,9 +62,9 @@ def test_a_message_beats_a_timeout_of_the_same_instant(virtual, message_first) -
     world.run(server, client, client).happened((2, 1), (2, [2]))
 
 
-def test_in_real_time_a_close_race_with_a_timeout_loses_no_message(real) -> None:
+def test_in_real_time_a_close_race_with_a_timeout_loses_no_message(patient) -> None:
     for shift in (-0.1, 0.0, 0.1):
-        world = real(1)
+        world = patient(1)
 
         async def server(node, world=world):
             try:
@@ -75,7 +75,7 @@ def test_in_real_time_a_close_race_with_a_timeout_loses_no_message(real) -> None
 
         async def client(node, shift=shift):
             await node.sleep(1 + shift)
-            await node.send("server", real.ball(round=3))
+            await node.send("server", patient.ball(round=3))
 
         world.run(server, client).happened((1, 3))
 
