@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from vflsim.cli.app import Application, Overrides, Protocols, ScenarioFile, Seeds, app, complain, console, load, say
+from vflsim.cli.output import Trust
 from vflsim.cli.runs import present
 from vflsim.errors import ScenarioError
 
@@ -151,16 +152,19 @@ def replay(
     out_folder: Annotated[
         Path | None, typer.Option("--out", help="Where results go (default: RESULTS-replay).")
     ] = None,
+    trust: Trust = False,
 ) -> None:
     """Simulate live runs again, every party meeting its messages in the live order: equal weights, no times."""
     from vflsim.results import Results
+    from vflsim.results.store.scenario import stored_scenario
     from vflsim.studies.engines.replay import Replays
     from vflsim.studies.runs.interrupt import exit_status
     from vflsim.studies.runs.options import RunOptions
     from vflsim.studies.study import run_study
     from vflsim.studies.terminal.display import Display
 
-    live, loaded = Results.open(results), load(results / "scenario.yaml", None)
+    live = Results.open(results, trust)
+    loaded = stored_scenario(results, live.runs)
     page, folder = console(), out_folder or results.with_name(f"{results.name}-replay")
     display = Display(page, loaded)
     options = RunOptions.of(anew=True, eager=True, checkpoint_every=None)

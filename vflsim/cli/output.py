@@ -1,4 +1,4 @@
-"""Shared by ``vflsim explain`` and ``vflsim evaluate``: the choice of runs, the output folder, and the output."""
+"""Shared by commands that read results: the trust in them, the choice of runs, the output folder, and the output."""
 
 from __future__ import annotations
 

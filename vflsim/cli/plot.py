@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from vflsim.cli.app import app, known, must_be_folder, say
+from vflsim.cli.output import Trust
 
 
 @app.command()
@@ -44,6 +45,7 @@ def plot(
     style: Annotated[
         str | None, typer.Option(help="default, paper, slides, grey, or a Matplotlib style file (.mplstyle).")
     ] = None,
+    trust: Trust = False,
 ) -> None:
     """Draw the figures of a results folder, or of a sweep."""
     from vflsim.plotting import figure_of, open_folder, plots_of, save_all
@@ -53,7 +55,7 @@ def plot(
     from vflsim.plotting.own import is_path
     from vflsim.results.store.write import write_file
 
-    found = open_folder(results)
+    found = open_folder(results, trust)
     for name in kind or ():
         if not is_path(name):
             known(name, plots_of(found), "figure", "vflsim plot --kind")

@@ -60,9 +60,9 @@ SWEEP_PLOTS: dict[str, Callable[..., Picture]] = {
 """Figures of a sweep, likewise."""
 
 
-def open_folder(folder: Path | str) -> Results | Sweep:
+def open_folder(folder: Path | str, trust: bool = False) -> Results | Sweep:
     """Open a folder of results or of a sweep. Raises ResultsError for any other folder."""
-    return Sweep.open(folder) if (Path(folder) / SWEEP).is_file() else Results.open(folder)
+    return Sweep.open(folder, trust=trust) if (Path(folder) / SWEEP).is_file() else Results.open(folder, trust)
 
 
 def plots_of(results: Results | Sweep) -> dict[str, Callable[..., Picture]]:

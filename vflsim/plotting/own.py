@@ -13,7 +13,9 @@ from pydantic import ValidationError
 from vflsim.errors import ResultsError, VflsimError
 from vflsim.plotting.style import Picture
 from vflsim.results.read import Results
+from vflsim.results.store.scenario import refuse_untrusted
 from vflsim.results.sweeps.sweep import Sweep
+from vflsim.scenario.own_modules import origins
 from vflsim.vocabulary.figure import Figure
 from vflsim.vocabulary.imported import imported, origin, reason
 
@@ -28,12 +30,11 @@ def is_path(kind: str) -> bool:
 def own_figure(path: str, results: Results | Sweep) -> Callable[..., Picture]:
     """Return the function that draws the figure of a class from outside; its options are the class's fields.
 
-    Python looks for the module in the current folder, too, and in the folder of modules of the results' scenario.
-    Importing it runs its code. Raises ResultsError for what is no such class.
+    Python looks for the module in the current folder, too, and then in the folder of modules of the results' scenario,
+    if the results are trusted. Importing it runs its code. Raises ResultsError for what is no such class.
     """
-    for folder in (str(Path.cwd()), _modules_of(results)):
-        if folder and folder not in sys.path:
-            sys.path.append(folder)
+    _look_in(str(Path.cwd()))
+    _look_in_folder_of(results, path)
     try:
         found = imported(path)
     except ValueError as error:
@@ -85,8 +86,21 @@ def _options_of(figure: type[Figure]) -> list[str]:
     return [name for name in figure.model_fields if name != "kind"]
 
 
-def _modules_of(results: Results | Sweep) -> str:
-    """Return the folder of modules of the results' scenario; empty for none."""
-    scenario = (results.results[0] if isinstance(results, Sweep) else results).scenario
-    folder = scenario.get("modules")
-    return folder if isinstance(folder, str) and Path(folder).is_dir() else ""
+def _look_in(folder: str) -> None:
+    if folder not in sys.path:
+        sys.path.append(folder)
+
+
+def _look_in_folder_of(results: Results | Sweep, path: str) -> None:
+    """Let Python find a figure's module in the folder of modules of the results, if it is there and nowhere else.
+
+    Raises ResultsError for a module there if the results are not trusted.
+    """
+    study = results.results[0] if isinstance(results, Sweep) else results
+    own = {"modules": study.scenario.get("modules"), "figure": {"kind": "module", "path": path}}
+    there = origins(own)
+    if not isinstance(own["modules"], str) or there == origins(own | {"modules": None}):
+        return
+    runs = [run for run in study.runs if run.folder.parents[1] == study.runs[0].folder.parents[1]]
+    refuse_untrusted(runs[0].folder.parents[1], runs, there)
+    _look_in(own["modules"])

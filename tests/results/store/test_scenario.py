@@ -12,13 +12,16 @@ from command_line import Ended
 from swept import run_sweep
 from tampering import edit, relist
 from tiny_worlds import raw
+from typer.main import get_command
 
 import vflsim as package
 from vflsim import load
 from vflsim.attacks import chosen
 from vflsim.attacks import evaluate as evaluate_runs
+from vflsim.cli import app
 from vflsim.errors import ResultsError
 from vflsim.explaining import explain as explain_runs
+from vflsim.exporting.logs import logs_of
 from vflsim.reporting.watch import Follower
 from vflsim.results import verify_folder
 from vflsim.results.joined import JoinedResults
@@ -34,6 +37,8 @@ from typing import Literal
 
 from torch import nn
 
+from vflsim.plotting import picture
+from vflsim.protocol import Figure
 from vflsim.protocols.synchronous import Synchronous
 
 (Path(__file__).parent / "marker").write_text("this code has run")
@@ -46,6 +51,15 @@ class Tower(nn.Sequential):
 
 class Wait(Synchronous):
     kind: Literal["brought"] = "brought"
+
+
+class Shown(Figure):
+    kind: Literal["shown"] = "shown"
+
+    def draw(self, results):
+        with picture(2, 2, {}) as figure:
+            figure.subplots()
+        return figure
 """
 QUICK = ("pgd.steps=2", "pgd.omega=1", "pgd.step=0.5")
 TOWER = {"kind": "module", "path": f"{NAME}:Tower", "embedding": 4}
@@ -99,14 +113,53 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "report of two": ("report", "study", "other", "--out", "OUT/report.html"),
     "trace": ("trace", "study", "--out", "OUT/trace.json"),
 }
+REFUSED: dict[str, tuple[str, ...]] = {
+    "evaluate": ("evaluate", "study", "--out", "OUT", "--attack", "pgd", *(f"--set={option}" for option in QUICK)),
+    "explain": ("explain", "study", "--out", "OUT", "--tsne-rows", "0"),
+    "calibrate": ("calibrate", "study", "--out", "OUT/found.yaml"),
+    "verify --rerun": ("verify", "study", "--rerun"),
+    "verify --rerun a sweep": ("verify", "sweep", "--rerun"),
+    "replay": ("replay", "study", "--out", "OUT/again"),
+    "plot a figure from there": ("plot", "study", "--kind", f"{NAME}:Shown", "--out", "OUT/it.svg"),
+    "plot a figure from there, of a sweep": ("plot", "sweep", "--kind", f"{NAME}:Shown", "--out", "OUT/it.svg"),
+}
+"""Commands that need a module of the results, or may name one."""
+OF_SCENARIOS = {
+    "analyze", "check", "collect", "data", "delays", "explore", "keys", "list", "live", "new", "party", "plan", "run",
+    "scenarios", "schema", "sweep", "tune", "work",
+}  # fmt: skip
+"""Commands that import what the scenario names that they are given."""
+
+
+def test_every_command_that_reads_results_is_tried_here() -> None:
+    tried = {each[0] for each in (*COMMANDS.values(), *REFUSED.values())}
+    assert tried | OF_SCENARIOS | {"export", "watch"} == {*get_command(app).commands}  # type: ignore[attr-defined]
+    assert not tried & OF_SCENARIOS
+
+
+def _said(command: tuple[str, ...], received: Path, out: Path) -> list[str]:
+    places = {"study", "other", "sweep"}
+    return [str(received / each) if each in places else each.replace("OUT", str(out)) for each in command]
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_commands_that_need_a_module_of_results_ask_for_trust(
+    name: str, received: Path, tmp_path: Path, vflsim: Vflsim
+) -> None:
+    said = _said(REFUSED[name], received, tmp_path)
+    ended = vflsim(*said)
+    assert ended.status == 2
+    for words in ("scenario.yaml", f"{NAME} ({received / NAME}.py)", "repeat the command with --trust"):
+        assert words in ended.err
+    assert not (received / "marker").exists()
+    vflsim(*said, "--trust")  # it may end in another error: these results lack events, and are not live
+    assert (received / "marker").exists()
 
 
 @pytest.mark.usefixtures("unrendered")
 @pytest.mark.parametrize("name", COMMANDS)
 def test_commands_that_need_no_module_import_none(name: str, received: Path, tmp_path: Path, vflsim: Vflsim) -> None:
-    places = {"study", "other", "sweep"}
-    said = [str(received / each) if each in places else each.replace("OUT", str(tmp_path)) for each in COMMANDS[name]]
-    ended = vflsim(*said)
+    ended = vflsim(*_said(COMMANDS[name], received, tmp_path))
     assert ended.status == 0, ended.err
     assert not (received / "marker").exists()
 
@@ -117,26 +170,11 @@ def test_a_page_that_is_watched_imports_no_module(received: Path) -> None:
     assert not (received / "marker").exists()
 
 
-@pytest.mark.parametrize("command", ["evaluate", "explain"])
-def test_models_of_received_results_are_rebuilt_only_with_trust(
-    command: str, received: Path, tmp_path: Path, vflsim: Vflsim
-) -> None:
-    quick = {"evaluate": ("--attack", "pgd", *(f"--set={option}" for option in QUICK)), "explain": ("--tsne-rows", "0")}
-    said = (command, received / "study", "--out", tmp_path, *quick[command])
-    ended = vflsim(*said)
-    assert ended.status == 2
-    for words in ("study/scenario.yaml", f"{NAME} ({received / NAME}.py)", "repeat the command with --trust"):
-        assert words in ended.err
-    assert not (received / "marker").exists()
-    ended = vflsim(*said, "--trust")
-    assert ended.status == 0, ended.err
-    assert (received / "marker").exists()
-
-
 REBUILDS: dict[str, Callable[[Results], object]] = {
     "model": lambda results: results.model("wait"),
     "evaluate": lambda results: evaluate_runs(results, chosen(["pgd"], QUICK)),
     "explain": lambda results: explain_runs(results, rows=0),
+    "plot": lambda results: package.plot(results, f"{NAME}:Shown"),
 }
 
 
@@ -159,6 +197,12 @@ def test_compared_results_are_trusted_one_by_one(received: Path) -> None:
 def test_results_of_ones_own_run_need_no_further_trust(received: Path, tmp_path: Path) -> None:
     own = load(raw(WAIT, modules=str(received), stop={"rounds": 2}, seeds=[0]))
     assert package.run(own, tmp_path / "own").model("wait").score()
+
+
+@pytest.mark.parametrize("name", ["study", "sweep"])
+def test_an_export_imports_no_module(name: str, received: Path) -> None:
+    assert all([*log.rows] for log in logs_of(received / name))  # what every tracker is given
+    assert not (received / "marker").exists()
 
 
 TAMPERINGS: dict[str, tuple[Callable[[Path, Path], object], str]] = {

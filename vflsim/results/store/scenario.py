@@ -5,7 +5,7 @@ Importing a module runs its code, and results may come from others. A built-in k
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from vflsim.errors import ResultsError
@@ -30,17 +30,22 @@ def stored_scenario(folder: Path, runs: Sequence[StoredRun]) -> Scenario:
     """
     document = rooted_document_of(folder / SCENARIO)
     if modules := origins(document.raw):
-        _refuse_changed(folder, runs)
-        if not all(run.trusted for run in runs):
-            named = ", ".join(f"{name} ({file})" for name, file in modules.items())
-            raise ResultsError(
-                f"names modules, whose code would run: {named}",
-                str(folder / SCENARIO),
-                "results that name none, or modules that you trust",
-                "if they are your own, or you have read them, repeat the command with --trust "
-                f"(in Python: vflsim.open_results({str(folder)!r}, trust=True)), which imports them",
-            )
+        refuse_untrusted(folder, runs, modules)
     return validate(document)
+
+
+def refuse_untrusted(folder: Path, runs: Sequence[StoredRun], modules: Mapping[str, str]) -> None:
+    """Raise ResultsError unless ``modules`` (their files by name) may be imported: trusted, and unchanged."""
+    _refuse_changed(folder, runs)
+    if not all(run.trusted for run in runs):
+        named = ", ".join(f"{name} ({file})" for name, file in modules.items())
+        raise ResultsError(
+            f"names modules, whose code would run: {named}",
+            str(folder / SCENARIO),
+            "results that name none, or modules that you trust",
+            "if they are your own, or you have read them, repeat the command with --trust "
+            f"(in Python: vflsim.open_results({str(folder)!r}, trust=True)), which imports them",
+        )
 
 
 def _refuse_changed(folder: Path, runs: Sequence[StoredRun]) -> None:

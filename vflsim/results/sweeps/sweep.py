@@ -89,7 +89,7 @@ class Sweep:
     targets: Mapping[str, Any] | None = None
 
     @classmethod
-    def open(cls, folder: Path | str, targets: Mapping[str, Any] | None = None) -> Self:
+    def open(cls, folder: Path | str, targets: Mapping[str, Any] | None = None, trust: bool = False) -> Self:
         """Open the folder of a sweep; ``targets`` replaces the scenario's.
 
         Raises ResultsError if it is not a sweep, is damaged, or no point has finished.
@@ -98,7 +98,7 @@ class Sweep:
         done = [entry for entry in page.points if entry.finished]
         if not done:
             raise ResultsError("no value of this sweep has finished", str(folder), remedy="run the sweep again")
-        results = tuple(Results.open(folder / entry.folder) for entry in done)
+        results = tuple(Results.open(folder / entry.folder, trust) for entry in done)
         pending = tuple(entry.values for entry in page.points if not entry.finished)
         points = tuple(entry.values for entry in done)
         return cls(folder, page.scenario, page.keys, page.timing_only, points, results, pending, targets)
