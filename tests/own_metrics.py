@@ -59,6 +59,25 @@ class LateFailure(Wrong):
         return super().value(scored)
 
 
+class LateNan(Wrong):
+    """Has a value for few rows."""
+
+    def value(self, scored: Scored) -> float:
+        return float("nan") if len(scored) > 100 else super().value(scored)
+
+
+class LateInfinity(Wrong):
+    def value(self, scored: Scored) -> float:
+        return super().value(scored) + (float("inf") if len(scored) > 100 else 0)
+
+
+class LateExcess(FBeta):
+    """Leaves its range for many rows."""
+
+    def value(self, scored: Scored) -> float:
+        return super().value(scored) + 2 * (len(scored) > 100)
+
+
 class Random(Wrong):
     def value(self, scored: Scored) -> float:
         return float(torch.rand(()))

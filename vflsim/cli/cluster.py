@@ -13,11 +13,12 @@ import typer
 
 from vflsim.cli.app import Overrides, ScenarioFile, Seeds, app, complain, console, load, must_be_folder, overriding, say
 from vflsim.cli.options import with_execution
+from vflsim.cli.runs import conclude
 from vflsim.errors import ScenarioError, VflsimError
 from vflsim.vocabulary.execution_options import ExecutionOptions
 
 if TYPE_CHECKING:
-    from vflsim.results.read import Results, StoredRun
+    from vflsim.results.read import Results
 
 UnitsFile = Annotated[Path, typer.Argument(help="A file that `vflsim plan` has written.", metavar="UNITS")]
 
@@ -113,7 +114,7 @@ def work(
     for each in done:
         say(f"{each.summary}; files in {each.results.folder}")
         _failures(each.results, each.failures)
-    _conclude([run for each in done for run in each.results.failed], again)
+    conclude([each.results for each in done], again)
 
 
 @app.command()
@@ -155,7 +156,7 @@ def collect(
     for difference in otherwise(read, results):
         say(f"warning: {difference}")
     again = shlex.join(["vflsim", "work", str(units), "--shard", "K/N", "--out", str(folders[0])])
-    _conclude([run for each in results for run in each.failed], again)
+    conclude(results, again)
 
 
 def _failures(results: Results, failures: dict[tuple[str, int], VflsimError]) -> None:
@@ -163,14 +164,6 @@ def _failures(results: Results, failures: dict[tuple[str, int], VflsimError]) ->
 
     for (protocol, seed), error in failures.items():
         complain(failure(protocol, seed, error, results))
-
-
-def _conclude(failed: Sequence[StoredRun], again: str) -> None:
-    """Exit with status 1 if there are failed runs. Those that diverged would do so again."""
-    if any(not run.diverged for run in failed):
-        complain(f"rerun failed runs with: {again}")
-    if failed:
-        raise typer.Exit(1)
 
 
 def _same(arguments: list[str]) -> list[str]:

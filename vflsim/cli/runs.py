@@ -16,7 +16,7 @@ from vflsim.vocabulary.execution_options import ExecutionOptions
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from vflsim.results.read import StoredRun
+    from vflsim.results.read import Results
     from vflsim.studies.pool import Study
 
 
@@ -72,7 +72,7 @@ def run(
 def present(page: Console, study: Study, folder: Path, reported: bool) -> None:
     """Print a study's comparison and its failures, and write its report if it is to be ``reported``.
 
-    Exits with status 1 if there are failed runs.
+    Exits as ``conclude`` does.
     """
     from vflsim.studies.terminal.text import failure, show_comparison
 
@@ -81,15 +81,21 @@ def present(page: Console, study: Study, folder: Path, reported: bool) -> None:
         report_on(study.results)
     for (protocol, seed), error in study.failures.items():
         complain(failure(protocol, seed, error, study.results))
-    conclude(study.results.failed)
+    conclude([study.results], again())
 
 
-def conclude(failed: Sequence[StoredRun]) -> None:
-    """Exit with status 1 if there are failed runs, kept ones among them.
+def conclude(studies: Sequence[Results], rerun: str) -> None:
+    """Exit with status 1 if there are failed runs, kept ones among them, or metrics that no model can have.
 
-    Prints the command that runs them again, unless all of them diverged: those would do so again.
+    Prints the command that runs failed runs again, unless all of them diverged: those would do so again.
     """
+    from vflsim.results.statistics.improper import improper_notes
+
+    failed = [run for results in studies for run in results.failed]
+    improper = [note for results in studies for note in improper_notes(results)]
+    for note in improper:
+        complain(f"error: {note}")
     if any(not run.diverged for run in failed):
-        complain(f"rerun failed runs with: {again()}")
-    if failed:
+        complain(f"rerun failed runs with: {rerun}")
+    if failed or improper:
         raise typer.Exit(1)

@@ -89,4 +89,4 @@ def sweep(
     tell(f"{sum(len(found.runs) for found in done.sweep.results)} runs; files in {done.sweep.folder}")
     for text in failures(done):
         complain(text)
-    conclude([run for found in done.sweep.results for run in found.failed])
+    conclude(done.sweep.results, again())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from numbers import Real
 from typing import Any
 
@@ -18,6 +18,7 @@ from vflsim.protocols.defaults import closed_forms_of
 from vflsim.protocols.evaluation import Scores
 from vflsim.setting import ClientsMade, Exchange, Learners, Setting
 from vflsim.streams import party_name
+from vflsim.vocabulary.metrics import REPORTED, Known, is_known
 
 
 def learners_of(protocol: Protocol, setting: Setting, seed: int) -> Learners[Any, Any]:
@@ -96,13 +97,30 @@ def checked_scores(protocol: Protocol, made: Any, splits: Sequence[Split]) -> di
     )
 
 
-def checked_score(scores: Any) -> Scores:
-    """Return the scores of a split. Raises ``ProtocolError`` unless they are numbers by name, ``loss`` among them."""
+def checked_score(scores: Any, evaluator: str, own: Known, before: Collection[str]) -> Scores:
+    """Return the scores of a split.
+
+    Raises ``ProtocolError`` unless they are numbers by name, ``loss`` among them, each of them a metric of the task or
+    of the scenario's ``own``, and the same as ``before`` (empty: none). ``evaluator`` names their class.
+    """
     numbers = isinstance(scores, Mapping) and all(isinstance(each, Real) for each in scores.values())
     if not numbers or "loss" not in scores:
         raise ProtocolError(
             f"an evaluation has the scores {scores!r}",
             allowed="loss and the task's metrics, as floats by name: what PartyLearner.scores returns",
+        )
+    if unknown := [str(name) for name in scores if not is_known(f"test_{name}", own)]:
+        name = unknown[0]
+        raise ProtocolError(
+            f"{evaluator}: an evaluation has the score {name!r}, which is no metric",
+            allowed=", ".join([*REPORTED, *own]),
+            remedy=f"declare it in the scenario, `metrics: {{{name}: …}}`: macro_f1, say, or a class of your own, "
+            f'{{kind: module, path: "mine:Metric"}}; it need not be returned then. Or leave it out.',
+        )
+    if before and set(scores) != set(before):
+        raise ProtocolError(
+            f"{evaluator}: an evaluation has the scores {', '.join(scores)}; an earlier one had {', '.join(before)}",
+            allowed="the same scores in every evaluation, nan for what is undefined",
         )
     return dict(scores)
 

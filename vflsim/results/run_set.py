@@ -18,6 +18,7 @@ from vflsim.results.store.run import NotRecordedError, StoredRun
 from vflsim.results.store.schema import TableName, split_of
 from vflsim.results.store.targets import declared
 from vflsim.results.store.write import SCENARIO, SWEEP
+from vflsim.vocabulary.metrics import is_known
 
 if TYPE_CHECKING:
     import torch
@@ -169,8 +170,9 @@ class RunSet:
 
     @cached_property
     def evaluated(self) -> tuple[str, ...]:
-        """Evaluated columns of the metrics, in their order: validation_…, test_…."""
-        return tuple(name for name in self.metrics.columns if split_of(name) and name != "train_loss")
+        """Evaluated columns of the metrics, in their order: validation_…, test_…; without what is declared nowhere."""
+        evaluated = (name for name in self.metrics.columns if split_of(name) and name != "train_loss")
+        return tuple(name for name in evaluated if is_known(name, self.own_metrics))
 
     @cached_property
     def main_metric(self) -> str:

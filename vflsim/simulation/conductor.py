@@ -19,6 +19,7 @@ from vflsim.simulation.build import Parties
 from vflsim.simulation.endless import EndlessRule
 from vflsim.simulation.precision import PrecisionRule
 from vflsim.streams import SERVER
+from vflsim.vocabulary.metrics import NO_METRICS, Known
 from vflsim.vocabulary.stop_rule import Row, row_of
 from vflsim.vocabulary.targets import TargetWatch
 from vflsim.world.clock import Moment
@@ -48,6 +49,7 @@ class Conductor:
     Invariants: a row of metrics describes the end of its instant; no two rows describe the same state, except the last
     row, which always stands at the run's end; evaluation moves the clock only if it ``costs_time``. ``wired``: the
     messages of evaluations outside time pass the codec. ``variation``: what the scenario says of how rounds vary.
+    ``metrics``: what the scenario declares, beside the metrics of every run.
     """
 
     def __init__(
@@ -60,11 +62,14 @@ class Conductor:
         report: Callable[[Progress], None] | None = None,
         wired: bool = True,
         variation: Variation | None = None,
+        metrics: Known = NO_METRICS,
     ) -> None:
         self._parties, self._stop, self._every, self._epochs, self._splits = parties, stop, every, epochs, splits
         self._world, self._recorder = parties.server.world, parties.shared.recorder
         self._report = report
         self._wired = wired
+        self._metrics, self._scores = metrics, dict[Split, tuple[str, ...]]()
+        self._evaluator = type(parties.server.learner).__name__
         # Looked at after every step; a scenario's own fields take a tenth of a microsecond each.
         self._limits = tuple(math.inf if n is None else n for n in (stop.rounds, stop.updates, stop.epochs))
         self._in_seconds = every.every.unit == "seconds"
@@ -175,7 +180,10 @@ class Conductor:
             scores = await coroutine_of(evaluation_of(protocol), "evaluate", SERVER, server, self._splits, self._number)
         if executor.values:
             for split, handle in checked_scores(protocol, scores, self._splits).items():
-                values |= {f"{split}_{name}": value for name, value in checked_score(executor.force(handle)).items()}
+                before = self._scores.get(split, ())
+                found = checked_score(executor.force(handle), self._evaluator, self._metrics, before)
+                self._scores[split] = tuple(found)
+                values |= {f"{split}_{name}": value for name, value in found.items()}
             for loss in recorder.losses_pending():
                 executor.force(loss)
             values |= self._spent()

@@ -146,6 +146,7 @@ def run_parties(
         report,
         wired=not protocol.traits.evaluates_uncompressed and resolved.blinding is None,
         variation=variation,
+        metrics=scenario.metric_facts,
     )
 
     def start(client: Node) -> Task:

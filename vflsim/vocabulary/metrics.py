@@ -190,7 +190,7 @@ LOSS: Final = "loss"
 
 Known: TypeAlias = Mapping[str, MetricFacts]
 """The metrics of a scenario's own key ``metrics``, by name."""
-_NONE: Final[Known] = MappingProxyType({})
+NO_METRICS: Final[Known] = MappingProxyType({})
 
 _PARTY = re.compile(r"\.(server|client-[1-9][0-9]*)$")
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
@@ -217,12 +217,12 @@ MetricName: TypeAlias = Annotated[str, AfterValidator(_metric_name)]
 """A name of a metric of the key ``metrics``."""
 
 
-def columns_of(own: Known = _NONE) -> tuple[str, ...]:
+def columns_of(own: Known = NO_METRICS) -> tuple[str, ...]:
     """Return the columns that measure the model, of any task, with the scenario's ``own`` metrics."""
     return (*COLUMNS, *(f"{split}_{metric}" for split in ("validation", "test") for metric in own))
 
 
-def facts_of(metric: str, own: Known = _NONE) -> MetricFacts:
+def facts_of(metric: str, own: Known = NO_METRICS) -> MetricFacts:
     """Return what is known of a metric. A split may stand in front, a party behind: ``test_accuracy.client-2``.
 
     ``own`` are the scenario's. Raises ValueError for an unknown metric.
@@ -236,24 +236,28 @@ def facts_of(metric: str, own: Known = _NONE) -> MetricFacts:
         raise ValueError(f"unknown metric {metric}; allowed: {', '.join([*REPORTED, *own])}") from None
 
 
-def unit_of(metric: str, own: Known = _NONE) -> str:
-    """Return the unit of a metric's values; empty for none, and for what is not known."""
+def is_known(metric: str, own: Known = NO_METRICS) -> bool:
+    """Say whether a metric is one that every run of its task reports, or one of the scenario's ``own``."""
     bare = _bare(metric)
-    return facts_of(bare, own).unit if bare in REPORTED or bare in own else ""
+    return bare in REPORTED or bare in own
 
 
-def higher_is_better(metric: str, own: Known = _NONE) -> bool:
+def unit_of(metric: str, own: Known = NO_METRICS) -> str:
+    """Return the unit of a metric's values; empty for none, and for what is not known."""
+    return facts_of(metric, own).unit if is_known(metric, own) else ""
+
+
+def higher_is_better(metric: str, own: Known = NO_METRICS) -> bool:
     """Say whether a metric grows as the model improves. Raises ValueError for an unknown metric."""
     return facts_of(metric, own).better == "higher"
 
 
-def is_share(metric: str, own: Known = _NONE) -> bool:
+def is_share(metric: str, own: Known = NO_METRICS) -> bool:
     """Say whether a metric lies between 0 and 1; false for what is no metric, such as ``time_s``."""
-    bare = _bare(metric)
-    return (bare in REPORTED or bare in own) and facts_of(bare, own).is_share
+    return is_known(metric, own) and facts_of(metric, own).is_share
 
 
-def range_of(metric: str, own: Known = _NONE) -> tuple[float, float]:
+def range_of(metric: str, own: Known = NO_METRICS) -> tuple[float, float]:
     """Return the least and the greatest value that a metric can have. Raises ValueError for an unknown metric."""
     return facts_of(metric, own).span
 

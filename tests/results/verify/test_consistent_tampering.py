@@ -109,15 +109,15 @@ NAN, INFINITE = float("nan"), float("inf")
 CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     "an accuracy above 1": (
         value("metrics", "test_accuracy", 2, 1.7),
-        "(row 2): test_accuracy is 1.7, and must be from 0 to 1",
+        "(row 2, round 4): test_accuracy is 1.7, and must be from 0 to 1",
     ),
     "an accuracy below 0": (
         value("metrics", "test_accuracy", 1, -0.1),
-        "(row 1): test_accuracy is -0.1, and must be from 0 to 1",
+        "(row 1, round 2): test_accuracy is -0.1, and must be from 0 to 1",
     ),
     "an accuracy of nothing": (
         value("metrics", "test_accuracy", 1, NAN),
-        "(row 1): test_accuracy is nan, and must be finite: the run finished",
+        "(row 1, round 2): test_accuracy is nan, and must be finite: the run finished",
     ),
     "a negative loss": (value("metrics", "test_loss", 2, -3.0), "test_loss is -3, and must be at least 0"),
     "an infinite loss": (
@@ -130,7 +130,7 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
         "client_age_mean is 50, and exceeds client_age_max",
     ),
     "ε that decreases": (value("metrics", "epsilon", 2, 0.0), "epsilon is 0, and is less than in the row before"),
-    "ε that is negative": (value("metrics", "epsilon", 0, -1.0), "(row 0): epsilon is -1, and must be at least 0"),
+    "ε that is negative": (value("metrics", "epsilon", 0, -1.0), "(row 0, round 0): epsilon is -1, and must be at least 0"),
     "another ε of the run": (
         on_page(lambda page: page["privacy"].update(epsilon_run=0.5)),
         "and is the last, and epsilon_run in run.json is 0.5",

@@ -110,6 +110,11 @@ async def texts(self: Any, node: Any, splits: Any, number: int) -> Any:
     return dict.fromkeys(splits, it)
 
 
+def fewer_later(scores: dict[str, float], called: list[int] = []) -> dict[str, float]:  # noqa: B006  counts calls
+    called.append(1)
+    return scores if len(called) == 1 else {"loss": scores["loss"]}
+
+
 async def asked(self: Any, node: Any) -> Any:
     yield 1
 
@@ -147,6 +152,19 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "evaluation of other splits": (lambda: own(evaluate=a_mapping), r"evaluate returned a mapping of \['accuracy'\]"),
     "evaluation without handles": (lambda: own(evaluate=numbers), "evaluate returned for test a value of type float"),
     "evaluation of text": (lambda: own(evaluate=texts), r"an evaluation has the scores \{'loss': 'low'\}"),
+    "an undeclared score": (
+        lambda: changed("scores", "server", lambda scores: scores | {"macro_f1": 0.5}),
+        r"ServerLearner: an evaluation has the score 'macro_f1', which is no metric(.|\n)*"
+        r"allowed: loss, accuracy(.|\n)*remedy: declare it in the scenario, `metrics: \{macro_f1: …\}`",
+    ),
+    "a score with a split": (
+        lambda: changed("scores", "server", lambda scores: scores | {"test_accuracy": 0.5}),
+        "an evaluation has the score 'test_accuracy', which is no metric",
+    ),
+    "other scores later": (
+        lambda: changed("scores", "server", fewer_later),
+        r"an evaluation has the scores loss; an earlier one had loss, accuracy(.|\n)*nan for what is undefined",
+    ),
     "evaluate is no coroutine": (lambda: own(evaluate=lambda *_: {}), "evaluate returned a value of type dict"),
     "answer_evaluation is none": (
         lambda: own(answer_evaluation=lambda *_: None),

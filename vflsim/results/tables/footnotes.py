@@ -14,6 +14,7 @@ from vflsim.results.facts.variation import lacking
 from vflsim.results.statistics.answers import answered
 from vflsim.results.statistics.estimates import GEOMETRIC
 from vflsim.results.statistics.heavy_tail_note import heavy_tail_note
+from vflsim.results.statistics.improper import improper_notes
 from vflsim.results.statistics.near_plateau import near_plateau_note
 from vflsim.results.statistics.open_rounds import open_notes
 from vflsim.results.statistics.replication import within
@@ -91,6 +92,7 @@ def notes(results: RunSet, summary: pd.DataFrame, differ: bool, pairing: bool = 
     for run in results.runs:
         for caution in cautions(run.info):
             yield f"{run.protocol}, seed {run.seed}: {caution}."
+    yield from improper_notes(results)
     for run in results.failed:
         what = "Diverged (target not reached); left out of all other means" if run.diverged else "Failed and left out"
         yield f"{what}: {run.protocol}, seed {run.seed}: {(run.info.error or '?').splitlines()[0]}"

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import ArrayLike
 
-from vflsim.results.store.schema import ENERGY, EPSILON, SERVER, SPLITS, RunInfo, split_of
+from vflsim.results.statistics.improper import broken_rows, improper_metrics
+from vflsim.results.store.schema import ENERGY, EPSILON, SERVER, RunInfo
 from vflsim.results.verify.frames import ROUNDING, SHOWN, Frames, Rule, each, falls
 from vflsim.results.verify.rows import Rows
 from vflsim.streams import party_name
-from vflsim.vocabulary.metrics import REPORTED, column_of, facts_of
 
 _AGES = ("row_age", "client_age")
 _LISTS = ("used", "missing", "fresh")
@@ -19,23 +19,8 @@ _NAMED = ("party", "peer")
 
 
 def _metrics_are_in_range(frames: Frames, info: RunInfo) -> Iterator[str]:
-    """A loss is at least 0, an accuracy between 0 and 1, and so on; all that was measured is finite.
-
-    A run that diverged may end in others.
-    """
-    for column in frames.metrics.columns:
-        name = column_of(column)
-        metric = name.partition("_")[2]
-        if split_of(name) not in SPLITS or (metric not in REPORTED and metric not in info.metrics):
-            continue
-        values, facts = frames.metrics[column], facts_of(metric, info.metrics)
-        least, most = facts.span
-        span = f"from {least:g} to {most:g}" if most < np.inf else f"at least {least:g}"
-        yield from _rows(frames, column, (values < least) | (values > most), f"must be {span}")
-        if frames.cut:
-            continue
-        wrong = np.isinf(values) if facts.undefined or name == "train_loss" else ~np.isfinite(values)
-        yield from _rows(frames, column, wrong, f"must be finite: the run {info.status}")
+    """All that was measured is possible."""
+    yield from improper_metrics({name: frames.metrics[name] for name in frames.metrics.columns}, info)
 
 
 def _ages_are_possible(frames: Frames, info: RunInfo) -> Iterator[str]:
@@ -150,10 +135,7 @@ def _events_are_of_the_runs_parties(frames: Frames, info: RunInfo) -> Iterator[s
 
 
 def _rows(frames: Frames, column: str, wrong: ArrayLike, rule: str) -> Iterator[str]:
-    """Yield a sentence for the first few rows of the metrics that break a rule about a column."""
-    for row in np.flatnonzero(wrong)[:SHOWN]:
-        at, value = frames.metrics["time_s"][row], frames.metrics[column][row]
-        yield f"metrics at {at} s (row {row}): {column} is {value:g}, and {rule}"
+    yield from broken_rows({name: frames.metrics[name] for name in ("time_s", "round", column)}, column, wrong, rule)
 
 
 def _each_value(events: Rows, column: str, wrong: ArrayLike, rule: str) -> Iterator[str]:
