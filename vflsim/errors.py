@@ -6,26 +6,18 @@ being rebuilt from ``type(error)(*error.args)`` (SimPy, pickling between process
 
 from __future__ import annotations
 
-import unicodedata
+import re
 from collections.abc import Iterable, Sequence
 
-_STEERING = {"Cc", "Cs", "Zl", "Zp"}
-"""Unicode's categories of controls, halves of surrogates, and separators of lines and paragraphs."""
-_TURNING = {"\u202a", "\u202b", "\u202c", "\u202d", "\u202e", "\u2066", "\u2067", "\u2068", "\u2069"}
-"""What turns the direction of text, so that it reads otherwise than it is."""
+_STEERING = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028-\u202e\u2066-\u2069]")
+"""Controls, halves of surrogates, separators of lines and paragraphs, and what turns the direction of text."""
 
 
 def printable(text: str, kept: str = "\n\t") -> str:
     """Return text that cannot steer a terminal: control characters, except those ``kept``, as ``\\x1b``."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(
-        each if each in kept or not _steers(each) else each.encode("unicode_escape").decode("ascii") for each in text
+    return _STEERING.sub(
+        lambda found: found[0] if found[0] in kept else found[0].encode("unicode_escape").decode("ascii"), text
     )
-
-
-def _steers(character: str) -> bool:
-    return unicodedata.category(character) in _STEERING or character in _TURNING
 
 
 class VflsimError(Exception):

@@ -12,6 +12,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from vflsim.errors import printable
 from vflsim.reporting.charts import embedded
 from vflsim.reporting.figures import Drawn, Ink
 from vflsim.reporting.joint import Together, joint
@@ -83,7 +84,7 @@ def rendered(template: str, folders: Sequence[Path] = (ASSETS,), **content: Any)
     assets = {
         path.name: Markup(path.read_text(encoding="utf-8")) for folder in folders for path in folder.glob("*.[cj]s*")
     }
-    html = environment.get_template(template).render(assets=assets, version=__version__, **content)
+    html = printable(environment.get_template(template).render(assets=assets, version=__version__, **content))
     hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in _SCRIPT.findall(html))
     return html.replace("SCRIPT-HASHES", " ".join(f"'sha256-{each}'" for each in hashes), 1)
 

@@ -10,13 +10,13 @@ import pytest
 from vflsim.analysis import ClosedForm, Geometric, OfDelay, Point, Range, mixture
 from vflsim.errors import ResultsError
 from vflsim.results.store.closed_forms import (
-    CLOSED_FORMS,
-    SCHEMA,
+    FILE,
     curves_of,
     read_closed_forms,
     table_of,
     write_closed_forms,
 )
+from vflsim.results.store.columns import CURVES
 from vflsim.timing.delays import Exponential
 
 
@@ -80,23 +80,23 @@ def test_what_only_has_a_mean_is_no_curve() -> None:
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     table = table_of(curves_of("sync", [form(OfDelay(Exponential(mean=2.0)))]))
     assert table is not None
-    assert table.schema == SCHEMA
+    assert table.schema == CURVES
     write_closed_forms(tmp_path, table)
     frame = read_closed_forms(tmp_path)
     assert frame is not None
     assert frame.columns.tolist() == ["protocol", "quantity", "client", "x", "cdf", "cdf_upper"]
     assert len(frame) == table.num_rows
-    before = (tmp_path / CLOSED_FORMS).read_bytes()
+    before = (tmp_path / FILE).read_bytes()
     write_closed_forms(tmp_path, table)
-    assert (tmp_path / CLOSED_FORMS).read_bytes() == before
+    assert (tmp_path / FILE).read_bytes() == before
     write_closed_forms(tmp_path, None)
     assert read_closed_forms(tmp_path) is None
 
 
 def test_damage_is_named(tmp_path: Path) -> None:
-    (tmp_path / CLOSED_FORMS).write_bytes(b"nothing")
+    (tmp_path / FILE).write_bytes(b"nothing")
     with pytest.raises(ResultsError, match="damaged"):
         read_closed_forms(tmp_path)
-    pq.write_table(pa.table({"protocol": ["a"]}), tmp_path / CLOSED_FORMS)
+    pq.write_table(pa.table({"protocol": ["a"]}), tmp_path / FILE)
     with pytest.raises(ResultsError, match="no column quantity"):
         read_closed_forms(tmp_path)

@@ -130,7 +130,10 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
         "client_age_mean is 50, and exceeds client_age_max",
     ),
     "ε that decreases": (value("metrics", "epsilon", 2, 0.0), "epsilon is 0, and is less than in the row before"),
-    "ε that is negative": (value("metrics", "epsilon", 0, -1.0), "(row 0, round 0): epsilon is -1, and must be at least 0"),
+    "ε that is negative": (
+        value("metrics", "epsilon", 0, -1.0),
+        "(row 0, round 0): epsilon is -1, and must be at least 0",
+    ),
     "another ε of the run": (
         on_page(lambda page: page["privacy"].update(epsilon_run=0.5)),
         "and is the last, and epsilon_run in run.json is 0.5",

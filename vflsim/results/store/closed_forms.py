@@ -15,28 +15,14 @@ import pyarrow.parquet as pq
 from vflsim.analysis.findings import ClosedForm
 from vflsim.errors import ResultsError
 from vflsim.files import opened, parsed_json
+from vflsim.results.store.columns import CLOSED_FORMS, CURVES, check_columns
 from vflsim.results.store.write import write_file
 from vflsim.timing.base import Floats
 
 if TYPE_CHECKING:
     import pandas as pd
 
-CLOSED_FORMS = "closed_forms.parquet"
-SCHEMA = pa.schema([
-    pa.field("protocol", pa.string(), nullable=False),
-    pa.field("quantity", pa.string(), nullable=False),
-    pa.field("client", pa.int32(), nullable=False),
-    pa.field("x", pa.float64(), nullable=False),
-    pa.field("cdf", pa.float64(), nullable=False),
-    pa.field("cdf_upper", pa.float64(), nullable=False),
-])  # fmt: skip
-"""One row per point of a curve: P(quantity ≤ x) for a protocol; ``client`` is -1 if the curve is not of one client.
-
-``round_duration`` is in seconds and holds for rounds after the first; ``client_age`` is in server steps and is 0 for a
-step that used the client. If only bounds are known, ``cdf`` is the lower curve and ``cdf_upper`` the upper one;
-otherwise both are equal.
-"""
-
+FILE = f"{CLOSED_FORMS}.parquet"
 _TAIL = 1e-5
 _KNOTS = 25
 _BETWEEN = 16
@@ -101,7 +87,7 @@ def table_of(curves: Sequence[Curve], left_out: Sequence[LeftOut] = ()) -> pa.Ta
     """Make the table of curves, with the missing closed forms in its metadata; None if there are neither."""
     if not curves and not left_out:
         return None
-    schema = SCHEMA.with_metadata({_LEFT_OUT: json.dumps([asdict(each) for each in left_out])}) if left_out else SCHEMA
+    schema = CURVES.with_metadata({_LEFT_OUT: json.dumps([asdict(each) for each in left_out])}) if left_out else CURVES
     if not curves:
         return schema.empty_table()
     columns = [
@@ -111,13 +97,13 @@ def table_of(curves: Sequence[Curve], left_out: Sequence[LeftOut] = ()) -> pa.Ta
         *(np.concatenate([curve[place] for curve in curves]) for place in (3, 4, 5)),
     ]
     return pa.table(
-        [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)], schema=schema
+        [pa.array(column, field.type) for column, field in zip(columns, CURVES, strict=True)], schema=schema
     )
 
 
 def write_closed_forms(folder: Path | str, table: pa.Table | None) -> None:
     """Write the table into a results folder, or delete it there if it is None. Raises ResultsError."""
-    path = Path(folder) / CLOSED_FORMS
+    path = Path(folder) / FILE
     if table is None:
         path.unlink(missing_ok=True)
     else:
@@ -126,13 +112,13 @@ def write_closed_forms(folder: Path | str, table: pa.Table | None) -> None:
 
 def read_closed_forms(folder: Path | str) -> pd.DataFrame | None:
     """Read the curves of a results folder; None without closed forms. Raises ResultsError if damaged."""
-    table = _read(Path(folder) / CLOSED_FORMS)
+    table = _read(Path(folder) / FILE)
     return None if table is None else table.to_pandas()
 
 
 def read_left_out(folder: Path | str) -> tuple[LeftOut, ...]:
     """Read which closed forms a results folder lacks, and why. Raises ResultsError if damaged."""
-    path = Path(folder) / CLOSED_FORMS
+    path = Path(folder) / FILE
     table = _read(path)
     if table is None:
         return ()
@@ -150,7 +136,8 @@ def _read(path: Path) -> pa.Table | None:
             table = pq.read_table(file, partitioning=None)
     except (pa.ArrowException, OSError) as error:
         raise _damaged(path, str(error).splitlines()[0]) from error
-    missing = [name for name in SCHEMA.names if name not in table.column_names]
+    check_columns(path, CLOSED_FORMS, table)
+    missing = [name for name in CURVES.names if name not in table.column_names]
     if missing:
         raise _damaged(path, f"no column {missing[0]}")
     return table

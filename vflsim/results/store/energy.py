@@ -10,15 +10,15 @@ import pyarrow as pa
 ENERGY_BY_PARTY = "energy_by_party"
 """The name of the table, which runs have in which a party says what it draws."""
 
-_KINDS = {
-    "party": pa.string(),
-    "state": pa.string(),
-    "seconds": pa.float64(),
-    "watts": pa.float64(),
-    "amount": pa.int64(),
-    "joules_each": pa.float64(),
-    "joules": pa.float64(),
-}
+SCHEMA = pa.schema([
+    pa.field("party", pa.string(), nullable=False),
+    pa.field("state", pa.string(), nullable=False),
+    pa.field("seconds", pa.float64(), nullable=False),
+    pa.field("watts", pa.float64(), nullable=False),
+    pa.field("amount", pa.int64(), nullable=False),
+    pa.field("joules_each", pa.float64(), nullable=False),
+    pa.field("joules", pa.float64(), nullable=False),
+])  # fmt: skip
 
 
 def energy_by_party(columns: Mapping[str, Any]) -> pa.Table:
@@ -26,4 +26,4 @@ def energy_by_party(columns: Mapping[str, Any]) -> pa.Table:
 
     ``joules`` is ``watts * seconds + joules_each * amount``; the amount is bytes of a radio, and FLOPs of compute.
     """
-    return pa.table(dict(columns), schema=pa.schema([pa.field(name, kind, False) for name, kind in _KINDS.items()]))
+    return pa.table(dict(columns), schema=SCHEMA)

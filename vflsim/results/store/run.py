@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 
 from vflsim.errors import ResultsError
 from vflsim.files import content, opened, parsed_json
-from vflsim.results.store.energy import ENERGY_BY_PARTY
+from vflsim.results.store.columns import check_columns
+from vflsim.results.store.energy import ENERGY_BY_PARTY, SCHEMA
 from vflsim.results.store.json_files import damaged
 from vflsim.results.store.schema import RunInfo, RunTables, TableName, columns_of
 from vflsim.results.store.write import SEED, VIEWS, WEIGHTS
@@ -110,6 +111,7 @@ class StoredRun:
                 table = pq.ParquetFile(file).read(columns and list(columns))
         except (pa.ArrowException, OSError) as error:
             raise damaged(self._path(name), str(error)) from error
+        check_columns(self._path(name), name, table)
         wanted = columns or columns_of(name, table.column_names)
         if missing := [column for column in wanted if column not in table.column_names]:
             raise damaged(self._path(name), f"no column {missing[0]}")
@@ -132,9 +134,13 @@ class StoredRun:
             return None
         try:
             with opened(path) as file:
-                frame: pd.DataFrame = pq.read_table(file, partitioning=None).to_pandas()
+                table = pq.read_table(file, partitioning=None)
         except (pa.ArrowException, OSError) as error:
             raise damaged(path, str(error)) from error
+        check_columns(path, ENERGY_BY_PARTY, table)
+        if missing := [column for column in SCHEMA.names if column not in table.column_names]:
+            raise damaged(path, f"no column {missing[0]}")
+        frame: pd.DataFrame = table.to_pandas()
         frame.insert(0, "protocol", self.protocol)
         frame.insert(1, "seed", self.seed)
         return frame

@@ -1,0 +1,160 @@
+"""What each column of a table may hold: its type, whether it is finite, and its range."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from vflsim.errors import printable
+from vflsim.results.store.energy import ENERGY_BY_PARTY
+from vflsim.results.store.energy import SCHEMA as ENERGY_SCHEMA
+from vflsim.results.store.json_files import damaged
+from vflsim.results.store.schema import ENERGY, EPSILON, EVENTS, metrics_schema, rounds_schema
+
+CLOSED_FORMS = "closed_forms"
+CURVES = pa.schema([
+    pa.field("protocol", pa.string(), nullable=False),
+    pa.field("quantity", pa.string(), nullable=False),
+    pa.field("client", pa.int32(), nullable=False),
+    pa.field("x", pa.float64(), nullable=False),
+    pa.field("cdf", pa.float64(), nullable=False),
+    pa.field("cdf_upper", pa.float64(), nullable=False),
+])  # fmt: skip
+"""The closed forms. One row per point of a curve: P(quantity ≤ x) for a protocol; ``client`` is -1 if the curve is not
+of one client.
+
+``round_duration`` is in seconds and holds for rounds after the first; ``client_age`` is in server steps and is 0 for a
+step that used the client. If only bounds are known, ``cdf`` is the lower curve and ``cdf_upper`` the upper one;
+otherwise both are equal.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueRange:
+    """The values of a column of numbers: from ``least`` to ``most``; NaN if ``absent``, infinity if ``infinite``."""
+
+    least: float = 0
+    most: float = math.inf
+    absent: bool = False
+    infinite: bool = False
+
+    def outside(self, values: NDArray[Any]) -> NDArray[np.bool_]:
+        """Mark values that are no numbers although they must be, infinite ones likewise, and those beyond the range."""
+        return self.improper(values) | (values < self.least) | (values > self.most)
+
+    def improper(self, values: NDArray[Any]) -> NDArray[np.bool_]:
+        """Mark NaN and infinite values that must not be."""
+        if values.dtype.kind != "f":
+            return np.zeros(len(values), bool)
+        return (np.isnan(values) & (not self.absent)) | (np.isinf(values) & (not self.infinite))
+
+    def __str__(self) -> str:
+        most = "" if self.most == math.inf else f" and at most {self.most:g}"
+        least = "" if self.least == -math.inf else f" and at least {self.least:g}"
+        finite = "" if self.infinite else "finite"
+        return (finite + least + most).removeprefix(" and ") + (", or absent (NaN)" if self.absent else "")
+
+
+_ANY = ValueRange(-math.inf, absent=True, infinite=True)
+"""A metric of the model: its range follows from the metric, and a run that diverges may leave it."""
+_AGE = ValueRange(absent=True)
+_COUNT = ValueRange()
+_SECONDS = ValueRange()
+
+RANGES: Mapping[str, Mapping[str, ValueRange]] = {
+    "metrics": {
+        "time_s": _SECONDS,
+        **dict.fromkeys(("round", "updates", "bytes_up", "bytes_down", "bytes_peer"), _COUNT),
+        ENERGY: ValueRange(),
+        EPSILON: ValueRange(infinite=True),
+        **dict.fromkeys(("row_age_mean", "row_age_max", "client_age_mean", "client_age_max"), _AGE),
+    },
+    "rounds": {
+        "round": _COUNT,
+        "start_s": _SECONDS,
+        "end_s": _SECONDS,
+        **dict.fromkeys(("used", "missing", "fresh"), ValueRange(1)),
+        ENERGY: ValueRange(),
+    },
+    "events": {
+        "start_s": _SECONDS,
+        "end_s": _SECONDS,
+        "round": ValueRange(-1),
+        "bytes": _COUNT,
+        "index": _COUNT,
+        "drawn_s": ValueRange(absent=True),
+        "sent_s": ValueRange(absent=True),
+    },
+    "answers": {
+        "deadline_s": ValueRange(infinite=True),
+        "queries": ValueRange(1),
+        **dict.fromkeys(("answer_s_mean", "answer_s_median", "answer_s_p95", "answer_s_max"), _SECONDS),
+        **dict.fromkeys(("replies_mean", "embeddings_mean"), ValueRange()),
+        **dict.fromkeys(("complete", "empty"), ValueRange(0, 1)),
+    },
+    "arrivals": {"query": _COUNT, "client": ValueRange(1), "rows": _COUNT, "arrival_s": ValueRange(infinite=True)},
+    ENERGY_BY_PARTY: dict.fromkeys(("seconds", "watts", "amount", "joules_each", "joules"), ValueRange()),
+    CLOSED_FORMS: {"client": ValueRange(-1), "x": ValueRange(), "cdf": ValueRange(0, 1), "cdf_upper": ValueRange(0, 1)},
+}
+"""The range of each column of numbers by table; those of what was evaluated are not here."""
+
+
+def range_of_column(table: str, column: str) -> ValueRange:
+    """Return what a column of numbers may hold; anything for what was evaluated, and for what a protocol recorded."""
+    return RANGES.get(table, {}).get(column, _ANY)
+
+
+def check_columns(path: Path, name: str, table: pa.Table) -> None:
+    """Raise ResultsError, with file, column and row, for what no table of this ``name`` has.
+
+    That is: another type, a missing value, NaN and infinity where a column has none, and names that steer a terminal.
+    """
+    schema = _schema_of(name, table.column_names)
+    for column, values in zip(table.column_names, table.columns, strict=True):
+        if printable(column, "") != column:
+            raise damaged(path, f"the column {column!r} has control characters")
+        field = None if schema is None or column not in schema.names else schema.field(column)
+        if problem := _problem(values, field, RANGES.get(name, {}).get(column)):
+            raise damaged(path, f"{column} {problem}")
+
+
+def _schema_of(name: str, columns: Sequence[str]) -> pa.Schema | None:
+    if name in ("metrics", "rounds"):
+        return (metrics_schema if name == "metrics" else rounds_schema)(columns)
+    return {"events": EVENTS, ENERGY_BY_PARTY: ENERGY_SCHEMA, CLOSED_FORMS: CURVES}.get(name)
+
+
+def _problem(values: pa.ChunkedArray, field: pa.Field | None, span: ValueRange | None) -> str:
+    """Say what is wrong with a column, if anything is."""
+    kind = values.type
+    if field is not None and kind != field.type:
+        return f"holds values of type {kind}; allowed: {field.type}"
+    if span is not None and not (pa.types.is_list(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        return f"holds values of type {kind}; allowed: numbers"
+    if values.null_count and not (field is not None and field.nullable):
+        return f"lacks a value in row {values.is_null().index(True).as_py()}"
+    if span is not None and pa.types.is_floating(kind):
+        numbers = values.to_numpy()
+        if (wrong := span.improper(numbers)).any():
+            row = int(wrong.argmax())
+            return f"is {numbers[row]:g} in row {row}; allowed: {span}"
+    for name in _names_in(values):
+        if printable(name, "") != name:
+            return f"has the name {name!r}, with control characters"
+    return ""
+
+
+def _names_in(values: pa.ChunkedArray) -> Iterable[str]:
+    """Return the different texts of a column; none of a column of numbers."""
+    if pa.types.is_dictionary(values.type):
+        return (name for chunk in values.chunks for name in chunk.dictionary.to_pylist() if name is not None)
+    if pa.types.is_string(values.type):
+        return (name for name in values.unique().to_pylist() if name is not None)
+    return ()
