@@ -124,7 +124,10 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
         value("metrics", "train_loss", 2, INFINITE),
         "train_loss is inf, and must be finite: the run finished",
     ),
-    "a negative age": (value("metrics", "row_age_mean", 1, -1.0), "row_age_mean is -1, and must be at least 0"),
+    "a negative age": (
+        value("metrics", "row_age_mean", 1, -1.0),
+        "row_age_mean is -1, and must be finite",
+    ),
     "a mean above the maximum": (
         value("metrics", "client_age_mean", 1, 50.0),
         "client_age_mean is 50, and exceeds client_age_max",

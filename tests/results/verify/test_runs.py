@@ -231,8 +231,8 @@ def test_a_broken_rule_is_caught(toy: tuple[RunTables, RunInfo], change: Change,
 def test_staleness_is_held_against_the_age_it_bounds(toy: tuple[RunTables, RunInfo], age: str):
     def set_ages(metrics, rounds, events):
         metrics["client_age_mean"] = metrics["row_age_mean"] = [np.nan] * len(metrics["round"])
-        metrics["client_age_max"] = [np.nan, *[2.0] * (len(metrics["round"]) - 1)]
-        metrics["row_age_max"] = [np.nan, *[4.0] * (len(metrics["round"]) - 1)]
+        metrics["client_age_max"] = [np.nan, *np.minimum(2.0, metrics["round"][1:])]
+        metrics["row_age_max"] = [np.nan, *np.minimum(4.0, metrics["round"][1:])]
 
     bound = {"client_age": 2, "row_age": 4}[age]
     assert broken(toy, set_ages, max_staleness=bound, staleness_bounds=age) == []

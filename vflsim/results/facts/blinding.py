@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, PositiveInt
 
 from vflsim.learning.privacy.blinding import BlindedSum
 from vflsim.streams import few, party_name
@@ -25,8 +25,8 @@ class BlindingFacts(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False)
     fraction: int
     missing: Literal["wait", "skip", "stop"]
     largest: float = Field(gt=0)
-    rounds_missing: int = 0
-    lacked: dict[int, int] = Field(default_factory=dict)
+    rounds_missing: int = Field(default=0, ge=0)
+    lacked: dict[PositiveInt, PositiveInt] = Field(default_factory=dict)
     context: str = ""
 
     @classmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, NonNegativeInt
 
 from vflsim.streams import few
 
@@ -19,7 +19,7 @@ class CodecFacts(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     kind: str
     elements: int = Field(ge=0)
     saturated: int = Field(ge=0)
-    parties: dict[str, int] = Field(default_factory=dict)
+    parties: dict[str, NonNegativeInt] = Field(default_factory=dict)
     promise: str = ""
 
     @classmethod

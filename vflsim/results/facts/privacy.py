@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 import numpy as np
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
 
 from vflsim.learning.privacy.base import GaussianNoise, Mechanism
 from vflsim.learning.privacy.releases import Releases
@@ -35,22 +35,22 @@ class PrivacyFacts(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     """
 
     mechanism: str
-    clip: float | None
-    sensitivity: float
-    noise_multiplier: float
-    sigma: float
-    delta: float
+    clip: PositiveFloat | None
+    sensitivity: PositiveFloat
+    noise_multiplier: NonNegativeFloat
+    sigma: NonNegativeFloat
+    delta: float = Field(ge=0, lt=1)
     neighbours: str = NEIGHBOURS
     adversary: str = ADVERSARIES["known"]
     asked_for: str
-    epsilon_release: float
-    releases: int
-    batches: int | None = None
-    epsilon_run: float
-    mu_run: float | None = None
-    layer_noise: float = 0.0
-    rows_released: int
-    epsilon_client: float
+    epsilon_release: NonNegativeFloat
+    releases: NonNegativeInt
+    batches: NonNegativeInt | None = None
+    epsilon_run: NonNegativeFloat
+    mu_run: NonNegativeFloat | None = None
+    layer_noise: NonNegativeFloat = 0.0
+    rows_released: NonNegativeInt
+    epsilon_client: NonNegativeFloat
     amplification_by_subsampling: Literal["none", "uniform batches without replacement"] = "none"
     accountant: str
     sampling: str = "floating point: for simulation, not safe against attacks on its bits"

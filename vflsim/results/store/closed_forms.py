@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -56,15 +56,17 @@ class ClosedForms:
     left_out: tuple[LeftOut, ...]
 
 
-def curves_of(protocol: str, findings: Sequence[ClosedForm]) -> list[Curve]:
+def curves_of(protocol: str, findings: Sequence[ClosedForm], at: Mapping[str, Floats] | None = None) -> list[Curve]:
     """Compute the curves of a protocol's findings: round durations, and ages for each client.
 
-    For more than 64 clients there is one curve of ages: of a client picked at random.
+    For more than 64 clients there is one curve of ages: of a client picked at random. ``at`` gives the points of a
+    quantity; by default they are chosen so that both tails are there.
     """
+    at = {} if at is None else at
     found, aged = list[Curve](), list[ClosedForm]()
     for form in findings:
         if form.name == "round duration" and form.law is not None:
-            x = _times(form)
+            x = at["round_duration"] if "round_duration" in at else _times(form)
             upper = form.law.cdf(x)
             found.append(
                 (protocol, "round_duration", -1, x, upper if form.slower is None else form.slower.cdf(x), upper)
@@ -73,7 +75,7 @@ def curves_of(protocol: str, findings: Sequence[ClosedForm]) -> list[Curve]:
             aged.append(form)
     if not aged:
         return found
-    x = _steps(aged)
+    x = at["client_age"] if "client_age" in at else _steps(aged)
     cdfs = [(form.clients, form.law.cdf(x)) for form in aged if form.law is not None]
     clients = sum(len(members) for members, _ in cdfs)
     if clients > _MOST_CLIENTS:

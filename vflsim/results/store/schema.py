@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal, final
 
 import pyarrow as pa
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field, NonNegativeInt, PositiveInt, model_validator
 
 from vflsim.errors import ResultsError
 from vflsim.results.facts.blinding import BlindingFacts
@@ -222,16 +222,16 @@ class RunInfo(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     versions: dict[str, str] = Field(default_factory=dict)
     installed: dict[str, str] = Field(default_factory=dict)
     device: str = "cpu"
-    threads: int = 1
+    threads: int = Field(default=1, ge=1)
     tf32: bool = False
     learning_plane: Literal["batched", "eager"] | None = None
     one_by_one: tuple[str, ...] = ()
-    rows: dict[str, int] = Field(default_factory=dict)
+    rows: dict[str, NonNegativeInt] = Field(default_factory=dict)
     data: dict[str, Any] = Field(default_factory=dict)
-    counts: dict[str, int] = Field(default_factory=dict)
+    counts: dict[str, NonNegativeInt] = Field(default_factory=dict)
     wall_clock_s: float = Field(ge=0)
-    participants: tuple[int, ...]
-    crashing: tuple[int, ...] = ()
+    participants: tuple[PositiveInt, ...]
+    crashing: tuple[PositiveInt, ...] = ()
     stalled: tuple[StalledClient, ...] = ()
     network: NetworkFacts | None = None
     heavy_tail: HeavyTail | None = None
@@ -246,7 +246,7 @@ class RunInfo(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     metrics: dict[str, MetricFacts] = Field(default_factory=dict)
     measures: dict[str, MeasuredValue] = Field(default_factory=dict)
     awaited_replies: tuple[str, ...] = ()
-    max_staleness: int | None = None
+    max_staleness: NonNegativeInt | None = None
     staleness_bounds: Age | None = None
     files: dict[str, FileFacts] = Field(default_factory=dict)
     inputs: dict[str, str] | None = None

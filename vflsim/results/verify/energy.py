@@ -10,6 +10,7 @@ from typing import final
 
 import pandas as pd
 
+from vflsim.results.store.columns import RANGES
 from vflsim.results.store.energy import ENERGY_BY_PARTY
 from vflsim.results.store.run import StoredRun
 from vflsim.results.store.schema import ENERGY, SERVER
@@ -62,7 +63,11 @@ def energy_problems(run: StoredRun, frames: Frames, setting: Setting | None) -> 
 
 
 def _of_table(table: pd.DataFrame, frames: Frames) -> Iterator[str]:
-    """Joules are powers × seconds and amounts; all of them together are the last row of the metrics."""
+    """Nothing is negative; joules are powers × seconds and amounts, and together the last row of the metrics."""
+    for column, span in RANGES[ENERGY_BY_PARTY].items():
+        for _, row in table[span.outside(table[column].to_numpy())].head(SHOWN).iterrows():
+            what = f"{ENERGY_BY_PARTY}.parquet: {column} of {row['party']}'s {row['state']}"
+            yield f"{what} is {row[column]:g}, and must be {span}"
     expected = table["watts"] * table["seconds"] + table["joules_each"] * table["amount"]
     for _, row in table[(table["joules"] - expected).abs() > ROUNDING * (1 + expected)].head(SHOWN).iterrows():
         yield f"{ENERGY_BY_PARTY}.parquet: joules of {row['party']}'s {row['state']} are not its powers × its seconds"

@@ -18,11 +18,13 @@ from vflsim.results.read import Results, StoredRun
 from vflsim.results.store.schema import ENERGY, OUTCOMES, SERVER, RunInfo, RunTables
 from vflsim.results.store.write import SWEEP, WEIGHTS
 from vflsim.results.sweeps.sweep import Sweep, SweepPage
+from vflsim.results.verify.derived import curve_problems, summary_problems
 from vflsim.results.verify.downtime import OUTAGE_RULES, Downtime
 from vflsim.results.verify.energy import energy_problems
 from vflsim.results.verify.frames import ROUNDING, SHOWN, Frames, Rule, each, falls, numbered, overlapping
 from vflsim.results.verify.inventory import of_run, of_study, of_value
 from vflsim.results.verify.links import LINK_RULES
+from vflsim.results.verify.page import page_problems
 from vflsim.results.verify.scenario import ByScenario
 from vflsim.results.verify.unlisted import beside_points, beside_runs
 from vflsim.results.verify.values import VALUE_RULES
@@ -72,19 +74,22 @@ def _study(folder: Path, note: Callable[[str], object]) -> Iterator[str]:
         if run.failed:
             problems.append(f"the run {run.info.status}: {run.info.error}")
         if run.has("metrics") or not run.failed:
-            problems += _of_tables(run, scenario)
+            problems += problems_of(run, scenario)
         yield from (f"{run.protocol}/seed-{run.seed}: {problem}" for problem in problems)
+    yield from summary_problems(results)
+    yield from curve_problems(results, scenario)
     if scenario.unknown:
         note(f"{folder}: not compared with the scenario's models and codecs: {scenario.unknown}")
 
 
-def _of_tables(run: StoredRun, scenario: ByScenario) -> Iterator[str]:
+def problems_of(run: StoredRun, scenario: ByScenario) -> Iterator[str]:
     """Yield the broken invariants of a run: of its tables, then of its weights."""
     try:
         frames = Frames(run.tables(), run.failed)
-        yield from _broken(frames, run.info)
+        yield from (broken := [*_broken(frames, run.info)])
         yield from scenario.problems(run, frames)
-        if ENERGY in frames.metrics:
+        yield from page_problems(run, frames, scenario)
+        if ENERGY in frames.metrics and not broken:  # energy adds up over times that are possible
             yield from energy_problems(run, frames, scenario.setting(run.info.protocol))
         if not (run.folder / WEIGHTS).is_file():  # of a finished run, its digests name the missing file
             return
@@ -159,8 +164,11 @@ def _draws_are_numbered_once(frames: Frames, info: RunInfo) -> Iterator[str]:
             count = f"{own.count} events, but the highest index is {own.highest}"
             yield f"{own.party} {own.kind}: {count}: some are missing"
     if info.reproducible:  # a real-time run uses the machine's clock
-        uploads = drawn.where(drawn.names("kind").begin("upload") & drawn.names("outcome").are("done"))
-        outages = Downtime(frames.events)
+        outages, kinds = Downtime(frames.events), drawn.names("kind")
+        as_long = kinds.begin("upload")
+        if not outages.most:
+            as_long |= kinds.begin("latency") | kinds.begin("share")
+        uploads = drawn.where(as_long & drawn.names("outcome").are("done"))
         lasted = uploads["end_s"] - uploads["start_s"] - outages.seconds(uploads)  # an outage pauses the upload
         off = np.abs(lasted - uploads["drawn_s"]) > ROUNDING * (1 + outages.most) * (1 + uploads["end_s"])
         yield from each(uploads, off, "did not last as long as was drawn")

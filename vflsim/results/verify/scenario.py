@@ -11,6 +11,7 @@ import numpy as np
 
 from vflsim.codecs.frame import Spec, frame_bytes
 from vflsim.errors import VflsimError
+from vflsim.protocols.base import Protocol
 from vflsim.results.read import Results, StoredRun
 from vflsim.results.store.write import SCENARIO
 from vflsim.results.verify.frames import SHOWN, Frames, each
@@ -54,13 +55,17 @@ class ByScenario:
                 self.unknown = str(error).splitlines()[0]
         return self._settings.get(name)
 
+    def protocol(self, name: str) -> Protocol:
+        """Return a protocol of the scenario, which must be at hand."""
+        return self._loaded[0].protocols[name].protocol
+
     def weights(self, name: str) -> Mapping[str, Spec] | None:
         """Return the shape and dtype of every weight that a run of a protocol leaves, by ``party.parameter``."""
         resolved = self.setting(name)
         if resolved is None:
             return None
         if name not in self._shapes:
-            learners = self._loaded[0].protocols[name].protocol.learners(resolved, 0)
+            learners = self.protocol(name).learners(resolved, 0)
             self._shapes[name] = {
                 f"{party_name(party)}.{key}": Spec(tuple(tensor.shape), tensor.dtype)
                 for party, learner in ((SERVER, learners.server), *learners.clients.items())
@@ -89,7 +94,7 @@ class ByScenario:
     def _sizes(self, name: str, resolved: Setting, sender: int, receiver: int) -> Mapping[str, frozenset[int]]:
         """Return the bytes that each kind of message between two parties may have, as far as its content is known."""
         if (name, sender, receiver) not in self._bytes:
-            protocol, sizes = self._loaded[0].protocols[name].protocol, defaultdict[str, set[int]](set)
+            protocol, sizes = self.protocol(name), defaultdict[str, set[int]](set)
             batches = protocol.batch_plan().batches(resolved.data.rows, resolved.training, 0)
             for rows in {batches.length(0), batches.length(-1)}:
                 for kind, contents in protocol.contents(resolved, sender, receiver, rows).items():

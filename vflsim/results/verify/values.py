@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from vflsim.results.statistics.improper import broken_rows, improper_metrics
+from vflsim.results.store.columns import range_of_column
 from vflsim.results.store.schema import ENERGY, EPSILON, SERVER, RunInfo
 from vflsim.results.verify.frames import ROUNDING, SHOWN, Frames, Rule, each, falls
 from vflsim.results.verify.rows import Rows
@@ -16,6 +17,7 @@ from vflsim.streams import party_name
 _AGES = ("row_age", "client_age")
 _LISTS = ("used", "missing", "fresh")
 _NAMED = ("party", "peer")
+_TEXTS = (*_NAMED, "kind", "outcome")
 
 
 def _metrics_are_in_range(frames: Frames, info: RunInfo) -> Iterator[str]:
@@ -24,11 +26,35 @@ def _metrics_are_in_range(frames: Frames, info: RunInfo) -> Iterator[str]:
 
 
 def _ages_are_possible(frames: Frames, info: RunInfo) -> Iterator[str]:
-    """No age is negative, and no mean exceeds the maximum."""
+    """No mean exceeds the maximum, and no age the rounds until then."""
     for age in _AGES:
         mean, most = frames.metrics[f"{age}_mean"], frames.metrics[f"{age}_max"]
-        yield from _rows(frames, f"{age}_mean", mean < 0, "must be at least 0")
         yield from _rows(frames, f"{age}_mean", mean > most * (1 + ROUNDING), f"exceeds {age}_max")
+        yield from _rows(frames, f"{age}_max", most > frames.metrics["round"], "exceeds the rounds until then")
+
+
+def _numbers_are_in_range(frames: Frames, info: RunInfo) -> Iterator[str]:
+    """Every number of every table lies within the range of its column."""
+    for column in frames.metrics.columns:
+        span = range_of_column("metrics", column)
+        yield from _rows(frames, column, span.outside(frames.metrics[column]), f"must be {span}")
+    for name, rows in (("rounds", frames.rounds), ("events", frames.events)):
+        for column in () if rows is None else [own for own in rows.columns if own not in (*_LISTS, *_TEXTS)]:
+            span = range_of_column(name, column)
+            for row in np.flatnonzero(span.outside(rows[column]))[:SHOWN]:
+                yield f"{name}: {column} is {rows[column][row]:g} in row {row}, and must be {span}"
+
+
+def _steps_have_losses_and_ages(frames: Frames, info: RunInfo) -> Iterator[str]:
+    """Where some server steps have a loss, or an age, all rows with steps since the row before have one."""
+    skipped = info.blinding is not None and info.blinding.missing == "skip"
+    stepped = np.diff(frames.metrics["round"], prepend=0) > 0
+    for column in ("train_loss", *(f"{age}_{what}" for age in _AGES for what in ("mean", "max"))):
+        absent = np.isnan(frames.metrics[column])
+        if not (frames.cut or skipped or absent.all()):
+            yield from _rows(
+                frames, column, absent & stepped, "must be a number: there were steps since the row before"
+            )
 
 
 def _epsilon_only_grows(frames: Frames, info: RunInfo) -> Iterator[str]:
@@ -36,7 +62,6 @@ def _epsilon_only_grows(frames: Frames, info: RunInfo) -> Iterator[str]:
     if EPSILON not in frames.metrics:
         return
     spent = frames.metrics[EPSILON]
-    yield from _rows(frames, EPSILON, ~(spent >= 0), "must be at least 0")
     yield from _rows(frames, EPSILON, falls(spent), "is less than in the row before")
     if info.privacy is None or not len(spent):
         return
@@ -54,7 +79,6 @@ def _energy_only_grows(frames: Frames, info: RunInfo) -> Iterator[str]:
     """Energy begins at 0 and never decreases."""
     if ENERGY in frames.metrics:
         spent = frames.metrics[ENERGY]
-        yield from _rows(frames, ENERGY, ~(spent >= 0), "must be at least 0")
         yield from _rows(frames, ENERGY, falls(spent), "is less than in the row before")
 
 
@@ -158,7 +182,9 @@ def _repeated(rows: np.ndarray, clients: np.ndarray) -> np.ndarray:
 
 VALUE_RULES: tuple[Rule, ...] = (
     _metrics_are_in_range,
+    _numbers_are_in_range,
     _ages_are_possible,
+    _steps_have_losses_and_ages,
     _epsilon_only_grows,
     _energy_only_grows,
     _counts_are_those_of_the_tables,
