@@ -581,7 +581,7 @@ def test_a_stand_in_has_no_features_and_never_replaces_the_file(tmp_path: Path, 
     scenario.write_text(json.dumps(raw(data=data, partition={"by": "views"}, timing={})))
     ended = vflsim("data", "stand-in", scenario, "b.csv", "--out", tmp_path / "others")
     assert (ended.status, ended.out.strip()) == (0, str(tmp_path / "others" / "b.csv"))
-    assert (tmp_path / "others" / "b.csv").read_text().splitlines()[:3] == ['"id","v"', "0,0", "1,0"]
+    assert (tmp_path / "others" / "b.csv").read_text().splitlines()[:3] == ['"id","v"', '"0",0', '"1",0']
     ended = vflsim("data", "stand-in", scenario, "b.csv", "--out", tmp_path)
     assert ended.status == 2
     assert "would replace the file itself" in ended.err

@@ -137,7 +137,7 @@ class Part(BaseModel):
         kind = type(self)
         made, own = kind.__new__(kind), self.__dict__
         object.__setattr__(made, "__dict__", {**{key: own[key] for key in kind.__pydantic_fields__}, **update})
-        object.__setattr__(made, "__pydantic_fields_set__", self.__pydantic_fields_set__)
+        object.__setattr__(made, "__pydantic_fields_set__", {*self.__pydantic_fields_set__, *update})
         object.__setattr__(made, "__pydantic_extra__", None)
         object.__setattr__(made, "__pydantic_private__", None)
         return made

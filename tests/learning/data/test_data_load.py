@@ -83,8 +83,8 @@ def test_images_keep_their_pixels_in_place():
 def test_no_party_sees_the_statistics_of_another_or_of_test_rows(write_csv, tmp_path, rng):
     def loaded(scale_b, test_shift):
         rows = [(k, k % 2, a, scale_b * a + 1) for k, a in enumerate(base)]
-        write_csv("d.csv", "id,y,a,b", [(k, y, a + test_shift * (k in test), b) for k, y, a, b in rows])
-        return load(Data(file="d.csv", label="y", id="id"), Partition(clients=2), "float64", tmp_path)
+        write_csv("d.csv", "place,y,a,b", [(k, y, a + test_shift * (k in test), b) for k, y, a, b in rows])
+        return load(Data(file="d.csv", label="y", id="place"), Partition(clients=2), "float64", tmp_path)
 
     base, test = rng.normal(size=60).round(6).tolist(), set()
     plain = loaded(1, 0)
@@ -160,7 +160,7 @@ def test_values_that_overflow_the_dtype_are_an_error(write_csv, tmp_path):
 
 def test_a_constant_label_names_the_file_and_the_column(write_csv, tmp_path):
     write_csv("d.csv", "a,y", [(k, 1) for k in range(20)])
-    with pytest.raises(DataError, match=r"d\.csv, column 'y': all 20 rows have the same label, 1"):
+    with pytest.raises(DataError, match=r"d\.csv, column 'y': all 20 rows have the same label, '1'"):
         load(Data(file="d.csv", label="y"), Partition(clients=1), folder=tmp_path)
 
 

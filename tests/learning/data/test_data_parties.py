@@ -141,7 +141,8 @@ def test_a_missing_id_column_lists_near_matches(parties, tmp_path):
 
 
 def test_fractional_ids_are_refused(parties, write_csv, tmp_path):
-    write_csv("bank.csv", "key,balance", [(k + 0.5, k) for k in range(ROWS)])
+    np.savez(tmp_path / "bank.npz", key=np.arange(ROWS) + 0.5, balance=np.arange(ROWS))
+    parties["parties"][0] = "bank.npz"
     _refused(parties, tmp_path, r"column 'key' \(the id\) is of type float64")
 
 

@@ -80,20 +80,20 @@ def test_the_server_has_labels_of_the_same_rows(data: Data, tmp_path: Path) -> N
 def test_labels_stand_in_by_turns(data: Data, tmp_path: Path) -> None:
     assert stand_in(data, "labels.csv", tmp_path).decode().splitlines()[:4] == [
         '"id","good","part"',
-        '0,"no","train"',
-        '1,"yes","train"',
-        '2,"no","train"',
+        '"0","no","train"',
+        '"1","yes","train"',
+        '"2","no","train"',
     ]
     amounts = data.model_copy(update={"task": "regression"})
     (tmp_path / "labels.csv").write_text("id,good\n" + "".join(f"{k},{k / 7}\n" for k in range(ROWS)))
     lines = stand_in(amounts.model_copy(update={"split_column": None}), "labels.csv", tmp_path).decode().splitlines()
-    assert lines[1:5] == ["0,0", "1,0.5", "2,1", "3,0"]
+    assert lines[1:5] == ['"0",0', '"1",0.5', '"2",1', '"3",0']
 
 
 def test_a_packed_file_stands_in_packed(write_csv, tmp_path: Path) -> None:
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"id,u\n7,1.5\n8,2.5\n"))
     data = Data(parties=("a.csv.gz",), labels="l.csv", label="y", id="id")
-    assert gzip.decompress(stand_in(data, "a.csv.gz", tmp_path)) == b'"id","u"\n7,0\n8,0\n'
+    assert gzip.decompress(stand_in(data, "a.csv.gz", tmp_path)) == b'"id","u"\n"7",0\n"8",0\n'
 
 
 @pytest.mark.parametrize(

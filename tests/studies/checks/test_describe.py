@@ -147,3 +147,26 @@ def test_durations_without_a_unit_are_said_to_be_seconds(clients: Any, said: str
 )
 def test_nothing_is_said_of_durations_with_a_unit_zeros_and_formulas(clients: Any, tmp_path: Path) -> None:
     assert not [line for line in lines(tmp_path, FEW, timing={"clients": clients}) if "without a unit" in line]
+
+
+@pytest.mark.parametrize(
+    ("timing", "parties"),
+    [
+        ({}, "server, client-1, client-2, client-3"),
+        ({"server": {"compute": 0}}, "client-1, client-2, client-3"),
+        ({"server": {"compute": "1 ms"}, "clients": [{"select": "1..2", "compute": 0}]}, "client-3"),
+        ({"clients": {"compute": "1 ms"}}, "server"),
+        ({"server": {"compute": 0}, "clients": {"compute": 0}}, ""),
+    ],
+    ids=str,
+)
+def test_computations_without_a_duration_are_said_to_take_none(tmp_path: Path, timing: Any, parties: str) -> None:
+    found = [line for line in lines(tmp_path, FEW, timing=timing) if line.startswith("computations take 0 s")]
+    assert found == [f"computations take 0 s at {parties}: `compute` is left out of their timing"] * bool(parties)
+
+
+@pytest.mark.parametrize("labels", [["1", "01", "2"], ["1", "10", "2"]], ids=str)
+def test_one_number_in_several_spellings_is_a_warning(tmp_path: Path, labels: list[str]) -> None:
+    data = {"file": str(tmp_path / "rows.csv"), "label": "y"}
+    found = [line for line in lines(tmp_path, labels * 14, data=data) if "several spellings" in line]
+    assert [line[:30] for line in found] == ["warning: the label has '01', '1'"[:30]] * ("01" in labels)

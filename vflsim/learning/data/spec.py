@@ -45,7 +45,8 @@ class Data(Part):
     included. outer: every labelled row that some party holds; where a party lacks it, its embedding is missing. exact:
     refuse files that differ. The counts are printed and kept in run.json."""
     label: str | None = None
-    """Column (or NPZ array) of the label. With ``parties``, it stands in one of the files or in ``labels``."""
+    """Column (or NPZ array) of the label. Classes are what is written there: 01 is not 1. With ``parties``, it stands
+    in one of the files or in ``labels``."""
     labels: str | None = None
     """With ``parties``: a separate file with the id, the label and, where there is one, the group."""
     id: str | None = None
@@ -55,8 +56,9 @@ class Data(Part):
     drop: tuple[str, ...] = ()
     """Feature columns to leave out."""
     categorical: tuple[str, ...] = ()
-    """Feature columns of CSV or Parquet files whose values, text or numbers, are names of categories. An empty cell is
-    a category, too. The training rows make the vocabulary; categories without training rows count as none of it."""
+    """Feature columns of CSV or Parquet files whose values, text or numbers, are names of categories, as they are
+    written: 01 is not 1, and NA is a category. An empty cell is one, too. The training rows make the vocabulary;
+    categories without training rows count as none of it."""
     encoding: Encoding = "codes"
     """Of categorical columns. codes: models with a vector for each category read their numbers, all others get a 0/1
     column for each. one_hot: the features themselves are these columns, for every model and every protocol."""
@@ -83,7 +85,8 @@ class Data(Part):
     task: Literal["auto"] | TaskName = "auto"
     """auto: that of the catalogue; for files, two distinct labels (of any type) are binary, otherwise floats are
     regression, and text and whole numbers are multiclass: up to 100 classes, of numbers each with at least two rows.
-    Whatever else could be classes or amounts is refused. Classes are numbered in sorted order; with ``binary``, the
+    Text counts as numbers where all of it is. Whatever else could be classes or amounts is refused. Classes are
+    numbered in sorted order, that of their numbers if they are some; with ``binary``, the
     second of the two labels is the positive one."""
     train_rows: Count | None = None
     """Use only this many of the training rows, drawn by ``split_seed`` and stratified: for quick variants."""

@@ -52,7 +52,7 @@ def stand_in(data: Data, name: str, folder: Path) -> bytes:
     if place not in [(folder / file).absolute() for file in files]:
         allowed = nearest(name, [Path(file).name for file in files])
         raise DataError(f"{name} is no file of the scenario's data", "data.parties", allowed)
-    holder = open_file(place)
+    holder = open_file(place, data)
     ids_of(holder, data.id or "")
     _must_suffice(data, name, holder)
     kept = {column for column in (data.id, data.group, data.split_column) if column in holder.names}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,7 +13,8 @@ from vflsim.learning.data.loaded import LoadedData
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.emit import flow
 from vflsim.scenario.models import Scenario
-from vflsim.streams import few
+from vflsim.scenario.resolve import party_timings
+from vflsim.streams import few, party_name
 from vflsim.vocabulary.selections import members
 
 _DURATIONS = ("compute", "upload_delay", "latency")
@@ -32,8 +33,16 @@ def described(scenario: Scenario, data: ScenarioData) -> list[str]:
     loaded = data.of(scenario.training)
     return [
         f"data: {loaded.summary()}{_noise(scenario)}", *loaded.facts.sentences(), _task(loaded),
-        _batches(scenario, loaded), *overrides(scenario), *_seconds(scenario), *_warnings(loaded),
+        _batches(scenario, loaded), *overrides(scenario), *_instant(scenario), *_seconds(scenario), *_warnings(loaded),
     ]  # fmt: skip
+
+
+def _instant(scenario: Scenario) -> Iterator[str]:
+    """Yield a line about parties whose computations take no time because nothing says that they take some."""
+    parties = scenario.timing.server, *party_timings(scenario)[1:]
+    silent = [party_name(party) for party, each in enumerate(parties) if "compute" not in each.model_fields_set]
+    if silent:
+        yield f"computations take 0 s at {few(silent)}: `compute` is left out of their timing"
 
 
 def _seconds(scenario: Scenario) -> Iterator[str]:
@@ -128,6 +137,15 @@ def _batches(scenario: Scenario, data: LoadedData) -> str:
 
 
 def _warnings(data: LoadedData) -> Iterator[str]:
+    for what, names in (
+        ("the label", data.class_names),
+        *((repr(v.column), v.categories) for v in data.facts.categories),
+    ):
+        if alike := _alike(names):
+            yield (
+                f"warning: {what} has {', '.join(map(repr, alike))}, one number in several spellings, each of which "
+                "counts for itself; write them alike if they mean the same"
+            )
     if data.guessed and len(data.class_names) > USUAL_CLASSES and all(map(_whole, data.class_names)):
         yield (
             f"warning: the labels are {len(data.class_names)} different whole numbers, and are taken for classes; if "
@@ -145,6 +163,14 @@ def _warnings(data: LoadedData) -> Iterator[str]:
 def _absent(data: LoadedData, split: Split) -> list[str]:
     """Return the names of the classes without a row in a split."""
     return [name for name, count in zip(data.class_names, rows_by_class(data, split), strict=True) if not count]
+
+
+def _alike(names: Sequence[str]) -> list[str]:
+    """Return the first names that are the same whole number."""
+    by_number: dict[int, list[str]] = {}
+    for name in filter(_whole, names):
+        by_number.setdefault(int(name), []).append(name)
+    return next((alike for alike in by_number.values() if len(alike) > 1), [])
 
 
 def _whole(label: str) -> bool:

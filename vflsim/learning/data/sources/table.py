@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -26,15 +27,23 @@ _PER_CELL = 16
 
 _BLOCK, _LARGEST_BLOCK, _LINES = 1 << 20, 1 << 28, 256
 """Bytes of a CSV parsed at a time: at least the first, and, up to the second, so many lines."""
+GAPS = frozenset(pa.csv.ConvertOptions().null_values)
+"""The texts that stand for a missing number."""
+_IN_UTF_8 = "save the file as UTF-8, such as by `iconv -f ISO-8859-1 -t UTF-8 FILE > NEW`"
+_NOT_UTF_8 = re.compile(r"column #(\d+): Row #(\d+): .*invalid UTF8")
 
 
 @dataclass(frozen=True)
 class Table:
-    """Columns by name, with enough memory of the file to say where a value stands."""
+    """Columns by name, with enough memory of the file to say where a value stands.
+
+    ``decimal`` is the decimal point of numbers in columns that were read as text.
+    """
 
     path: Path
     columns: pa.Table
     place: Callable[[int], str]
+    decimal: str = "."
 
     @property
     def nbytes(self) -> int:
@@ -52,16 +61,17 @@ class Table:
             what = f"has no column {name!r} (the {role})"
             raise DataError(what, str(self.path), nearest(name, self.names), f"correct `{role}` in the data section")
         column = self._plain(name, f"the {role}")
-        if column.null_count:
-            row = int(np.argmax(column.is_null().to_numpy()))
-            what = f"{self.place(row)}, column {name!r} (the {role}) is empty ({column.null_count} in all)"
+        empty = (pc.equal(column, "") if _is_text(column.type) else column.is_null()).fill_null(True)
+        if count := pc.sum(empty).as_py():
+            row = int(np.argmax(empty.to_numpy()))
+            what = f"{self.place(row)}, column {name!r} (the {role}) is empty ({count} in all)"
             raise DataError(what, str(self.path), "a value in every row", "fill the gaps or remove the rows before")
         if pa.types.is_temporal(column.type):
             column = column.cast(pa.string())
         if pa.types.is_decimal(column.type):
             column = column.cast(pa.float64())
-        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-            return np.asarray(column.to_pylist(), dtype=np.str_)
+        if _is_text(column.type):
+            return np.asarray(self._with_points(column).to_pylist(), dtype=np.str_)
         if not _is_number(column.type):
             raise self._ill_typed(name, f"the {role}", column.type, "numbers or UTF-8 text")
         return np.asarray(column.to_numpy())
@@ -94,12 +104,27 @@ class Table:
     def _categories(self, name: str) -> tuple[Array, tuple[str, ...]]:
         """Return the number of each cell's category, and their names in the order of the file; empty cells are one."""
         column = self._plain(name, "categorical")
+        if pa.types.is_floating(column.type):
+            column = pc.if_else(pc.is_nan(column), None, column)
+        elif _is_text(column.type):
+            column = column.fill_null("")
         found = column.combine_chunks().dictionary_encode(null_encoding="encode")
         try:
             names = found.dictionary.to_pylist()
         except (ValueError, OverflowError) as error:  # times that Python cannot write
             raise self._ill_typed(name, "categorical", f"{column.type}: {error}", "text, numbers or times") from error
         return np.asarray(found.indices), tuple("" if each is None else str(each) for each in names)
+
+    def _with_points(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Return text with decimal points in the place of commas, if these make all of it numbers."""
+        if self.decimal == ".":
+            return column
+        try:
+            pointed = pc.replace_substring(column, self.decimal, ".")
+            pointed.cast(pa.float64())
+        except pa.ArrowInvalid:
+            return column
+        return pointed
 
     def _plain(self, name: str, role: str) -> pa.ChunkedArray:
         """Return a column as numbers, text, bytes or times. DataError for nested ones, and text that is not UTF-8."""
@@ -156,31 +181,35 @@ def _parquet(path: Path, held: int) -> pa.Table:
         return file.read(use_threads=False)
 
 
-def _csv(path: Path, skip_lines: int, held: int) -> pa.Table:
+def _csv(path: Path, skip_lines: int, held: int, text: Sequence[str]) -> tuple[pa.Table, str]:
     packed = path.suffix == ".gz"
     start = beginning(path, packed)
     delimiter = delimiter_of(start, skip_lines)
+    decimal = decimal_of(start, delimiter).decode()
     cells = start.count(delimiter) + start.count(b"\n") + 1
     line = start.find(b"\n") + 1 or len(start)
     per_byte = max(1.0, _PER_CELL * cells / max(1, len(start)))
     with opened(path) as file:
         long = size(file)
         must_fit(per_byte * long + held, f"a file of {bytes_text(long)}")
-        return pa.csv.read_csv(
+        columns = pa.csv.read_csv(
             pa.PythonFile(Unpacked(file, per_byte), mode="r") if packed else file,
             # One thread names the line. A block becomes an array a column: of wide tables it must hold many lines.
             read_options=pa.csv.ReadOptions(
                 use_threads=False, skip_rows=skip_lines, block_size=min(max(_BLOCK, _LINES * line), _LARGEST_BLOCK)
             ),
             parse_options=pa.csv.ParseOptions(delimiter=delimiter.decode()),
-            convert_options=pa.csv.ConvertOptions(
-                strings_can_be_null=True, decimal_point=decimal_of(start, delimiter).decode()
-            ),
+            convert_options=pa.csv.ConvertOptions(column_types=dict.fromkeys(text, pa.string()), decimal_point=decimal),
         )
+        return columns, decimal
 
 
 def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _first_text(column: pa.ChunkedArray) -> tuple[int, object]:
@@ -188,19 +217,25 @@ def _first_text(column: pa.ChunkedArray) -> tuple[int, object]:
         try:
             float(value.as_py())
         except (TypeError, ValueError):
-            if value.is_valid:
+            if value.is_valid and value.as_py() not in GAPS:
                 return row, value.as_py()
     return 0, column[0].as_py()
 
 
-def read_table(path: Path, skip_lines: int = 0, drop: Sequence[str] = (), held: int = 0) -> Table:
+def read_table(
+    path: Path, skip_lines: int = 0, drop: Sequence[str] = (), held: int = 0, text: Sequence[str] = ()
+) -> Table:
     """Read a .csv, .csv.gz or .parquet file, except the columns to drop; ``held`` bytes are in memory already.
 
-    ``skip_lines`` stand above a CSV's header. Every CSV line must have as many fields as the header. Raises DataError
-    when the file is absent, empty, ragged, damaged, too large, or names a column twice.
+    ``skip_lines`` stand above a CSV's header. Columns of ``text`` are read from a CSV as they are written: 01 is not 1,
+    and NA is text; any other column is numbers, or else text. Every CSV line must have as many fields as the header.
+    Raises DataError when the file is absent, empty, ragged, damaged, too large, or names a column twice.
     """
     try:
-        columns = _parquet(path, held) if path.suffix == ".parquet" else _csv(path, skip_lines, held)
+        if path.suffix == ".parquet":
+            columns, decimal = _parquet(path, held), "."
+        else:
+            columns, decimal = _csv(path, skip_lines, held, text)
         names = columns.column_names
     except FileNotFoundError as error:
         raise DataError("no such file", str(path), "", "correct the path in the data section") from error
@@ -208,8 +243,11 @@ def read_table(path: Path, skip_lines: int = 0, drop: Sequence[str] = (), held: 
         raise DataError(f"cannot be read: {error}", str(path), ALLOWED) from error
     except UnicodeDecodeError as error:
         what = f"a column's name is not UTF-8: it holds the byte 0x{error.object[error.start]:02x}"
-        raise DataError(what, str(path), "UTF-8 text", "save the file as UTF-8") from error
+        raise DataError(what, str(path), "UTF-8 text", _IN_UTF_8) from error
     except (pa.ArrowException, OSError, EOFError, zlib.error) as error:
+        if not_utf_8 := _NOT_UTF_8.search(str(error)):
+            what = f"column {int(not_utf_8[1]) + 1} of the line holds bytes that are not UTF-8"
+            raise DataError(what, f"{path}:{not_utf_8[2]}", "UTF-8 text", _IN_UTF_8) from error
         what = "cannot be read: " + str(error).replace("Row #", "line ")
         allowed = "an intact Parquet file" if path.suffix == ".parquet" else "UTF-8 CSV, one header, equally long lines"
         raise DataError(what, str(path), allowed, "mend the file") from error
@@ -224,7 +262,7 @@ def read_table(path: Path, skip_lines: int = 0, drop: Sequence[str] = (), held: 
         raise DataError("holds no rows", str(path), "at least one row of data")
     if path.suffix == ".parquet":
         return Table(path, columns, lambda row: f"row {row + 1}")
-    return Table(path, columns, lambda row: f"line {row + 2 + skip_lines}")
+    return Table(path, columns, lambda row: f"line {row + 2 + skip_lines}", decimal)
 
 
 def read_credit(files: Sequence[Path]) -> RawData:

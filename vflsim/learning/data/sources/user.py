@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,12 @@ from vflsim.learning.data.sources.raw import Array, RawData, View, nearest
 from vflsim.learning.data.sources.table import read_table
 from vflsim.learning.data.spec import Data
 
+_NUMBERING = re.compile(
+    r"|unnamed: ?\d+|__index_level_\d+__|(.*[\W_])?(id|uid|uuid|guid|index|idx)",
+    re.IGNORECASE,
+)
+"""Names of columns that number the samples, as people and programs write them (pandas: an index without a name)."""
+_CAMEL = re.compile(r".*[a-z](Id|ID|Uid|UID|Index|Idx)")
 SUFFIXES = (".csv", ".csv.gz", ".parquet", ".npz")
 
 
@@ -41,26 +48,28 @@ class Holder(Protocol):
         """Everything else, as features, some of them categorical; with ``gaps``, others may be missing (NaN)."""
 
 
-def open_file(path: Path, drop: Sequence[str] = (), held: int = 0) -> Holder:
-    """Read a CSV, Parquet or NPZ file, recognised by its ending; ``held`` bytes are in memory already.
+def open_file(path: Path, data: Data, drop: Sequence[str] = (), held: int = 0) -> Holder:
+    """Read a CSV, Parquet or NPZ file of ``data``, recognised by its ending; ``held`` bytes are in memory already.
 
     DataError for any other ending.
     """
     if not path.name.endswith(SUFFIXES):
         ending = path.suffix or "no ending"
         raise DataError(f"cannot tell the format from {ending!r}", str(path), ", ".join(SUFFIXES), "convert the file")
-    return read_archive(path, drop, held) if path.suffix == ".npz" else read_table(path, drop=drop, held=held)
+    if path.suffix == ".npz":
+        return read_archive(path, drop, held)
+    return read_table(path, drop=drop, held=held, text=(*data.no_features, *data.categorical))
 
 
 def read_file(data: Data, path: Path) -> RawData:
     """Read one file that holds features and label; ids, where given, must be unique and are no feature."""
     label = data.label or ""  # Data demands it for files
-    holder = open_file(path, data.drop)
+    holder = open_file(path, data, data.drop)
     target = holder.column(label, "label")
     groups = holder.column(data.group, "group") if data.group else None
     given = holder.column(data.split_column, "split") if data.split_column else None
     ids = ids_of(holder, data.id).to_numpy() if data.id else None
-    views = holder.views(data.no_features, data.categorical, data.missing is not None)
+    views = _views(holder, data)
     return RawData(f"{path}, column {label!r}", views, target, groups, given=given, ids=ids)
 
 
@@ -76,7 +85,7 @@ def read_parties(data: Data, folder: Path) -> RawData:
     paths = [folder / party for party in data.parties or ()]
     labels = folder / data.labels if data.labels is not None else None
     files = [*paths, *([labels] if labels else [])]
-    holders = _open_all(files, data.drop)
+    holders = _open_all(files, data)
     ids = [ids_of(holder, id_column) for holder in holders]
     where = _only(holders, label, "label")
     used, alignment = aligned(data.align, files, ids, len(paths), where)
@@ -94,16 +103,15 @@ def read_parties(data: Data, folder: Path) -> RawData:
 
     target = holders[where].column(label, "label")[order[where]]
     groups, given = one(data.group, "group"), one(data.split_column, "split")
-    leave_out = data.no_features
     if labels:
-        extra = [name for name in holders[-1].names if name not in leave_out]
+        extra = [name for name in holders[-1].names if name not in data.no_features]
         if extra:
             what = f"column {extra[0]!r} of the labels file belongs to no party"
             raise DataError(
                 what, str(labels), "id, label, group and split_column", f"leave it out with `drop: [{extra[0]}]`"
             )
     pairs = zip(holders[: len(paths)], order, strict=False)  # the labels file, at the end, is no view
-    views = tuple(_one_view(holder, leave_out, data, rows) for holder, rows in pairs)
+    views = tuple(_one_view(holder, data, rows) for holder, rows in pairs)
     found = {name for view in views for name in view.names}
     if missing := [name for name in data.categorical if name not in found]:
         what = f"no file has a categorical column {missing[0]!r}"
@@ -133,24 +141,26 @@ def _only(holders: Sequence[Holder], name: str, role: str) -> int:
     return where[0]
 
 
-def _open_all(files: Sequence[Path], drop: Sequence[str]) -> list[Holder]:
+def _open_all(files: Sequence[Path], data: Data) -> list[Holder]:
     """Open the files; a column to drop must stand in at least one of them."""
-    names = [open_file(file).names for file in files]  # what is left out is not held, but must be somewhere
+    names = [open_file(file, data).names for file in files]  # what is left out is not held, but must be somewhere
     known = sorted({name for of_file in names for name in of_file})
-    for name in drop:
+    for name in data.drop:
         if name not in known:
             where = ", ".join(str(file) for file in files)
             raise DataError(f"no file has a column {name!r} to drop", where, nearest(name, known))
     holders: list[Holder] = []
     for file, of_file in zip(files, names, strict=True):
         held = sum(holder.nbytes for holder in holders)
-        holders.append(open_file(file, [name for name in drop if name in of_file], held))
+        holders.append(open_file(file, data, [name for name in data.drop if name in of_file], held))
     return holders
 
 
 def ids_of(holder: Holder, name: str) -> Ids:
     """Return the ids of a file. Raises DataError unless they are unique integers or texts."""
     values = holder.column(name, "id")
+    if values.dtype.kind == "U":
+        values = _whole_numbers(values)
     if values.dtype.kind not in "iuU":
         what = f"column {name!r} (the id) is of type {values.dtype}"
         raise DataError(what, str(holder.path), "integers or text", "write the ids as one of them")
@@ -164,10 +174,38 @@ def ids_of(holder: Holder, name: str) -> Ids:
     return index
 
 
-def _one_view(holder: Holder, leave_out: Sequence[str], data: Data, rows: Array) -> View:
+def _whole_numbers(texts: Array) -> Array:
+    """Return whole numbers if each text is how one is written, so that 7 in one file is 7 in all, and 007 is text."""
+    try:
+        whole = texts.astype(np.int64)
+    except (ValueError, OverflowError):
+        return texts
+    return whole if np.array_equal(whole.astype(np.str_), texts) else texts
+
+
+def _views(holder: Holder, data: Data) -> tuple[View, ...]:
+    """Return all features of a file, whose others may hold some categorical columns. DataError for a column of ids."""
+    categorical = data.categorical if data.file else [name for name in data.categorical if name in holder.names]
+    views = holder.views(data.no_features, categorical, data.missing is not None)
+    for view in views:
+        for place, name in enumerate(view.names):
+            if _numbers_rows(name, view.values[:, place]) and name not in categorical:
+                what = f"column {name!r} has another whole number in each row, and would be a feature"
+                remedy = f"say `drop: [{name or repr(name)}]`, or `id: {name or repr(name)}`; rename what is measured"
+                raise DataError(what, str(holder.path), "no feature that numbers the samples", remedy)
+    return views
+
+
+def _numbers_rows(name: str, values: Array) -> bool:
+    """Return whether a column has the name and the values of a number of each sample."""
+    if not (_NUMBERING.fullmatch(name) or _CAMEL.fullmatch(name)) or len(values) < 2:
+        return False
+    return bool((values == np.floor(values)).all()) and len(np.unique(values)) == len(values)
+
+
+def _one_view(holder: Holder, data: Data, rows: Array) -> View:
     """Return everything a party's file holds as one view, rows in the common order; zeros for those it lacks (−1)."""
-    categorical = [name for name in data.categorical if name in holder.names]
-    views = holder.views(leave_out, categorical, data.missing is not None)
+    views = _views(holder, data)
     if len(views) == 1:
         return replace(views[0], name=holder.path.name, values=_taken(views[0].values, rows))
     values = np.concatenate([view.values.reshape(len(view.values), -1) for view in views], axis=1)
