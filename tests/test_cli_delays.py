@@ -13,6 +13,7 @@ from vflsim.errors import ScenarioError
 from vflsim.scenario import load
 from vflsim.scenario.resolve import party_timings
 from vflsim.streams import Uniforms
+from vflsim.timing import goodness
 from vflsim.timing.delays import Gamma, Sum
 
 SCENARIO = """\
@@ -127,6 +128,22 @@ def test_fit_ranks_families_and_prints_snippets_that_load(vflsim, tmp_path):
     assert laws[0].shape == pytest.approx(4, rel=0.1)
     assert laws[1].expectation() == pytest.approx(0.02, rel=0.05)
     assert (tmp_path / "figures" / "delays-fit.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_fit_says_that_no_law_fits_and_where(vflsim, tmp_path, monkeypatch):
+    monkeypatch.setattr(goodness, "SAMPLES", 100)
+    random = np.random.default_rng(0)
+    delays = np.where(random.random(500) < 0.95, random.lognormal(-3, 0.3, 500), random.uniform(5, 11, 500))
+    (tmp_path / "a.csv").write_text("when;delay\n" + "".join(f"{k};{value:.6f}\n" for k, value in enumerate(delays)))
+    code, said, _ = vflsim("delays", "fit", tmp_path / "a.csv", "--column", "delay", "--out", tmp_path)
+    assert code == 0
+    words = " ".join(said.split())
+    assert "A law is rejected unless p > 0.01" in words
+    assert "None of these laws fits" in words
+    assert "hyper_exponential, the first in rank, is rejected: it misses the lower tail (at 1 %) most" in words
+    assert f"99 % {np.quantile(delays, 0.99, method='inverted_cdf'):.6g} s" in words
+    (snippet,) = re.findall(r"^upload_delay:.*(?:\n  .*)*", said, re.MULTILINE)
+    assert party_timings(with_delay(snippet))[2].upload_delay.kind == "empirical"
 
 
 @pytest.mark.slow

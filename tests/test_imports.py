@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).parents[1] / "vflsim"
 # each other.
 LAYERS: list[set[str]] = [
     {"errors"},
-    {"files", "shipped", "streams", "text_table", "version", "vocabulary"},
+    {"delimiters", "files", "shipped", "streams", "text_table", "version", "vocabulary"},
     {"codecs", "coding", "learning", "timing"},
     {"world"},
     {"setting"},

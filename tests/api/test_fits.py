@@ -27,6 +27,26 @@ def test_the_entry_loads_as_a_delay_of_a_scenario() -> None:
     assert scenario.timing is not None
 
 
+def test_a_law_that_is_rejected_is_not_recommended(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    bursts = np.where(random.random(500) < 0.95, random.lognormal(-3, 0.3, 500), random.uniform(5, 11, 500))
+    np.savetxt(tmp_path / "it.txt", bursts)
+    one, other = vflsim.fit(bursts), vflsim.fit(tmp_path / "it.txt")
+    assert one.frame["rejected"].all()
+    assert one.recommended is None
+    assert other.entry == {"kind": "empirical", "file": str(tmp_path / "it.txt")}
+    with pytest.raises(DataError, match="none of the laws fits") as caught:
+        _ = one.entry
+    assert "file" in caught.value.remedy
+
+
+def test_a_mixture_that_fits_is_recommended() -> None:
+    random = np.random.default_rng(0)
+    fits = vflsim.fit(np.where(random.random(500) < 0.9, random.exponential(0.1, 500), random.exponential(2, 500)))
+    assert fits.recommended is fits.best
+    assert fits.entry["kind"] == "hyper_exponential"
+
+
 def test_the_figure_has_the_observations() -> None:
     figure = vflsim.fit(DELAYS).figure()
     assert len(figure.numbers["observed"]) == len(DELAYS)

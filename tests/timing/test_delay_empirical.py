@@ -34,6 +34,20 @@ def test_every_format_gives_the_same_values(tmp_path, table):
         assert read_observed(tmp_path / name, column, "ms").tolist() == [0.005, 0.0125, 0.03]
 
 
+@pytest.mark.parametrize(("delimiter", "point"), [(";", "."), (";", ","), ("\t", "."), ("|", ",")])
+@pytest.mark.parametrize("header", [True, False])
+def test_csv_files_are_separated_as_those_of_own_data(tmp_path, table, delimiter, point, header):
+    written = table.to_csv(index=False, header=header, sep=delimiter, decimal=point)
+    (tmp_path / "a.csv").write_text("# measured at night; in ms\n" + written)
+    assert read_observed(tmp_path / "a.csv", "rtt" if header else "0", "ms").tolist() == [0.005, 0.0125, 0.03]
+
+
+def test_a_decimal_comma_in_a_file_of_one_column_is_refused(tmp_path):
+    (tmp_path / "a.csv").write_text("rtt\n30,5\n5,25\n")
+    with pytest.raises(ValueError, match="the first line has one field, and the next one has 2"):
+        read_observed(tmp_path / "a.csv")
+
+
 @pytest.mark.parametrize("values", [[True, False], np.array([1, 2], "timedelta64[s]"), [1 + 2j, 3]])
 def test_values_that_only_look_like_numbers_are_refused(tmp_path, values):
     np.save(tmp_path / "a.npy", values)

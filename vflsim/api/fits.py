@@ -32,10 +32,12 @@ def fit(delays: str | Path | Iterable[float], *, column: str | None = None, unit
     """
     from vflsim.timing.fitting import fit_all
 
-    name = str(delays) if isinstance(delays, str | Path) else "delays"
-    observed = observed_in(delays, column, unit) if isinstance(delays, str | Path) else _seconds(delays, unit)
+    file = delays if isinstance(delays, str | Path) else None
+    name = "delays" if file is None else str(file)
+    observed = _seconds(delays, unit) if file is None else observed_in(file, column, unit)
+    resampled = None if file is None else _resampled(file, column, unit)
     try:
-        return Fits(name, observed, fit_all(observed))
+        return Fits(name, observed, fit_all(observed), resampled)
     except ValueError as error:
         what, _, allowed = str(error).partition("; allowed: ")
         raise DataError(what, name, allowed) from None
@@ -45,6 +47,8 @@ def fit(delays: str | Path | Iterable[float], *, column: str | None = None, unit
 class Fits(Framed, Sequence["Fit"]):
     """Fits of all families, the best first; ``observed`` are the delays in seconds, ascending.
 
+    ``resampled`` are they as a delay of a scenario, if they came from a file.
+
     Example::
 
         fits = vflsim.fit([1.0, 2.5, 1.7, 3.1, 1.2, 2.2, 1.9, 4.0, 1.1, 2.8])
@@ -53,8 +57,10 @@ class Fits(Framed, Sequence["Fit"]):
         fits.figure().savefig("fits.png")
     """
 
-    def __init__(self, name: str, observed: Floats, fits: Sequence[Fit]) -> None:
-        self.name, self.observed = name, observed
+    def __init__(
+        self, name: str, observed: Floats, fits: Sequence[Fit], resampled: dict[str, Any] | None = None
+    ) -> None:
+        self.name, self.observed, self.resampled = name, observed, resampled
         self._fits = tuple(fits)
 
     @overload
@@ -82,16 +88,31 @@ class Fits(Framed, Sequence["Fit"]):
         return self.good[0]
 
     @property
+    def recommended(self) -> Fit | None:
+        """The best fit that is not rejected (``Fit.rejected``); None if all are."""
+        return next((each for each in self.good if not each.rejected), None)
+
+    @property
     def entry(self) -> dict[str, Any]:
-        """The best fit as a delay of a scenario, with the digits that the number of delays supports."""
+        """What describes the delays, as a delay of a scenario, with the digits that their number supports.
+
+        It is ``recommended``, or else the delays themselves. Raises ``DataError`` for numbers that no family describes.
+        """
         from vflsim.timing.fitting import rounded
 
-        assert self.best.delay is not None
-        return entry_of(rounded(self.best.delay, self.observed))
+        if self.recommended is not None and self.recommended.delay is not None:
+            return entry_of(rounded(self.recommended.delay, self.observed))
+        if self.resampled is None:
+            what, remedy = (
+                "none of the laws fits these delays",
+                "write them to a file, and give its name in their place",
+            )
+            raise DataError(what, self.name, "delays of a file, which can be resampled", remedy)
+        return self.resampled
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """A row per family: family, aic, log_likelihood, ks, p_value, parameters (a mapping), why_not."""
+        """A row per family: family, aic, log_likelihood, ks, p_value, rejected, parameters (a mapping), why_not."""
         import pandas as pd
 
         return pd.DataFrame(
@@ -101,6 +122,7 @@ class Fits(Framed, Sequence["Fit"]):
                 "log_likelihood": each.log_likelihood,
                 "ks": each.ks_statistic,
                 "p_value": each.ks_p_value,
+                "rejected": each.rejected,
                 "parameters": {} if each.delay is None else parameters_of(each.delay),
                 "why_not": each.why_not,
             }
@@ -144,6 +166,15 @@ def entry_of(delay: Any) -> dict[str, Any]:
 def parameters_of(delay: Any) -> dict[str, Any]:
     """Return the parameters of a delay, in SI units."""
     return {key: value for key, value in entry_of(delay).items() if key != "kind"}
+
+
+def _resampled(file: str | Path, column: str | None, unit: str) -> dict[str, Any]:
+    said = {"column": column, "unit": None if unit == "s" else unit}
+    return {
+        "kind": "empirical",
+        "file": str(Path(file).resolve()),
+        **{key: value for key, value in said.items() if value},
+    }
 
 
 def _seconds(delays: Iterable[float], unit: str) -> Floats:

@@ -18,13 +18,15 @@ from vflsim.errors import VflsimError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from rich.console import Console
+
+    from vflsim.api.fits import Fits
     from vflsim.timing.delays import DelayKind
     from vflsim.timing.fitting import Fit
 
 delays_app = Application(help="Distributions of delays: show one, or fit some to measurements.", no_args_is_help=True)
 app.add_typer(delays_app, name="delays")
 
-QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)
 FIGURES = Path("results", "delay-figures")
 """Default folder of figures."""
 
@@ -44,6 +46,7 @@ def show_command(
     from vflsim.plotting.output_paths import picture_file
     from vflsim.results.store.write import write_file
     from vflsim.streams import BLOCK, Uniforms
+    from vflsim.timing.goodness import LEVELS
 
     place = picture_file(out, _file_name(law), "vflsim delays show --out")
     page, table = console(), Table.grid(padding=(0, 3, 0, 0))
@@ -54,7 +57,7 @@ def show_command(
         ("variance", f"{variance:.6g} s²"),
         ("standard deviation", _time(variance**0.5)),
         ("support", f"{_time(shortest)} to {_time(longest)}"),
-        *((f"{100 * q:g} %", _time(float(delay.quantile(q)))) for q in QUANTILES),
+        *((f"{100 * q:g} %", _time(float(delay.quantile(q)))) for q in LEVELS),
     ]
     for name, value in facts:
         table.add_row(name, Text(value, justify="right"))
@@ -79,7 +82,6 @@ def fit_command(
     """Fit every family to measured delays by maximum likelihood; rank by AIC, an exponential before its near equals."""
     from vflsim.plotting.output_paths import picture_file
     from vflsim.results.store.write import write_file
-    from vflsim.scenario import emit
     from vflsim.timing.fitting import LEVEL
     from vflsim.timing.goodness import SAMPLES
 
@@ -95,23 +97,42 @@ def fit_command(
         f"test at {100 * LEVEL:g} %)."
     )
     say(
-        f"KS: Kolmogorov–Smirnov distance. p: from {SAMPLES} samples of each fitted law, fitted again, so "
-        f"{1 / (SAMPLES + 1):g} is the least; none where a fit takes too long to repeat. The best of several laws is "
-        "best partly by chance."
+        f"KS: Kolmogorov–Smirnov distance. p: from {SAMPLES} samples of each fitted law, fitted again, so the least is "
+        f"{1 / (SAMPLES + 1):g}; none where too few can be fitted. A law is rejected unless p > {LEVEL:g}. The best of "
+        "several laws is best partly by chance."
     )
-    empirical: dict[str, Any] = {"kind": "empirical", "file": str(file.resolve())}
-    empirical |= {"column": column} if column is not None else {}
-    empirical |= {"unit": unit} if unit != "s" else {}
     page.print()
-    if fits.good:
-        entry = emit.dump({"upload_delay": fits.entry})
-        page.print(Text(f"# the best fit: {fits.best.kind}\n{entry}".rstrip()), soft_wrap=True)
-    page.print(
-        Text(f"# the observations themselves\n{emit.dump({'upload_delay': empirical})}".rstrip()), soft_wrap=True
-    )
+    _recommend(page, fits)
     page.print()
     picture = fits.figure()
     say(str(write_file(place, picture.rendered(place.suffix))))
+
+
+def _recommend(page: Console, fits: Fits) -> None:
+    """Print what a scenario can take: the best law that is not rejected, if there is one, and the delays themselves."""
+    from vflsim.scenario import emit
+    from vflsim.text_table import TextTable
+    from vflsim.timing.goodness import quantiles
+
+    def entry(title: str, delay: dict[str, Any]) -> None:
+        page.print(Text(f"# {title}\n{emit.dump({'upload_delay': delay})}".rstrip()), soft_wrap=True)
+
+    themselves = "the observations themselves"
+    if fits.good and fits.best.delay is not None and fits.best.rejected:
+        rows = quantiles(fits.best.delay, fits.observed)
+        worst = max(rows, key=lambda row: row.errors)
+        cells = [(f"{100 * row.level:g} %", _time(row.observed), _time(row.law)) for row in rows]
+        where = f"the {worst.part} (at {100 * worst.level:g} %)"
+        title = f"{fits.best.kind}, the first in rank, is rejected: it misses {where} most"
+        page.print(TextTable(("quantile", "observed", fits.best.kind), cells, title=title))
+        page.print()
+    if fits.recommended is not None:
+        entry(f"the best law that is not rejected: {fits.recommended.kind}", fits.entry)
+    elif fits.good:
+        say("None of these laws fits. If one of them were right, that would be said of about 1 in 100 files at most.")
+        themselves += ", which a scenario should take here"
+    if fits.resampled is not None:
+        entry(themselves, fits.resampled)
 
 
 def _delay(text: str) -> DelayKind:

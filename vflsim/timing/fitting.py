@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import optimize, stats
-from scipy.special import log_ndtr
+from scipy.special import expit, log_ndtr
 
 from vflsim.timing.base import Delay
 from vflsim.timing.delays import (
@@ -34,12 +34,14 @@ from vflsim.timing.floats import Floats
 from vflsim.timing.goodness import ks_p_value, ks_statistic
 
 _PHASES = 2
-_ROUNDS = 5000
+_SMALLEST = 1e-9
+"""The least share and the least mean of a phase, the latter as a part of the mean of all."""
 _DIGITS = 6
 _SAME = 0.01  # a negligible difference of log-likelihoods
-_CONVERGED = 1e-9  # gain in mean log-likelihood
 LEVEL = 0.01
-"""The level of the likelihood-ratio test that a law must pass to stand before the exponential."""
+"""The level of the likelihood-ratio test that a law must pass to stand before the exponential, and of the test of
+Kolmogorov and Smirnov that rejects a law. All laws are rejected by chance with this probability at most if one of them
+is right, however many there are: that one would have to be."""
 
 
 class Family(NamedTuple):
@@ -53,16 +55,14 @@ class Family(NamedTuple):
 
     Twice what one of them gains in log-likelihood has a χ² law with 2 degrees of freedom, in place of 1.
     """
-    refits: bool = True
-    """Whether a fit is quick enough to repeat for a p-value."""
 
 
 @dataclass(frozen=True)
 class Fit:
     """The result of fitting one family: its best member, or why there is none.
 
-    ``ks_p_value`` takes the fit into account, but not that the family may be the best of several; NaN for a family
-    whose fit takes too long to repeat.
+    ``ks_p_value`` takes the fit into account, but not that the family may be the best of several; NaN where the family
+    fits too few of its own samples.
     """
 
     kind: str
@@ -77,6 +77,11 @@ class Fit:
     def aic(self) -> float:
         """Akaike's criterion, 2 · parameters − 2 · log-likelihood: lower is better."""
         return 2 * self.parameters - 2 * self.log_likelihood if self.delay is not None else math.inf
+
+    @property
+    def rejected(self) -> bool:
+        """Whether the distance of the observations from its best member speaks against the family, or is not known."""
+        return not self.ks_p_value > LEVEL
 
 
 class CannotFitError(ValueError):
@@ -123,10 +128,9 @@ def fitted(kind: str, family: Family, observed: Floats) -> Fit:
 
 
 def _p_value(fit: Fit, count: int) -> float:
-    family = FAMILIES[fit.kind]
-    if fit.delay is None or not family.refits:
+    if fit.delay is None:
         return math.nan
-    return ks_p_value(fit.delay, family.method, fit.ks_statistic, count)
+    return ks_p_value(fit.delay, FAMILIES[fit.kind].method, fit.ks_statistic, count)
 
 
 def _clearly_better(fit: Fit, simplest: Fit) -> bool:
@@ -243,29 +247,33 @@ def _pareto(observed: Floats) -> Delay:
 
 
 def _hyper_exponential(observed: Floats) -> Delay:
-    """Two phases, by expectation–maximisation from the halves below and above the median."""
-    half = len(observed) // 2
-    means = np.maximum([observed[:half].mean(), observed[half:].mean()], observed.mean() * 1e-6)
-    shares = np.full(_PHASES, 1 / _PHASES)
-    before = -math.inf
-    for _ in range(_ROUNDS):
-        if not means.min() > 0:
-            raise CannotFitError("many observations are 0, which no exponential gives")
-        heights = shares / means * np.exp(-observed[:, None] / means)
-        total = heights.sum(axis=1)
-        if not np.all(total > 0):
-            raise CannotFitError("no two exponentials come near the observations")
-        after = float(np.log(total).mean())
-        belongs = heights / total[:, None]
-        counts = belongs.sum(axis=0)
-        shares, means = counts / len(observed), (belongs * observed[:, None]).sum(axis=0) / counts
-        gain, before = after - before, after
-        if gain < _CONVERGED:
-            break
-    if len(observed) * (before + math.log(observed.mean()) + 1) < 0.5 or not np.all(shares > 1e-9):
+    """Two phases, from the halves below and above the median: a search with gradients over logarithms of the means."""
+    scale, half = float(observed.mean()), len(observed) // _PHASES
+    if not scale > 0:
+        raise CannotFitError("all observations are 0")
+    z = observed / scale
+
+    def loss(parameters: Floats) -> tuple[float, Floats]:
+        share, means = expit(parameters[0]), np.exp(parameters[1:])
+        first, second = (
+            np.log(part) - np.log(mean) - z / mean for part, mean in zip((share, 1 - share), means, strict=True)
+        )
+        total = np.logaddexp(first, second)
+        belongs = np.exp(first - total)
+        slopes = belongs * (z / means[0] - 1), (1 - belongs) * (z / means[1] - 1)
+        return -float(total.mean()), -np.array([belongs.mean() - share, *(slope.mean() for slope in slopes)])
+
+    low, high = math.log(_SMALLEST), math.log(10 * float(z[-1]))
+    start = np.log(np.maximum([z[:half].mean(), z[half:].mean()], 1e-6))
+    bounds = [(low, -low), (low, high), (low, high)]
+    options = {"ftol": 1e-14, "gtol": 1e-9, "maxiter": 1000}
+    found: Any = optimize.minimize(loss, [0.0, *start], jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    share, means = float(expit(found.x[0])), np.exp(found.x[1:])
+    if means.min() < 2 * _SMALLEST:
+        raise CannotFitError("many observations are 0, which no exponential gives")
+    if len(z) * (1 - found.fun) < 0.5 or not 2 * _SMALLEST < share < 1 - 2 * _SMALLEST:
         raise CannotFitError("two phases fit no better than one: that is an exponential delay")
-    first = float(shares[0])
-    return HyperExponential(probabilities=(first, 1 - first), means=tuple(means.tolist()))
+    return HyperExponential(probabilities=(share, 1 - share), means=tuple((scale * means).tolist()))
 
 
 def _logs(observed: Floats) -> Floats:
@@ -297,6 +305,6 @@ FAMILIES: dict[str, Family] = {
     "gamma": Family(_gamma, 2),
     "weibull": Family(_weibull, 2),
     "pareto": Family(_pareto, 2, ends=1),
-    "hyper_exponential": Family(_hyper_exponential, 3, refits=False),
+    "hyper_exponential": Family(_hyper_exponential, 3),
 }
 """The families to fit, the simplest first."""

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from vflsim.files import array_of, bytes_text, must_fit, opened, size
+from vflsim.delimiters import decimal_of, delimiter_of
+from vflsim.files import array_of, beginning, bytes_text, must_fit, opened, size
 from vflsim.timing.floats import Floats
 from vflsim.vocabulary.quantities import TIME
 
@@ -65,9 +66,7 @@ def _columns(path: Path, column: str | None) -> pd.Series[float]:
         elif suffix == ".parquet":
             table = _parquet(path)
         elif suffix == ".csv":
-            table = _csv(path, skipinitialspace=True)
-            if all(_is_number(name) for name in table.columns):  # there is no header
-                table = _csv(path, skipinitialspace=True, header=None)
+            table = _delimited(path)
         elif suffix in (".txt", ".dat", ""):
             table = _csv(path, sep=r"\s+", header=None)
         else:
@@ -95,6 +94,21 @@ def _parquet(path: Path) -> pd.DataFrame:
         read = file.read()
     table: pd.DataFrame = read.to_pandas()
     return table
+
+
+def _delimited(path: Path) -> pd.DataFrame:
+    """Read a CSV with the delimiter and the decimal point that its beginning has, with or without a header."""
+    lines = [line for line in beginning(path, packed=False).splitlines() if not line.lstrip().startswith(b"#")]
+    start = b"\n".join(lines)
+    delimiter = delimiter_of(start)
+    header, row = [*lines, b"", b""][:2]
+    if delimiter not in header and delimiter in row and not row.rstrip().endswith(delimiter):
+        what = f"the first line has one field, and the next one has {row.count(delimiter) + 1}"
+        raise ValueError(f"{path}: {what}; allowed: equally long lines, numbers with a decimal point")
+    options = {"skipinitialspace": True, "sep": delimiter.decode(), "decimal": decimal_of(start, delimiter).decode()}
+    table = _csv(path, **options)
+    headed = not all(_is_number(str(name).replace(options["decimal"], ".")) for name in table.columns)
+    return table if headed else _csv(path, **options, header=None)
 
 
 def _csv(path: Path, **options: Any) -> pd.DataFrame:

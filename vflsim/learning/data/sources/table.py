@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
+from vflsim.delimiters import decimal_of, delimiter_of
 from vflsim.errors import DataError
 from vflsim.files import ALLOWED, Unpacked, UnusableFileError, beginning, bytes_text, must_fit, opened, size
-from vflsim.learning.data.sources.delimiter import decimal_of, delimiter_of
 from vflsim.learning.data.sources.matrix import numbers
 from vflsim.learning.data.sources.raw import Array, RawData, View, nearest
 

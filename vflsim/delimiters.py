@@ -19,6 +19,9 @@ def delimiter_of(start: bytes, skip_lines: int = 0) -> bytes:
     """
     header, row = ([*_QUOTED.sub(b"", start).splitlines()[skip_lines:], b"", b""])[:2]
     equal = [each for each in DELIMITERS if 0 < header.count(each) == row.count(each)]
+    if len(equal) > 1 and equal[0] == b",":  # of numbers without a header: 1,5;2,5
+        cells = [*header.split(equal[1]), *row.split(equal[1])]
+        equal = equal[1:] if all(re.fullmatch(_WITH_COMMA, cell) for cell in cells if b"," in cell) else equal
     return equal[0] if equal else DELIMITERS[0]
 
 
