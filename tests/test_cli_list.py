@@ -1,12 +1,17 @@
 """``vflsim list`` remembers its texts, and describes kinds anew where they may have changed."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import pytest
+from command_line import Ended
+from pydantic import ValidationError
 
 from vflsim.cli import listing
-from vflsim.cli.listing import PRESETS, listed
+from vflsim.cli.listing import PARTITIONS, PRESETS, listed
 from vflsim.kinds import TABLES
+from vflsim.learning.data import Partition
 
 
 @pytest.fixture
@@ -24,9 +29,10 @@ def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(listing, "_kinds", never)
     monkeypatch.setattr(listing, "_presets", never)
+    monkeypatch.setattr(listing, "_partitions", never)
 
 
-@pytest.mark.parametrize("category", [*TABLES, PRESETS])
+@pytest.mark.parametrize("category", [*TABLES, PARTITIONS, PRESETS])
 def test_texts_are_remembered(category: str, cache: Path, request: pytest.FixtureRequest) -> None:
     first = listed(category)
     assert {len(texts) for texts in first} == {4 if category == PRESETS else 3}
@@ -75,3 +81,26 @@ def test_every_module_and_preset_counts(tmp_path: Path) -> None:
     for name in ("a.py", "deep/b.yaml", "deep/c.txt"):
         (tmp_path / name).write_text("x")
     assert sorted(Path(path).name for path, _, _ in listing._files(tmp_path)) == ["a.py", "b.yaml"]
+
+
+KEYS = {"clients": 2, "columns": (("a",), ("b",)), "shares": (0.5, 0.5), "alpha": 1.0, "beta": 0.5, "seed": 3}
+
+
+def test_the_listed_partitions_are_all_and_have_the_listed_keys(vflsim: Callable[..., Ended]) -> None:
+    shown = vflsim("list", "partitions").out
+    assert {way for way, *_ in listed(PARTITIONS)} == {*get_args(get_args(Partition.model_fields["by"].annotation)[0])}
+    for way, keys, line in listed(PARTITIONS):
+        assert way in shown
+        assert line.split()[0] in shown
+        listed_keys = {key.removesuffix("?"): key.endswith("?") for key in keys.split(", ")}
+        needed = {key: KEYS[key] for key, optional in listed_keys.items() if not optional}
+        Partition(by=way, **needed)
+        for left_out in needed:
+            with pytest.raises(ValidationError):
+                Partition(by=way, **{key: value for key, value in needed.items() if key != left_out})
+        for key, value in KEYS.items():
+            if key in listed_keys:
+                Partition(by=way, **{**needed, key: value})
+            else:
+                with pytest.raises(ValidationError):
+                    Partition(by=way, **{**needed, key: value})

@@ -32,10 +32,11 @@ def fit(delays: str | Path | Iterable[float], *, column: str | None = None, unit
     """
     from vflsim.timing.fitting import fit_all
 
-    file = delays if isinstance(delays, str | Path) else None
-    name = "delays" if file is None else str(file)
-    observed = _seconds(delays, unit) if file is None else observed_in(file, column, unit)
-    resampled = None if file is None else _resampled(file, column, unit)
+    if isinstance(delays, str | Path):
+        name, resampled = str(delays), _resampled(delays, column, unit)
+        observed = observed_in(delays, column, unit)
+    else:
+        name, resampled, observed = "delays", None, _seconds(delays, unit)
     try:
         return Fits(name, observed, fit_all(observed), resampled)
     except ValueError as error:

@@ -19,22 +19,23 @@ def list_kinds(
     what: Annotated[str | None, typer.Argument(help="delays, protocols, presets, …; everything if left out.")] = None,
 ) -> None:
     """List what a scenario can contain: protocols, models, delays, networks and so on."""
-    from vflsim.cli.listing import PRESETS, listed
+    from vflsim.cli.listing import PARTITIONS, PRESETS, listed
     from vflsim.kinds import TABLES
 
+    tables = [*TABLES, PARTITIONS]
     if what is not None:
-        known(what, [*TABLES, PRESETS], "list", "vflsim list")
+        known(what, [*tables, PRESETS], "list", "vflsim list")
     page = console()
     if what == PRESETS:
         _list_presets()
         return
-    for name in TABLES if what is None else [what]:
+    for name in tables if what is None else [what]:
         table = Table.grid(padding=(0, 2, 0, 0))
         table.add_column(max_width=32)
         table.add_column()
         for kind, keys, line in listed(name):
             table.add_row(Text.assemble((kind, "cyan"), f"{{{keys}}}" if keys else ""), Text(line))
-        page.print(Text(name, style="bold"))
+        page.print(Text(f"{name} (partition: {{by: NAME, …}})" if name == PARTITIONS else name, style="bold"))
         page.print(Padding(table, (0, 0, 0, 2)))
     page.print(Text("A key with ? may be left out.", style="dim"))
     if what is None:

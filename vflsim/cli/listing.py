@@ -15,15 +15,15 @@ import platformdirs
 from vflsim.kinds import TABLES
 from vflsim.version import __version__
 
-PRESETS = "presets"
+PRESETS, PARTITIONS = "presets", "partitions"
 Texts = tuple[str, ...]
 
 
 def listed(category: str) -> list[Texts]:
-    """Return the texts on every kind of a category of ``vflsim.kinds.TABLES``, or on every preset, in order.
+    """Return the texts on every kind of a category of ``vflsim.kinds.TABLES``, partition or preset, in order.
 
-    A kind has three: its name, its keys (``?`` behind those that may be left out) and the first line of its docstring;
-    a preset four: its name, its title, its source, and what it adds to that.
+    A kind has three: its name, its keys (``?`` behind those that may be left out) and a line of its description; so has
+    a partition, which ``by`` names; a preset has four: its name, its title, its source, and what it adds to that.
 
     They are read from a file in the user's cache folder, named after the sizes and times of vflsim's own modules and
     presets: a changed module has another file. What cannot be read there is described anew; a folder that cannot be
@@ -36,7 +36,8 @@ def listed(category: str) -> list[Texts]:
         found = [tuple(line.split("\t")) for line in place.read_text("utf-8").splitlines()]
         if {len(texts) for texts in found} == {4 if category == PRESETS else 3}:
             return found
-    found = list(_presets() if category == PRESETS else _kinds(category))
+    other = {PRESETS: _presets, PARTITIONS: _partitions}
+    found = list(other[category]() if category in other else _kinds(category))
     with suppress(OSError):
         _write(place, "".join("\t".join(texts) + "\n" for texts in found))
     return found
@@ -56,6 +57,12 @@ def _presets() -> Iterator[Texts]:
 
     for preset in map(Preset.read, names()):
         yield preset.name, preset.title, preset.source, preset.ours
+
+
+def _partitions() -> Iterator[Texts]:
+    from vflsim.learning.data.partition import WAYS
+
+    return ((way, keys, line) for way, (keys, line) in WAYS.items())
 
 
 def _place(category: str) -> Path:

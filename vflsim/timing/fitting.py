@@ -266,7 +266,7 @@ def _hyper_exponential(observed: Floats) -> Delay:
     low, high = math.log(_SMALLEST), math.log(10 * float(z[-1]))
     start = np.log(np.maximum([z[:half].mean(), z[half:].mean()], 1e-6))
     bounds = [(low, -low), (low, high), (low, high)]
-    options = {"ftol": 1e-14, "gtol": 1e-9, "maxiter": 1000}
+    options: Any = {"ftol": 1e-14, "gtol": 1e-9, "maxiter": 1000}
     found: Any = optimize.minimize(loss, [0.0, *start], jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     share, means = float(expit(found.x[0])), np.exp(found.x[1:])
     if means.min() < 2 * _SMALLEST:

@@ -105,7 +105,11 @@ def _delimited(path: Path) -> pd.DataFrame:
     if delimiter not in header and delimiter in row and not row.rstrip().endswith(delimiter):
         what = f"the first line has one field, and the next one has {row.count(delimiter) + 1}"
         raise ValueError(f"{path}: {what}; allowed: equally long lines, numbers with a decimal point")
-    options = {"skipinitialspace": True, "sep": delimiter.decode(), "decimal": decimal_of(start, delimiter).decode()}
+    options: dict[str, Any] = {
+        "skipinitialspace": True,
+        "sep": delimiter.decode(),
+        "decimal": decimal_of(start, delimiter).decode(),
+    }
     table = _csv(path, **options)
     headed = not all(_is_number(str(name).replace(options["decimal"], ".")) for name in table.columns)
     return table if headed else _csv(path, **options, header=None)

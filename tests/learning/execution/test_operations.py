@@ -1,10 +1,13 @@
 import ast
+import copy
 import gc
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
 import vflsim
 from vflsim.errors import RunError
@@ -21,6 +24,36 @@ def test_a_handle_knows_its_bytes_before_its_value() -> None:
 def test_reading_a_handle_too_early_is_an_error() -> None:
     with pytest.raises(RunError, match="before its operation ran"):
         _ = Handle().value
+
+
+@pytest.mark.parametrize(
+    ("use", "asked"),
+    [
+        (lambda handle: handle.norm(), "'norm'"),
+        (lambda handle: handle * 2, "arithmetic"),
+        (lambda handle: 1 - handle, "arithmetic"),
+        (lambda handle: handle[0], "arithmetic"),
+        (lambda handle: handle > 1, "arithmetic"),
+        (float, "arithmetic"),
+        (torch.relu, "torch.relu"),
+        (lambda handle: torch.ones(3) + handle, "arithmetic"),
+        (lambda handle: torch.clamp(handle, max=1), "torch.clamp"),
+    ],
+)
+def test_a_handle_that_is_taken_for_a_tensor_says_what_it_is_and_where(
+    use: Callable[[Handle[Tensor]], object], asked: str
+) -> None:
+    with pytest.raises(RunError, match=f"there is no {asked}.* of a handle .*test_operations.py:") as caught:
+        use(Handle((3,)))
+    assert "ClientLearner or ServerLearner" in caught.value.remedy
+    assert "docs/adding-a-protocol.md, Changing a value" in caught.value.remedy
+
+
+def test_a_handle_has_no_other_attributes_and_can_be_copied() -> None:
+    handle: Handle[Tensor] = Handle((3,))
+    assert not hasattr(handle, "norm")
+    assert not hasattr(handle, "__array__")
+    assert copy.copy(handle).shape == (3,)
 
 
 def test_a_handle_holds_what_it_was_given() -> None:

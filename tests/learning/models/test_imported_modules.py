@@ -160,7 +160,9 @@ def test_a_module_with_a_wrong_output_is_refused(name: str, message: str) -> Non
 
 
 def test_arguments_that_the_class_does_not_take_are_named() -> None:
-    with pytest.raises(ValueError, match=r"could not be built with depth, feature_shape, embedding: TypeError.*depth"):
+    offered = "allowed: parameters named feature_shape, embedding, cardinalities, and those in `arguments`"
+    message = f"could not be built with depth, feature_shape, embedding: TypeError.*depth.*; {offered}"
+    with pytest.raises(ValueError, match=message):
         client("Encoder", depth=3).check((6,))
 
 

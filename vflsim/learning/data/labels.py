@@ -57,10 +57,10 @@ def encode(labels: Array, task: Literal["auto"] | TaskName, where: str) -> Encod
     if len(amounts) < 2:
         what = f"all {len(labels)} rows have the same label, {amounts[0].item()!r}"
         raise DataError(what, where, "at least two different labels", "choose another label column")
-    found, guessed = task, False
-    if task == "auto":
+    guessed = task == "auto"
+    if guessed:
         _refuse_gaps(labels, numbers, where)
-        found, guessed = _guess(amounts, counts, numbers.dtype.kind, where), True
+    found = _guess(amounts, counts, numbers.dtype.kind, where) if task == "auto" else task
     if found == "regression":
         if numbers.dtype.kind == "U":
             row, text = next((row, text) for row, text in enumerate(labels.tolist()) if _number(text) is None)

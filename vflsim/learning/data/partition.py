@@ -21,6 +21,17 @@ _WHERE = "partition"
 Share = Annotated[float, Quantity(above=0, at_most=1)]
 DRAWN = ("importance", "correlation")
 """Partitions with draws: features are dealt, not cut."""
+WAYS = {
+    "columns": ("clients, shares?, active?", "Runs of features; of images, row by row."),
+    "image_rows": ("clients, shares?, active?", "Horizontal strips, which stay images."),
+    "image_columns": ("clients, shares?, active?", "Vertical strips, which stay images."),
+    "patches": ("clients, active?", "A grid of patches, which stay images, as square as clients allow."),
+    "views": ("clients?, active?", "One view (or party's file) a client."),
+    "explicit": ("columns, clients?, active?", "Each client's features, by name or index."),
+    "importance": ("clients, alpha, seed?, active?", "Features at random, in numbers as unequal as alpha says."),
+    "correlation": ("clients, beta, seed?, active?", "Features by how they correlate, from apart to mixed by beta."),
+}
+"""The keys of each way of cutting features (``?`` behind those that may be left out), and what it is."""
 _MEANING = {"alpha": "a number above 0, the smaller the more unequal", "beta": "0 (apart) to 1 (mixed)"}
 
 
@@ -38,11 +49,10 @@ class Partition(Part):
         Literal["columns", "image_rows", "image_columns", "patches", "views", "explicit", "importance", "correlation"]
         | None
     ) = None
-    """columns: runs of features, images row by row. image_rows: horizontal strips that stay images. image_columns:
-    vertical strips that stay images. patches: a grid of patches that stay images, as square as the number of clients
-    allows. views: one view (or party's file) a client. explicit: as ``columns`` says. importance: columns at random, by
-    ``alpha``. correlation: columns by their correlations and ``beta``. Left out: views where the data have several,
-    otherwise columns."""
+    """columns: runs of features, images row by row. image_rows, image_columns: strips that stay images. patches: a grid
+    of patches that stay images. views: one view (or party's file) a client. explicit: as ``columns`` says. importance:
+    columns at random, by ``alpha``. correlation: columns by their correlations and ``beta``. Left out: views where the
+    data have several, otherwise columns. ``vflsim list partitions`` has the keys of each."""
     columns: tuple[tuple[str | StrictInt, ...], ...] | None = Field(default=None, min_length=1)
     """For explicit: what each client holds, as names, indices from 0, or ranges ``0..12`` and ``age..income`` with both
     ends included. A feature belongs to one party at most."""

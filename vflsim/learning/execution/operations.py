@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, NoReturn, Protocol, TypeVar
 
 import torch
 
@@ -13,6 +14,19 @@ from vflsim.errors import RunError
 from vflsim.streams import party_name
 
 T = TypeVar("T")
+
+
+class ValueNotHereError(RunError, AttributeError, TypeError):
+    """A protocol treats a handle, which is a promise, as if it were the tensor that is promised."""
+
+    def __init__(self, asked: str) -> None:
+        caller = traceback.extract_stack(limit=3)[0]
+        super().__init__(
+            f"there is no {asked} of a handle ({caller.filename}:{caller.lineno}): it is a promise with a shape and a "
+            "dtype, whose value operations of learners alone see",
+            remedy="change the value in an operation of a learner: derive one from ClientLearner or ServerLearner, and "
+            "make it in the protocol's `learners` (docs/adding-a-protocol.md, Changing a value: it clips a gradient)",
+        )
 
 
 class Handle(Generic[T]):
@@ -37,6 +51,22 @@ class Handle(Generic[T]):
         """The computation that it shares with handles of other parties, if any, and its place there."""
         self._value: T | None = None
         self._compute: Callable[[], T] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # Python and its libraries look for these
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        raise ValueNotHereError(repr(name))
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
+        raise ValueNotHereError(f"torch.{getattr(function, '__name__', 'function')}")
+
+    def _no_number(self, *_: object) -> NoReturn:
+        raise ValueNotHereError("arithmetic")
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __pow__ = _no_number
+    __matmul__ = __rmatmul__ = __neg__ = __abs__ = __lt__ = __le__ = __gt__ = __ge__ = __getitem__ = _no_number
+    __float__ = __int__ = _no_number
 
     @property
     def value(self) -> T:
