@@ -1,9 +1,10 @@
-"""Client 2 of a small scenario as a process of a live run makes it, and the files that it keeps."""
+"""A party of a small scenario as a process of a live run makes it, client 2 say, and the files that it keeps."""
 
 from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 from tiny_worlds import data_of, tiny
 
@@ -21,13 +22,17 @@ REMEMBERS = {"kind": "c_vfl", "local_steps": 2, "codec": {"kind": "top_k", "frac
 
 
 def client(loop: asyncio.AbstractEventLoop, said: object = REMEMBERS) -> OwnParty:
-    scenario = tiny({"only": said}, training__client_optimizer={"kind": "adam", "lr": 0.1})
+    return party(loop, said, 2, training__client_optimizer={"kind": "adam", "lr": 0.1})
+
+
+def party(loop: asyncio.AbstractEventLoop, said: object, number: int, **changes: Any) -> OwnParty:
+    scenario = tiny({"only": said}, **changes)
     world = LiveWorld(loop)
-    own = own_data(data_of(scenario), 2, label_splits(scenario.protocols["only"].protocol, 2))
+    own = own_data(data_of(scenario), number, label_splits(scenario.protocols["only"].protocol, number))
     resolved = setting(scenario, "only", own)
     links = [timing.link for timing in resolved.timings]
     return own_party(
-        scenario, "only", 0, resolved, 2, world, lambda _: Mailbox(world),
+        scenario, "only", 0, resolved, number, world, lambda _: Mailbox(world),
         lambda recorder: Transport(world, resolved.network, links, 0, recorder), lambda _: None, None,
     )  # fmt: skip
 

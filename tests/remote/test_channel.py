@@ -13,8 +13,8 @@ import pytest
 
 from vflsim.remote import channel as channels
 from vflsim.remote.admission import MOST_STRANGERS, Admission
-from vflsim.remote.channel import Channel, GoneError, LostError, connected
-from vflsim.remote.control import MOST_BYTES, Common, Control, Counted, Hello, packed
+from vflsim.remote.channel import MOST_EARLY, Channel, GoneError, LostError, connected
+from vflsim.remote.control import MOST_BYTES, Common, Control, Counted, Hello, Refused, packed
 from vflsim.remote.frames import CONTROL, HEAD, TIMED, frame
 from vflsim.remote.keys import client_context, host_of, make_identities
 from vflsim.remote.world import precise_loop
@@ -411,6 +411,28 @@ def test_a_party_that_gives_no_sign_of_life_is_lost_and_one_that_does_is_not(
         await until(lambda: bool(silent))
         assert "client-1 gave no sign of life" in silent[0].what
         assert alive == []
+        for each in (one, two):
+            await each.close()
+        await gate.close()
+
+    loop.run_until_complete(story())
+
+
+def test_few_control_messages_wait_for_somebody_who_attends(identities: Path, loop: asyncio.AbstractEventLoop) -> None:
+    async def story() -> None:
+        gate, port = await gate_of(identities)
+        one, two = await joined(identities, port, 1), await joined(identities, port, 2)
+        await gate.all_here(5.0)
+        for number in range(MOST_EARLY + 10):
+            one.control(Refused(why="x" * 8_000))
+            if number < MOST_EARLY:
+                two.control(Counted(updates=number))
+        await until(lambda: gate.channels[1].lost is not None)
+        assert "client-1 sent what cannot be used: 65 control messages before a run" in str(gate.channels[1].lost)
+        assert sum(len(packed(each)) for each in gate.channels[1]._early) < MOST_EARLY * MOST_BYTES
+        control, lost, _ = attending(gate.channels[2])
+        await until(lambda: len(control) == MOST_EARLY)
+        assert lost == []
         for each in (one, two):
             await each.close()
         await gate.close()

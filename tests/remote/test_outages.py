@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from vflsim.errors import VflsimError
 from vflsim.learning.execution.executor import ImmediateExecutor
 from vflsim.learning.execution.operations import Operation
 from vflsim.remote.control import CameUp
@@ -29,10 +30,11 @@ def down(*times: float, interrupted: Any = "lost") -> Intervals:
 class Both:
     """The server's and client 1's view of the outages of client 1, in one virtual world.
 
-    The server's word takes ``trip`` seconds, and the client's timers are ``late``.
+    The server's word takes ``trip`` seconds, and the client's timers are ``late``; ``deaf``: new processes of the
+    client hear it, which are not here.
     """
 
-    def __init__(self, availability: Intervals, trip: float = 0.01, late: float = 0.0) -> None:
+    def __init__(self, availability: Intervals, trip: float = 0.01, late: float = 0.0, deaf: bool = False) -> None:
         self.world = VirtualWorld(ImmediateExecutor())
         self.log: list[tuple[Any, ...]] = []
         self.words: list[CameUp] = []
@@ -40,7 +42,7 @@ class Both:
         said = {1: availability}
         self.client = ClientOutages(said, 7, 1, lambda: self._note("crash"))
         self.server = ServerOutages(said, 7, self._tell, lambda client: self._note("lost", client))
-        self.trip, self.late = trip, late
+        self.trip, self.late, self.deaf = trip, late, deaf
 
     def play(self, until: float) -> None:
         server, client = (self._process(each) for each in (self.server_recorder, self.client_recorder))
@@ -79,7 +81,7 @@ class Both:
     def _tell(self, client: int, word: CameUp) -> None:
         self.words.append(word)
         self.server_recorder.skip()  # the server goes on while the word is on its way
-        self.world.after(self.trip, lambda: self.client.called_back(word))
+        self.world.after(self.trip, lambda: None if self.deaf else self.client.called_back(word))
 
     def _note(self, *what: Any) -> None:
         self.log.append((round(self.world.now(), 6), *what))
@@ -137,7 +139,7 @@ def test_the_next_crash_is_known_before() -> None:
 
 
 def test_a_client_whose_process_is_away_is_down_until_it_is_back_and_the_scenario_has_it_up() -> None:
-    both = Both(down(4, 6, 9, 10))
+    both = Both(down(4, 6, 9, 10), deaf=True)
     for at, call in (
         (1.0, both.server.away),
         (2.0, both.server.here),
@@ -152,7 +154,7 @@ def test_a_client_whose_process_is_away_is_down_until_it_is_back_and_the_scenari
 
 
 def test_a_client_whose_process_has_gone_before_the_start_is_down_at_the_start() -> None:
-    both = Both(down(4, 6))
+    both = Both(down(4, 6), deaf=True)
     both.server.away(1)
     both.world.after(2.0, lambda: both.server.here(1))
     both.play(until=3)
@@ -176,6 +178,23 @@ def test_a_process_that_takes_the_place_of_another_begins_with_the_word_even_if_
     both.client.called_back(CameUp(number=3, round=9, at=0.0))
     both.play(until=3)
     assert both.log == [(0, "begins", 9)]
+
+
+@pytest.mark.parametrize(
+    "word", [CameUp(number=1, round=0, at=1.5), CameUp(number=1, round=0, at=100.0), CameUp(number=0, round=0, at=2.0)]
+)
+def test_the_end_of_an_outage_that_the_scenario_does_not_have_is_refused(word: CameUp) -> None:
+    both = Both(down(1, 2, 99, 100), deaf=True)
+    both.world.after(3.0, lambda: both.client.called_back(word))
+    with pytest.raises(VflsimError, match=f"the server ends outage {word.number} of client-1 at {word.at:g} s"):
+        both.play(until=4)
+
+
+def test_an_outage_ends_once() -> None:
+    both = Both(down(1, 2))
+    both.world.after(3.0, lambda: both.client.called_back(both.words[0]))
+    with pytest.raises(VflsimError, match="the server ends outage 1 of client-1 at 2 s"):
+        both.play(until=4)
 
 
 def test_a_clock_can_begin_in_the_middle_of_a_run() -> None:

@@ -127,6 +127,11 @@ class Protocol(Part, ABC):
         """Return the mini-batches, epochs and messages of its rounds."""
         return BatchPlan()
 
+    @property
+    def in_flight(self) -> int:
+        """Return how many embeddings of a client may be without a reply: one, unless clients work ahead."""
+        return 1
+
     # --- the learning plane -----------------------------------------------------------------------------------------
 
     def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:

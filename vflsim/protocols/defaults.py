@@ -11,6 +11,7 @@ from torch import Tensor
 from vflsim.analysis.cycles import Unanalysable
 from vflsim.analysis.findings import Finding
 from vflsim.learning.batches import Split
+from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.execution.operations import Handle
 from vflsim.learning.privacy.blinding import Blinding
 from vflsim.protocols.answering import Answering
@@ -60,6 +61,16 @@ def run_facts(protocol: Protocol) -> Mapping[str, Any]:
 def evaluation_of(protocol: Protocol) -> OwnEvaluation:
     """Return how a protocol's parties evaluate: by embeddings, unless it has an ``OwnEvaluation``."""
     return protocol if isinstance(protocol, OwnEvaluation) else _BY_EMBEDDINGS
+
+
+def evaluated_splits(data: LoadedData) -> tuple[Split, ...]:
+    """Return the splits that a run evaluates: the test rows, and before them the validation rows if there are any."""
+    return ("validation", "test") if len(data.labels["validation"]) else ("test",)
+
+
+def evaluates_wired(protocol: Protocol, setting: Setting) -> bool:
+    """Return whether evaluations outside time pass the codec."""
+    return not protocol.traits.evaluates_uncompressed and setting.blinding is None
 
 
 def answering_of(protocol: Protocol) -> Answering:

@@ -13,6 +13,7 @@ from vflsim.protocols import Protocol
 from vflsim.protocols.capabilities import OwnNodes, Peering
 from vflsim.protocols.defaults import participants_of
 from vflsim.protocols.made import learners_of
+from vflsim.remote.expected import Expected
 from vflsim.remote.frames import Reader, kinds_of
 from vflsim.remote.live_party import LiveDraws, LiveParty, OwnBox
 from vflsim.remote.recorder import LiveRecorder
@@ -77,6 +78,7 @@ class OwnParty:
     shared: RunContext
     setting: Setting
     reader: Reader
+    expected: Expected
     recorder: LiveRecorder
     wires: LiveWires
     conditions: Conditions
@@ -126,12 +128,14 @@ def own_party(
     state.free = free
     modules = {base.__module__ for base in type(protocol).__mro__}
     modules |= {module.rpartition(".")[0] + ".messages" for module in modules}
+    expected = Expected(protocol, resolved, seed, party, mailboxes[party], recorder, scenario.stop_of(name).rounds)
     reader = Reader(
         kinds_of(modules),
         {sequence.origin: sequence},
         resolved.data.rows,
         frozenset({SERVER, *resolved.clients}),
         wires,
+        expected,
     )
     watch = None
     if brings_code(protocol, resolved):
@@ -139,7 +143,7 @@ def own_party(
         world.executor.around = burst.around
         watch = Watch(learner, seed, refuses=False, burst=burst)
     node: Node = Node(state, learner, watch)
-    return OwnParty(node, shared, resolved, reader, recorder, wires, conditions, stays_away)
+    return OwnParty(node, shared, resolved, reader, expected, recorder, wires, conditions, stays_away)
 
 
 def _stays_away(protocol: Protocol, resolved: Setting) -> str:

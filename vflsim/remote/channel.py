@@ -29,6 +29,8 @@ HANDSHAKE_S = 5.0
 """Seconds for TLS and for the first message of whoever connects."""
 BEAT_S = 1.0
 """Seconds between two signs of life."""
+MOST_EARLY = 64
+"""Control messages that may wait until somebody attends: several megabytes at most."""
 MOST_WAITING = 256 * 2**20
 """Bytes that may wait for a receiver before it counts as one that does not read."""
 _LOG = logging.getLogger("vflsim.remote")
@@ -49,7 +51,8 @@ class RefusedError(LostError):
 class Channel:
     """A connection to the process of ``peer``; ``most`` is the largest frame that it may send, in bytes.
 
-    What arrives is handed to those who ``attend``, in order; until then it waits. Bytes sent and received are counted.
+    What arrives is handed to those who ``attend``, in order; until then it waits: ``MOST_EARLY`` messages at most.
+    Bytes sent and received are counted.
     """
 
     def __init__(
@@ -155,6 +158,8 @@ class Channel:
             if isinstance(message, Beat):
                 return
             if self._on_control is None:
+                if len(self._early) >= MOST_EARLY:
+                    raise ControlError(f"{MOST_EARLY + 1} control messages before a run", allowed=f"{MOST_EARLY}")
                 self._early.append(message)
             else:
                 self._on_control(message)

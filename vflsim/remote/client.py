@@ -33,6 +33,7 @@ from vflsim.remote.machine import (
     warm_up,
 )
 from vflsim.remote.mesh import Mesh
+from vflsim.remote.orders import StudyOrders
 from vflsim.remote.own_data import OwnData
 from vflsim.remote.world import precise_loop
 from vflsim.scenario.models import Scenario
@@ -59,7 +60,8 @@ class LiveClient:
         data: OwnData | None = None, peer_port: int = 0, never_returns: bool = False,
     ) -> None:  # fmt: skip
         self.scenario, self.party = scenario, party
-        self._place, self.identity, self._parts, self._timeout = (host, port), identity, parts, timeout
+        self._place, self.identity, self._timeout = (host, port), identity, timeout
+        self.orders = StudyOrders(scenario, party, parts)
         self.data = data or OwnData(scenario, party)
         self.loop = precise_loop()
         self.channel: Channel
@@ -88,13 +90,14 @@ class LiveClient:
             self.loop.close()
 
     def _take_part(self, announced: Prepare) -> None:
-        """Play one run. What fails in it is told to the server, which decides what comes next."""
-        if announced.protocol not in self.scenario.protocols:
-            known = ", ".join(self.scenario.protocols)
-            raise ControlError(f"the server announces a run of {announced.protocol!r}", allowed=known)
-        folder, run = self._parts / announced.protocol / f"seed-{announced.seed}", None
+        """Play one run. What fails in it is told to the server, which decides what comes next.
+
+        Raises ``ControlError`` for a run that is not the scenario's, or has been.
+        """
+        self.orders.begin(announced)
+        run = None
         try:
-            run = ClientRun(self, announced, self._introduced(announced), folder)
+            run = ClientRun(self, announced, self._introduced(announced))
             run.play()
             run.written()
         except LostError:
@@ -103,6 +106,8 @@ class LiveClient:
             raise
         except VflsimError as error:
             self.channel.control(Failed(what=error.what[:8_000], where=str(error.where)[:8_000]))
+            if isinstance(error, ControlError):  # of another process, which this one has nothing more to do with
+                raise
             self._next(Done)
         finally:
             if self.mesh is not None:

@@ -22,6 +22,7 @@ from vflsim.remote.control import (
     Back,
     CameUp,
     Control,
+    ControlError,
     Counted,
     Done,
     Dropped,
@@ -39,8 +40,9 @@ from vflsim.remote.facts import Public
 from vflsim.remote.frames import pack_message
 from vflsim.remote.kept import KeptState
 from vflsim.remote.live_party import LiveParty, OwnBox, RemoteBox
-from vflsim.remote.machine import digest_of, machine
+from vflsim.remote.machine import digest_of
 from vflsim.remote.mesh import Mesh
+from vflsim.remote.orders import RunOrders, StudyOrders
 from vflsim.remote.outages import ClientOutages
 from vflsim.remote.outbox import Outbox, unconnected
 from vflsim.remote.own_data import OwnData
@@ -63,6 +65,7 @@ class ClientHost(Protocol):
     """What a run asks of the client's process."""
 
     scenario: Scenario
+    orders: StudyOrders
     party: int
     identity: Path
     data: OwnData
@@ -76,19 +79,20 @@ class ClientHost(Protocol):
 class ClientRun:
     """One run of a client: what it makes of the frames that come.
 
-    ``public``: the facts that all clients have told; None where they are connected to the server alone. ``folder`` is
-    where it writes its part of the results.
+    ``public``: the facts that all clients have told; None where they are connected to the server alone.
     """
 
-    def __init__(self, client: ClientHost, prepare: Prepare, public: Public | None, folder: Path) -> None:
+    def __init__(self, client: ClientHost, prepare: Prepare, public: Public | None) -> None:
         self._client, self._name, self._seed, self._prepare = client, prepare.protocol, prepare.seed, prepare
         scenario, channel = client.scenario, client.channel
         self._protocol = scenario.protocols[prepare.protocol].protocol
         resolved = replace(setting(scenario, self._name, client.data.of(self._name)), public=public)
+        self._orders = RunOrders(scenario, resolved, prepare, client.loop.time)
         waits = emulated(resolved)
         self._world = LiveWorld(client.loop, waits)
         self._mail = PeerMail(self._read, self._deliver, self._deliver_free, waits)
         mesh = None if public is None else client.mesh
+        self._peering = mesh is not None
         made: list[OwnParty] = []
 
         def pack(message: Message) -> bytes:
@@ -127,15 +131,18 @@ class ClientRun:
             )
         self._made = made[0]
         if (releases := self._made.node.learner.releases) is not None:
+            client.orders.release(prepare)
             releases.told = telling(self._tell)
             if (most := scenario.stop_of(self._name).epsilon) is not None:
                 releases.end_at(most, self._spent)
-        self._counted, self._folder = 0, folder
+        self._counted, self._folder = 0, client.orders.folder(prepare)
         self._thread = threading.current_thread()
         self._kept: KeptState | None = None
         loses = self._outages is not None and party in self._outages.losing
         if loses and not self._made.stays_away and not client.never_returns:
             self._keep()
+        elif prepare.again:
+            raise ControlError("the server has this client go on with a run", allowed="where it keeps what it learns")
         self._ended = self._world.signal("the server to end the run")
         self._made.shared.progressed = self._count
         channel.attend(self._on_control, self._fail, self._on_message)
@@ -242,17 +249,15 @@ class ClientRun:
     def _on_control(self, message: Control) -> None:
         match message:
             case EvaluateNow():
+                self._orders.evaluate(message)
                 self._world.deliver(lambda: self._answer(message))
             case Start():
-                loop = self._client.loop
-                same = message.machine == machine()
-                at = message.at if same else loop.time() + message.in_s - message.since_s
-                self._world.begin_at(at, self._begin, message.since_s)
+                self._world.begin_at(self._orders.start(message), self._begin, message.since_s)
             case Voucher():
                 self._trust(message)
             case Stopped():
                 self._world.deliver(lambda: self._world.finish(message.reason))
-            case IsDue() | Dropped():
+            case IsDue() | Dropped() if self._peering:
                 self._mail.told(message)
             case CameUp():
                 self._called_back(message)

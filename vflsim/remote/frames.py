@@ -12,6 +12,7 @@ import struct
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,6 +24,9 @@ from vflsim.learning.execution.operations import Handle
 from vflsim.remote.wires import PLAIN, UNCHANGED, LiveWires
 from vflsim.streams import SERVER, SHARED
 from vflsim.world.messages import Message
+
+if TYPE_CHECKING:
+    from vflsim.remote.expected import Expected
 
 HEAD = struct.Struct("<IB")
 """Bytes that follow, and their type."""
@@ -87,6 +91,7 @@ class Reader:
 
     ``kinds`` are the classes of messages by kind, ``sequences`` the batches by origin; batches of a sequence that is
     not among them come with their ids. ``rows``: the number of training rows. ``places``: all parties of the run.
+    ``expected`` refuses what no party of the run sends; without it, all that can be read is taken.
     """
 
     kinds: Mapping[str, type[Message]]
@@ -94,6 +99,7 @@ class Reader:
     rows: int
     places: frozenset[int]
     wires: LiveWires
+    expected: Expected | None = None
 
     def message(self, body: bytes, sender: int, receiver: int) -> tuple[Message, float]:
         """Return the message from ``sender`` to ``receiver`` in a frame's body, and its sender's instant (s).
@@ -115,15 +121,18 @@ class Reader:
         inner = body[begin:]
         envelope, specs, start = read_frame(inner)
         made_of = self.kinds.get(envelope.kind)
-        if made_of is None or to != receiver or envelope.sender != sender or not self.places >= set(clients):
+        named = self.places >= set(clients) and len(set(clients)) == len(clients)
+        if made_of is None or to != receiver or envelope.sender != sender or not named:
             what = f"a {envelope.kind!r} message from party {envelope.sender} to party {to} about {clients[:3]}"
-            allowed = f"one from party {sender} to party {receiver}, of a kind and about clients of this run"
+            allowed = f"one from party {sender} to party {receiver}, of a kind and about clients of this run, each once"
             raise DataError(what, allowed=allowed)
         own = own_fields(made_of)
         if len(own) != len(extra) or len(ways) != len(specs) or max(ways, default=0) > UNCHANGED:
             what = f"a {envelope.kind!r} message with {len(extra)} fields and {len(ways)} tensors"
             raise DataError(what, allowed=f"{len(own)} fields and {len(specs)} tensors by its frame")
         batch = self._batch(envelope, origin)
+        if self.expected is not None:
+            self.expected.check(made_of, envelope, batch, specs)
         message = made_of(batch=batch, round=envelope.round, clients=clients, **{
             field.name: value for field, value in zip(own, extra, strict=True)
         })  # fmt: skip
@@ -142,6 +151,8 @@ class Reader:
                 raise DataError(f"batch {envelope.batch} of sequence {origin}, without its rows")
             return sequence.batch(envelope.batch)
         ids = envelope.ids
+        if self.expected is not None:
+            return self.expected.batch(envelope, origin)
         if origin not in self.places or (len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < self.rows):
             raise DataError(f"rows of batch {envelope.batch}", allowed=f"numbers from 0 to {self.rows - 1}")
         ids.setflags(write=False)

@@ -9,7 +9,9 @@ from functools import partial
 
 from typing_extensions import override
 
-from vflsim.remote.control import CameUp
+from vflsim.remote.control import CameUp, ControlError
+from vflsim.remote.orders import APART_S
+from vflsim.streams import party_name
 from vflsim.timing.availability import Availability
 from vflsim.world.outages import Outages, Presence, Run
 from vflsim.world.task import Task
@@ -138,6 +140,7 @@ class ClientOutages(LiveOutages):
         self._begun, self._early = False, list[CameUp]()
         self._dealt_with = -math.inf  # own changes until this instant
         self._next_change = math.inf
+        self._ups = 0  # the number of the latest outage that is over
 
     def next_crash(self) -> float:
         """Return before which instant the client does not crash: infinite where it never does again."""
@@ -167,11 +170,24 @@ class ClientOutages(LiveOutages):
         presence = self._presences.get(self._party)
         if presence is None:  # the run has ended
             return
+        self._check_word(presence, word)
         self.run.recorder.current_round = word.round
         self._dealt_with = word.at
         if presence.up:  # the crash is still to happen: this machine is late
             self._go_down(presence, word.at)
         super()._come_up(presence)
+
+    def _check_word(self, presence: Presence, word: CameUp) -> None:
+        """Refuse the word on an outage that is none of the scenario's, or is over: it would redo a round once more.
+
+        A process that has taken the place of a former one comes up when the server lets it, once.
+        """
+        profile, again = presence.profile, self._again and self._ups == 0
+        ends = profile.next_change(math.nextafter(word.at, -math.inf)) == word.at and profile.value(word.at) > 0
+        if word.number <= self._ups or word.at > self.run.world.now() + APART_S or not (ends or again):
+            what = f"the server ends outage {word.number} of {party_name(self._party)} at {word.at:g} s"
+            raise ControlError(what, allowed="the ends of its outages in this scenario, each once")
+        self._ups = word.number
 
     @override
     def _await_change(self, presence: Presence, since: float) -> None:

@@ -28,6 +28,10 @@ class ToldReleases:
         """The releases in client order; none without a mechanism."""
         return tuple(self._clients.values())
 
+    def times(self, client: int) -> int:
+        """Return how many releases of a client have been counted."""
+        return self._clients[client].times if client in self._clients else 0
+
     def take(self, client: int, message: NoiseAdded) -> None:
         """Count a release. Raises ``ControlError`` for one that this run does not have."""
         if client not in self._clients:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from vflsim.errors import RunError
@@ -18,6 +19,7 @@ from vflsim.remote.control import (
     Away,
     Back,
     Control,
+    ControlError,
     Counted,
     Done,
     EvaluateNow,
@@ -36,6 +38,7 @@ from vflsim.remote.control import (
     Withdrawn,
     Written,
 )
+from vflsim.remote.expected import Unread
 from vflsim.remote.facts import Public
 from vflsim.remote.frames import pack_message
 from vflsim.remote.host import Host
@@ -56,6 +59,8 @@ from vflsim.streams import SERVER, SHARED, party_name, torch_seed
 from vflsim.world.messages import Message
 from vflsim.world.transport import Transport
 
+MOST_RELEASED_AHEAD = 1_000
+"""By how many a client's releases may exceed its uploads and the rounds."""
 LEAD_S = 0.2
 """Seconds from the order to start until the clocks of all parties are at 0."""
 
@@ -116,6 +121,11 @@ class ServerRun:
             self._arrive,
             self._tell_one if self._emulated else lambda _client, _message: None,
         )
+        box, expected = self._made.node.state.mailbox, self._made.expected
+        self._unread = Unread(
+            lambda: chain((each for each, _ in box.unread()), self._ways.under_way()), expected.most_held
+        )
+        self._uploads = Counter[int]()
         world.on_finish = lambda reason: self._tell(Stopped(reason=reason))
         self._began = 0.0
         self._returns = Returns(
@@ -277,7 +287,9 @@ class ServerRun:
 
     def _on_message(self, client: int, timed: bool, body: bytes) -> None:
         message, at = self._made.reader.message(body, client, SERVER)
+        self._unread.add(message)
         if timed:
+            self._uploads[client] += 1
             self._world.deliver(partial(self._carry, message), at)
         else:
             self._world.deliver(partial(self._made.node.state.mailbox.deliver, message), at)
@@ -295,10 +307,11 @@ class ServerRun:
             case Counted():
                 self._world.deliver(partial(self._counted, message.updates))
             case NoiseAdded():
-                self._released.take(client, message)
+                self._release(client, message)
             case Spent() if self._host.scenario.stop_of(self._name).epsilon is not None:
                 self._world.deliver(partial(self._world.finish, "epsilon"), message.at)
             case Passing():
+                self._made.expected.check_passing(client, message)
                 among = frozenset() if self._resolved.public is None else frozenset(self._clients)
                 message_of = stand_in(message, client, self._made.reader.kinds, among)
                 self._world.deliver(partial(self._ways.carry, message_of, message.size), message.at)
@@ -316,6 +329,14 @@ class ServerRun:
                 raise RunError(f"client {client} sent a {message.kind!r} message in a run")
             case _:
                 raise RunError(f"client {client} sent a {message.kind!r} message, which is the server's to send")
+
+    def _release(self, client: int, message: NoiseAdded) -> None:
+        """Count a release: before an upload, or in a round that has gone on without one."""
+        crashes = 0 if self._outages is None else self._outages.crashes[client]
+        most = self._uploads[client] + self._made.recorder.current_round + crashes + MOST_RELEASED_AHEAD
+        if self._released.times(client) >= most:
+            raise ControlError(f"{party_name(client)} has released more than {most} times", allowed="once an upload")
+        self._released.take(client, message)
 
     def _counted(self, updates: int) -> None:
         if not self._world.over:

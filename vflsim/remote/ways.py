@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 from vflsim.remote.control import Control, ControlError, Dropped, IsDue, Passing
 from vflsim.remote.frames import own_fields
-from vflsim.streams import SERVER
+from vflsim.streams import SERVER, party_name
 from vflsim.world.kernel import World
 from vflsim.world.messages import Message
 from vflsim.world.transfers import Transfer
 from vflsim.world.transport import Transport
+
+MOST_UNDER_WAY = 64
+"""Messages of a client that may be under way to each of the other parties."""
 
 
 class Ways:
@@ -20,7 +23,8 @@ class Ways:
 
     ``arrive`` takes a message for the server that has arrived; ``tell`` sends a client a control message: of a message
     between clients, whose bytes go directly, when it is due, or that it is not. ``crashes`` counts those of each
-    client. Invariant: what a client has sent before a crash, and what comes after it, is lost, with its draw.
+    client. Invariants: what a client has sent before a crash, and what comes after it, is lost, with its draw; at most
+    ``MOST_UNDER_WAY`` messages to a party are under way from a client, on average.
     """
 
     def __init__(
@@ -44,6 +48,11 @@ class Ways:
         under_way, number = self._under_way[client], self._count[client]
         for old in [old for old, transfer in under_way.items() if not transfer.under_way]:
             del under_way[old]
+        if len(under_way) >= (most := MOST_UNDER_WAY * len(self._count)):
+            what = (
+                f"{party_name(client)} sent a {message.kind!r} message of round {message.round}, and {most} before it"
+            )
+            raise ControlError(f"{what} are under way", allowed=f"{most} messages under way")
         if self._lives[client] < self._crashes.get(client, 0):
             transfer = self._transport.send_lost(message, size)
         else:
@@ -53,6 +62,11 @@ class Ways:
         self._count[client] += 1
         if transfer.state == "lost":
             self._drop(number, message)
+
+    def under_way(self) -> Iterator[Message]:
+        """Yield the messages under way from clients."""
+        for under_way in self._under_way.values():
+            yield from (transfer.message for transfer in under_way.values() if transfer.under_way)
 
     def withdraw(self, client: int, number: int) -> None:
         """Abandon the ``number``-th message of a client if it is still under way."""

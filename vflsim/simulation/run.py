@@ -18,9 +18,9 @@ from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.execution.deferred import DeferredExecutor
 from vflsim.learning.execution.executor import Executor, TimingOnlyExecutor
 from vflsim.learning.execution.operations import Handle
-from vflsim.learning.learners.client import Split
 from vflsim.learning.randomness import drawing_from
 from vflsim.protocols.blinded import MISSING_MASKS
+from vflsim.protocols.defaults import evaluated_splits, evaluates_wired
 from vflsim.protocols.made import coroutine_of
 from vflsim.results.facts.blinding import BlindingFacts
 from vflsim.results.facts.codec import CodecFacts
@@ -134,7 +134,6 @@ def run_parties(
     protocol, data = scenario.protocols[name].protocol, resolved.data
     world, recorder = made.shared.world, made.shared.recorder
     batches, clients = made.shared.sequence.per_epoch, len(resolved.clients)
-    splits: tuple[Split, ...] = ("validation", "test") if len(data.labels["validation"]) else ("test",)
     asked = with_variation or scenario.stop_of(name).precision is not None
     variation = variation_of(protocol, resolved) if asked else None
     conductor = conducting(
@@ -142,9 +141,9 @@ def run_parties(
         scenario.stop_of(name),
         scenario.evaluate_of(name),
         lambda rounds, used: protocol.batch_plan().epochs(rounds, used, clients, batches),
-        splits,
+        evaluated_splits(data),
         report,
-        wired=not protocol.traits.evaluates_uncompressed and resolved.blinding is None,
+        wired=evaluates_wired(protocol, resolved),
         variation=variation,
         metrics=scenario.metric_facts,
     )

@@ -191,6 +191,14 @@ class Mailbox:
         """Whether such a message is here."""
         return any(round_ is None or message.round == round_ for message in self._messages.get(kind, ()))
 
+    def awaited(self, kind: str, sender: int) -> list[int]:
+        """Return the rounds of which a message of ``kind`` from ``sender`` is waited for, and not here."""
+        return sorted(
+            wanted.round
+            for wanted in self._wanted.get(kind, ())
+            if wanted.round is not None and wanted.senders is not None and sender in wanted.senders - wanted.heard
+        )
+
     def unread(self) -> Iterator[tuple[Message, float]]:
         """The messages that are here, each with the arrival time (s) of the latest of its kind that was received.
 

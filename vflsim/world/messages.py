@@ -39,6 +39,10 @@ class Message:
     kind: ClassVar[str] = "message"
     embedding: ClassVar[bool] = False
     """Whether its upload delay is one of the draws that embeddings have in common under every protocol."""
+    ordered: ClassVar[bool] = False
+    """Whether a party sends one a round, and rounds ascend: in a live run others are refused."""
+    awaited: ClassVar[bool] = False
+    """Whether the server waits for it when it comes: in a live run one of another round is refused."""
     rowless: ClassVar[frozenset[str]] = frozenset()
     """The tensors that are not about training rows, such as weights, by name."""
     batch: Batch | None = None
@@ -89,6 +93,7 @@ class Embedding(Message):
     """
 
     kind: ClassVar[str] = "embedding"
+    ordered: ClassVar[bool] = True
     embedding: ClassVar[bool] = True
 
 
@@ -106,6 +111,7 @@ class Gradient(Message):
     """
 
     kind: ClassVar[str] = "gradient"
+    ordered: ClassVar[bool] = True
 
 
 @dataclass(slots=True, eq=False)
@@ -131,6 +137,7 @@ class Answer(Message):
     """A client's answer to a query: the embedding of the batch asked for, shape (batch, embedding)."""
 
     kind: ClassVar[str] = "answer"
+    awaited: ClassVar[bool] = True
 
 
 @dataclass(slots=True, eq=False)
@@ -173,4 +180,5 @@ class EvaluationAnswer(Message):
     """
 
     kind: ClassVar[str] = "evaluation"
+    awaited: ClassVar[bool] = True
     rowless: ClassVar[frozenset[str]] = frozenset({ONLY})

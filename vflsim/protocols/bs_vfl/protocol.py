@@ -64,6 +64,11 @@ class BsVfl(Analysable, Vectorisable, Protocol):
     # --- facts that need no run --------------------------------------------------------------------------------
 
     @property
+    def in_flight(self) -> int:
+        """Return D and the batch that the client awaits."""
+        return 1 + self.window
+
+    @property
     def further_steps(self) -> int:
         """The number of server steps on each batch without the first."""
         return (self.server_steps or self.local_steps) - 1

@@ -13,6 +13,7 @@ class GlobalEmbedding(Message):
     """E, the mean of all parties' embeddings of a batch, shape (batch, embedding)."""
 
     kind: ClassVar[str] = "global_embedding"
+    ordered: ClassVar[bool] = True
 
 
 @dataclass(slots=True, eq=False)
@@ -20,3 +21,4 @@ class Prediction(Message):
     """A passive party's prediction R_k = p(θ_k, E) for a batch, shape (batch, outputs)."""
 
     kind: ClassVar[str] = "prediction"
+    ordered: ClassVar[bool] = True

@@ -13,4 +13,5 @@ class Difference(Message):
     """h_m − ĥ_m of a batch, (batch, embedding): the difference of the client's embedding and its surrogate."""
 
     kind: ClassVar[str] = "difference"
+    ordered: ClassVar[bool] = True
     embedding: ClassVar[bool] = True

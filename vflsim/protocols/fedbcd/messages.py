@@ -19,6 +19,7 @@ class SharedValues(Message):
     """The server's weights, and the parties' embeddings of a batch, by name: all values that a client's step needs."""
 
     kind: ClassVar[str] = "shared_values"
+    ordered: ClassVar[bool] = True
     rowless: ClassVar[frozenset[str]] = frozenset({MODEL})
 
 
@@ -34,3 +35,4 @@ class RoundOver(Message):
     """The server announces that its turn is over and the next batch begins. The message carries no tensor."""
 
     kind: ClassVar[str] = "round_over"
+    ordered: ClassVar[bool] = True

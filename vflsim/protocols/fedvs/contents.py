@@ -42,8 +42,7 @@ def coded_contents(protocol: CodedKeys, setting: Setting, sender: int, receiver:
     if sender == SERVER:
         most, padding = places * protocol.K, -setting.data.rows % protocol.K
         gradients = [single((rows, width), setting.dtype) for rows in range(most - padding, most + 1)]
-        sharers = everybody if _can_lose(setting) else [protocol.sharers or len(setting.clients)]
-        return {Gradient.kind: [*gradients, EMPTY], Sharers.kind: _names(sharers)}
+        return {Gradient.kind: [*gradients, EMPTY], Sharers.kind: _names(_sharers(protocol, setting))}
     columns, segment = columns_of(setting, sender), -(-setting.data.rows // protocol.K)
     return {
         DataShare.kind: _elements(protocol, (segment, columns)),
@@ -61,6 +60,11 @@ def _names(counts: Iterable[int]) -> Sequence[Content]:
     return [single((count,), torch.int64) for count in counts]
 
 
-def _can_lose(setting: Setting) -> bool:
-    """Whether a message can be lost, which happens only in an outage."""
-    return any(getattr(setting.timings[client].availability, "interrupted", "") == "lost" for client in setting.clients)
+def _sharers(protocol: CodedKeys, setting: Setting) -> Sequence[int]:
+    """Return how many clients can be in a sum: without those whose shares are lost, which happens in outages alone."""
+    interrupted = [getattr(setting.timings[client].availability, "interrupted", "") for client in setting.clients]
+    many, most = len(setting.clients), protocol.sharers or len(setting.clients)
+    if "lost" not in interrupted:
+        return [most]
+    away = sum(each != "" for each in interrupted)
+    return [*range(max(0, most - away), most + 1), many]

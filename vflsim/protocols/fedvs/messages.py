@@ -61,6 +61,7 @@ class Shared(Message):
     """A client reports to the server that it has sent the shares of its model."""
 
     kind: ClassVar[str] = "shared"
+    ordered: ClassVar[bool] = True
 
 
 @dataclass(slots=True, eq=False)
@@ -81,6 +82,7 @@ class Sharers(Naming):
     """
 
     kind: ClassVar[str] = "sharers"
+    ordered: ClassVar[bool] = True
     number: int = 0
 
 

@@ -13,6 +13,7 @@ class Logits(Message):
     """A client's part of the prediction for a batch, o^k = f(x; θ_k) W_k, shape (batch, d_c)."""
 
     kind: ClassVar[str] = "logits"
+    ordered: ClassVar[bool] = True
     embedding: ClassVar[bool] = True
 
 
@@ -22,4 +23,5 @@ class AdmmVariables(Message):
     it, its ``head`` W_k (d_f, d_c)."""
 
     kind: ClassVar[str] = "admm_variables"
+    ordered: ClassVar[bool] = True
     rowless: ClassVar[frozenset[str]] = frozenset({"head"})

@@ -1,0 +1,193 @@
+"""What messages a party may get in a run, by its own scenario: their kinds, tensors, batches, rounds and bytes."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+
+import numpy as np
+
+from vflsim.codecs.frame import Envelope, Spec
+from vflsim.errors import DataError
+from vflsim.learning.batches import Batch, BatchSequence
+from vflsim.protocols import Protocol
+from vflsim.protocols.contents import Content
+from vflsim.remote.control import Passing
+from vflsim.setting import Setting
+from vflsim.simulation.build import interruptible_of
+from vflsim.streams import SERVER, party_name
+from vflsim.world.mailbox import Mailbox
+from vflsim.world.messages import EvaluationAnswer, Message
+from vflsim.world.record import Recorder
+
+_MOST_UNKNOWN = 256 * 2**20
+"""The bytes of a party that may wait where the protocol does not say what messages contain."""
+_EACH = 1024
+"""About the bytes of a message in memory besides its tensors."""
+_SMALL = 64
+"""Messages without tensors of a party that may wait."""
+
+
+class Expected:
+    """Refuses messages that no party of this run sends to ``receiver``, by what the protocol says of them.
+
+    Kinds, shapes and dtypes are those of ``Protocol.contents``, a batch is one of the run's. Of a kind that is
+    ``ordered`` a party sends one a round, in order; a client sends none of a round that neither the run nor its own
+    count has come to. What is ``awaited`` is of a round that the server waits for, if it waits for one. A server steps
+    at most ``most_rounds`` times. The order is not looked at where a crash can lose messages, which are then sent
+    again. Of protocols from outside vflsim, whose rounds may be numbered otherwise, batches alone are.
+    """
+
+    def __init__(
+        self, protocol: Protocol, setting: Setting, seed: int, receiver: int, mailbox: Mailbox, recorder: Recorder,
+        most_rounds: int | None,
+    ) -> None:  # fmt: skip
+        self._protocol, self._setting, self._receiver = protocol, setting, receiver
+        self._mailbox, self._recorder = mailbox, recorder
+        self._known = type(protocol).__module__.startswith("vflsim.")
+        self._most_rounds = math.inf if most_rounds is None else most_rounds
+        self._sequence = protocol.batch_plan().batches(setting.data.rows, setting.training, seed)
+        self._own = partial(BatchSequence, setting.data.rows, setting.training, seed)
+        self._sequences = dict[int, BatchSequence]()
+        self._losing = {client for client, each in interruptible_of(setting).items() if each.interrupted == "lost"}
+        self._contents: dict[tuple[int, int], Mapping[str, list[Content]]] = {}
+        self._latest: dict[tuple[int, str], int] = {}
+        self._count = Counter[tuple[int, str]]()
+        self._empty = Counter[str]()
+
+    def batch(self, envelope: Envelope, origin: int) -> Batch:
+        """Return the batch of a message that comes with its rows. Raises ``DataError`` for rows of no batch."""
+        if origin not in self._sequences:
+            own = self._setting.training.batches == "own" and origin in self._setting.clients
+            self._sequences[origin] = self._own(origin) if own else self._sequence
+        sequence = self._sequences[origin]
+        assert envelope.ids is not None, "asked for"
+        if sequence.origin == origin and envelope.batch < 2**31:
+            batch = sequence.batch(envelope.batch)
+            if np.array_equal(batch.ids, envelope.ids):
+                return batch
+        what = f"{_named(envelope)}: {len(envelope.ids)} rows that are no batch {envelope.batch} of party {origin}"
+        raise DataError(what, allowed="batches that the scenario and the seed give")
+
+    def check(self, made_of: type[Message], envelope: Envelope, batch: Batch | None, specs: Mapping[str, Spec]) -> None:
+        """Note a message. Raises ``DataError`` for one that no party of this run sends."""
+        if not self._known:
+            return
+        known = self._check_contents(envelope, specs)
+        if batch is not None and envelope.round >= 0 and made_of.embedding and batch.index != envelope.round:
+            raise DataError(f"{_named(envelope)}: of batch {batch.index}", allowed=f"batch {envelope.round}")
+        if self._receiver == SERVER:
+            self._check_round(made_of, envelope)
+        if made_of.ordered and self._in_order(envelope.sender):
+            self._check_order(envelope, stepping=any(content.tensors for content in known), empty=not specs)
+        self._latest[envelope.sender, envelope.kind] = envelope.round
+        self._count[envelope.sender, envelope.kind] += 1
+
+    def _check_round(self, made_of: type[Message], envelope: Envelope) -> None:
+        """Refuse a client's message of a round for which nobody waits, and nobody will when the client thinks so."""
+        key, over = (envelope.sender, envelope.kind), self._mailbox.world.over
+        if made_of.awaited:
+            wanted = self._mailbox.awaited(envelope.kind, envelope.sender)
+            if wanted and envelope.round not in wanted and not over:
+                raise DataError(_named(envelope), allowed=f"round {wanted[0]}, for which the server waits")
+            return
+        reached = max(self._count[key] if made_of.ordered else 0, self._recorder.current_round)
+        if envelope.round > reached:
+            raise DataError(_named(envelope), allowed=f"at most round {reached}, to which the run has come")
+        if self._in_order(envelope.sender) and envelope.round < (latest := self._latest.get(key, -1)):
+            raise DataError(_named(envelope), allowed=f"none of a round before {latest}, of which one has come")
+
+    def _check_order(self, envelope: Envelope, stepping: bool, empty: bool) -> None:
+        latest = self._latest.get((envelope.sender, envelope.kind), -1)
+        if envelope.round <= latest:
+            raise DataError(_named(envelope), allowed=f"one a round, after round {latest}, of which one has come")
+        if envelope.sender == SERVER and stepping:
+            self._empty[envelope.kind] += empty  # a round that was given up, or went on without this client
+            if envelope.round - self._empty[envelope.kind] > self._most_rounds:
+                raise DataError(_named(envelope), allowed=f"{self._most_rounds:.0f} rounds, by stop.rounds")
+
+    def _check_contents(self, envelope: Envelope, specs: Mapping[str, Spec]) -> list[Content]:
+        known = self.contents(envelope.sender).get(envelope.kind)
+        if known is None:
+            raise DataError(_named(envelope), allowed=f"{', '.join(sorted(self.contents(envelope.sender)))} messages")
+        if not any(content.tensors == specs for content in known):
+            what = f"{_named(envelope)}: {_described(specs)}"
+            raise DataError(what, allowed=" or ".join(dict.fromkeys(_described(each.tensors) for each in known[:4])))
+        return known
+
+    def check_passing(self, sender: int, passing: Passing) -> None:
+        """Raise ``DataError`` for a message to another client whose kind or bytes are none of the protocol's."""
+        known = self.contents(sender, passing.to).get(passing.message, []) if self._known else []
+        sizes = {content.nbytes(self._setting.codec, passing.to) for content in known}
+        if self._known and passing.size not in sizes:
+            what = f"{party_name(sender)} sent a {passing.message!r} message of round {passing.round} to "
+            what += f"{party_name(passing.to)}, of {passing.size} bytes"
+            raise DataError(what, allowed=f"{', '.join(map(str, sorted(sizes))) or 'no such message'}")
+
+    def contents(self, sender: int, receiver: int | None = None) -> Mapping[str, list[Content]]:
+        """Return, by kind, what messages of a party may contain: to this one, or to another ``receiver``."""
+        pair = sender, self._receiver if receiver is None else receiver
+        if pair not in self._contents:
+            found: dict[str, list[Content]] = {}
+            for rows in {self._sequence.length(0), self._sequence.length(-1)}:
+                for kind, contents in self._protocol.contents(self._setting, *pair, rows).items():
+                    found.setdefault(kind, []).extend(contents)
+            self._contents[pair] = found
+        return self._contents[pair]
+
+    def most_held(self, sender: int) -> int:
+        """Return how many bytes of a party's messages may wait to be read: those of its rounds under way, twice."""
+        if not self._known:
+            return _MOST_UNKNOWN
+        several = 1 + self._protocol.in_flight
+        return sum(
+            several * max(map(_bytes, some)) if kind != EvaluationAnswer.kind else 2 * sum(map(_bytes, some))
+            for kind, some in self.contents(sender).items()
+        ) + _SMALL * _EACH  # fmt: skip
+
+    def _in_order(self, sender: int) -> bool:
+        """Whether nothing that this party gets from ``sender`` can be lost, and sent again."""
+        return not self._losing if sender == SERVER or self._receiver != SERVER else sender not in self._losing
+
+
+class Unread:
+    """Counts the bytes of what has come from each party and has not been read.
+
+    ``unread`` gives all such messages, ``most`` how many bytes those of a party may have.
+    """
+
+    def __init__(self, unread: Callable[[], Iterable[Message]], most: Callable[[int], int]) -> None:
+        self._unread, self._most = unread, most
+        self._bytes = Counter[int]()
+
+    def add(self, message: Message) -> None:
+        """Count a message that has come. Raises ``DataError`` if more wait of its sender than may."""
+        sender, more, most = message.sender, bytes_of(message), self._most(message.sender)
+        self._bytes[sender] += more
+        if self._bytes[sender] > most:  # at most: some have been read since they came
+            waiting = [each for each in self._unread() if each.sender == sender]
+            self._bytes[sender] = more + sum(map(bytes_of, waiting))
+            if self._bytes[sender] > most:
+                name = f"{party_name(sender)} sent a {message.kind!r} message of round {message.round}"
+                what = f"{name}, and {len(waiting)} of its messages wait to be read: {self._bytes[sender]} bytes in all"
+                raise DataError(what, allowed=f"at most {most} bytes that nobody has read")
+
+
+def bytes_of(message: Message) -> int:
+    """Return about how many bytes of memory a message takes."""
+    return _EACH + sum(handle.nbytes for handle in message.carried.values())
+
+
+def _bytes(content: Content) -> int:
+    return _EACH + sum(math.prod(spec.shape) * spec.dtype.itemsize for spec in content.tensors.values())
+
+
+def _named(envelope: Envelope) -> str:
+    return f"{party_name(envelope.sender)} sent a {envelope.kind!r} message of round {envelope.round}"
+
+
+def _described(specs: Mapping[str, Spec]) -> str:
+    each = [f"{name} {list(spec.shape)} of {spec.dtype}".strip() for name, spec in specs.items()]
+    return ", ".join(each) or "no tensor"

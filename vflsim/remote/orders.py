@@ -1,0 +1,129 @@
+"""What a client does for its server by its own scenario: which runs, one start of each, and which evaluations."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+from vflsim.protocols.defaults import evaluated_splits, evaluates_wired, participants_of
+from vflsim.remote.control import ControlError, EvaluateNow, Prepare, Start
+from vflsim.remote.machine import machine
+from vflsim.results.store.write import errors_named
+from vflsim.scenario.models import Scenario
+from vflsim.setting import Setting
+from vflsim.streams import party_name
+
+MOST_WAIT_S = 3_600
+"""The longest that a run may begin after the order to begin it (s)."""
+APART_S = 60
+"""By how much clocks of two machines may be apart, and a message late (s)."""
+
+
+class StudyOrders:
+    """The runs that a client takes part in: those of its scenario, each once.
+
+    Where a mechanism protects embeddings, that holds for all processes of the client with the same ``parts``: two runs
+    of one protocol and seed release the same embeddings under two noises, whose mean has less noise.
+    """
+
+    def __init__(self, scenario: Scenario, party: int, parts: Path) -> None:
+        self._scenario, self._party, self._parts = scenario, party, parts
+        self._runs = set[tuple[str, int]]()
+
+    def folder(self, announced: Prepare) -> Path:
+        """Return where the client writes its part of a run."""
+        return self._parts / announced.protocol / f"seed-{announced.seed}"
+
+    def begin(self, announced: Prepare) -> None:
+        """Note a run. Raises ``ControlError`` for one that is not the scenario's, and for one that has been."""
+        scenario, name, run = self._scenario, announced.protocol, (announced.protocol, announced.seed)
+        what = f"the server announces a run of {name!r} with seed {announced.seed}"
+        if name not in scenario.protocols or announced.seed not in scenario.seeds:
+            seeds = ", ".join(map(str, scenario.seeds))
+            raise ControlError(what, allowed=f"{', '.join(scenario.protocols)}; seeds {seeds}")
+        if self._party not in participants_of(scenario.protocols[name].protocol, scenario.clients, scenario.symbols):
+            raise ControlError(what, allowed=f"protocols in which {party_name(self._party)} takes part")
+        if run in self._runs or (announced.again and self._runs):
+            raise ControlError(f"{what} again", allowed="each run once, and one that goes on only in a new process")
+        self._runs.add(run)
+
+    def release(self, announced: Prepare) -> None:
+        """Note on disk that a run releases embeddings under noise.
+
+        Raises ``ControlError`` if another run of this protocol and seed has, ``ResultsError`` if it cannot be noted.
+        """
+        folder = self.folder(announced)
+        file = folder / f"{party_name(self._party)}.released.json"
+        with errors_named(file):
+            folder.mkdir(parents=True, exist_ok=True)
+            try:
+                with file.open("x", encoding="utf-8") as new:
+                    json.dump({"run": announced.run}, new)
+            except FileExistsError:
+                if not announced.again:
+                    raise ControlError(
+                        f"{party_name(self._party)} has released embeddings of {announced.protocol!r} with seed "
+                        f"{announced.seed} in another run, as {file} says",
+                        allowed="one run: the mean of two has less noise, and their ε add up",
+                        remedy="if both may be released, start the client with another --parts",
+                    ) from None
+
+
+class RunOrders:
+    """What a client does in one run: one start, and the evaluations of its scenario, each once and in order.
+
+    ``now`` gives the time of the client's loop (s). An evaluation shows the server embeddings of the evaluated rows
+    without noise and without masks: so other rows, more evaluations, and those that leave out the codec are refused.
+    """
+
+    def __init__(self, scenario: Scenario, resolved: Setting, announced: Prepare, now: Callable[[], float]) -> None:
+        protocol, every = scenario.protocols[announced.protocol].protocol, scenario.evaluate_of(announced.protocol)
+        stop = scenario.stop_of(announced.protocol)
+        self._announced, self._now, self._prepared = announced, now, now()
+        self._splits, self._wired = evaluated_splits(resolved.data), evaluates_wired(protocol, resolved)
+        self._every, self._costs_time = every.every, every.costs_time
+        limit = {"seconds": stop.time, "rounds": stop.rounds, "updates": stop.updates}[self._every.unit]
+        self._most = math.inf if limit is None else 2 + limit // self._every.amount
+        self._number = 0
+        self._began: float | None = None
+
+    def start(self, order: Start) -> float:
+        """Return the loop's time at the start of the run (s). Raises ``ControlError`` for an order to start otherwise.
+
+        A clock that is ahead would have evaluations follow each other at once.
+        """
+        now = self._now()
+        at = order.at if order.machine == machine() else now + order.in_s - order.since_s
+        if self._began is not None:
+            raise ControlError("the server starts the run a second time", allowed="one start")
+        since = order.since_s if self._announced.again else 0.0
+        if order.since_s != since or not self._prepared <= at + since <= now + MOST_WAIT_S:
+            what = f"the server starts the run at {at - now:.6g} s from now, {order.since_s:g} s after its begin"
+            raise ControlError(what, allowed=f"once the client was ready, within {MOST_WAIT_S} s, from its begin")
+        self._began = at
+        return at
+
+    def evaluate(self, asked: EvaluateNow) -> None:
+        """Note an evaluation. Raises ``ControlError`` for one that is not the scenario's."""
+        what = f"the server asks for evaluation {asked.number} of {', '.join(asked.splits)}"
+        if asked.splits != self._splits:
+            raise ControlError(what, allowed=f"of {', '.join(self._splits)}, the rows that this scenario evaluates")
+        if asked.wired != self._wired or not (asked.free or self._costs_time):
+            how = f"{'with' if asked.wired else 'without'} the codec, {'outside' if asked.free else 'in'} time"
+            raise ControlError(f"{what} {how}", allowed="as this scenario evaluates")
+        first = self._announced.again and self._number == 0 < asked.number  # the former process answered others
+        if asked.number != self._number + 1 and not first:
+            raise ControlError(what, allowed=f"evaluation {self._number + 1}, each once")
+        if asked.number > self._due():
+            every = f"{self._every.amount:g} {self._every.unit}"
+            raise ControlError(what, allowed=f"at most {self._due():.0f} until now, one every {every}")
+        self._number = asked.number
+
+    def _due(self) -> float:
+        """Return how many evaluations there may have been: at the start, at each instant for one, and at the end."""
+        if self._every.unit != "seconds":
+            return self._most
+        since = 0.0 if self._began is None else self._now() - self._began + APART_S
+        return min(self._most, 2 + max(0.0, since) // self._every.amount)
