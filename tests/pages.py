@@ -24,3 +24,14 @@ def defined_on(page: Path, name: str, *changes: tuple[str, str]) -> type:
         script.write_text(text)
         found: type = runpy.run_path(str(script))[name]
     return found
+
+
+def column(text: str, after: str, number: int = 0) -> list[str]:
+    """A column of the first table that follows ``after``, without its head."""
+    rows = text.partition(after)[2].partition("\n|")[2].partition("\n\n")[0].splitlines()[2:]
+    return [row.strip().strip("|").split("|")[number].strip() for row in rows]
+
+
+def in_code(text: str) -> set[str]:
+    """The words that stand in code."""
+    return {name for code in re.findall(r"`([^`]+)`", text) for name in re.findall(r"\w+", code)}

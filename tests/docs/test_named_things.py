@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from pages import ROOT
+from pages import ROOT, column, in_code
 from ruamel.yaml import YAML
 from test_imports import LAYERS
 from tiny_worlds import raw
@@ -37,17 +37,6 @@ SECTIONS = {
 }
 """Where a page explains all kinds of something: up to the next section, or the end of the paragraph."""
 TABLE_AND_FILE = re.compile(r"`(\w+)` in `(vflsim/[\w/]+)\.py`")
-
-
-def column(text: str, after: str, number: int = 0) -> list[str]:
-    """A column of the first table that follows ``after``, without its head."""
-    rows = text.partition(after)[2].partition("\n|")[2].partition("\n\n")[0].splitlines()[2:]
-    return [row.strip().strip("|").split("|")[number].strip() for row in rows]
-
-
-def in_code(text: str) -> set[str]:
-    """The words that stand in code."""
-    return {name for code in re.findall(r"`([^`]+)`", text) for name in re.findall(r"\w+", code)}
 
 
 def kinds_in(table: Any) -> set[type]:

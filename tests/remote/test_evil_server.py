@@ -281,7 +281,7 @@ def test_a_query_that_is_repeated_without_noise_shows_the_same(evil: Make) -> No
     assert all(torch.equal(first, other) for other in others)
 
 
-def test_a_blinded_upload_that_is_asked_for_again_is_the_same_integers_and_an_earlier_one_is_refused(
+def test_a_blinded_upload_is_the_same_integers_again_and_an_earlier_one_is_refused(
     evil: Make,
 ) -> None:
     availability = {"kind": "intervals", "interrupted": "lost", "down": [["40 s", "41 s"], ["50 s", "51 s"]]}
