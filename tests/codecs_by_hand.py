@@ -12,7 +12,7 @@ from torch import Tensor
 from vflsim.streams import stream_key
 
 Compress = Callable[[Tensor, int, str, int], Tensor]
-"""What arrives of a tensor, of a party, message kind and tensor name, in a round."""
+"""What arrives of a tensor, of a party, message kind (and the client that gets it first) and name, in a round."""
 
 
 def exactly(x: Tensor, party: int, name: str, t: int) -> Tensor:

@@ -195,6 +195,24 @@ def test_every_tensor_gets_random_numbers_of_its_own_and_evaluation_others() -> 
     assert not {*usual} & {*arriving(8, 1, 4), *arriving(7, 2, 4)}
 
 
+def test_the_order_in_which_receivers_are_served_gives_no_other_random_numbers() -> None:
+    codec = ScalarQuantiser(bits=2)
+
+    def arriving(*order: int) -> dict[int, list[float]]:
+        server, came = Wire(0, Wires(codec, ImmediateExecutor(), 7)), dict[int, list[float]]()
+        for receiver in order:
+            message = Message(value=held(0.0, 0.4, 1.0))
+            message.receiver = receiver
+            server.carry(message)
+            assert message.value is not None
+            came.setdefault(receiver, []).append(float(message.value.value[1]))
+        return came
+
+    one = arriving(1, 2, 3, 3, 1, 2)
+    assert one == arriving(2, 3, 1, 1, 2, 3)
+    assert len({value for values in one.values() for value in values}) == 6
+
+
 def test_saturated_elements_are_counted_by_party_alone_and_together_and_not_in_evaluation() -> None:
     numbers = {1: (0.4, 200.0, -1e9), 2: (127.4, 1.0, 2.0), 3: (-128.0, 128.0, 3.0)}
     for executor in (ImmediateExecutor(), DeferredExecutor()):

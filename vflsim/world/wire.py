@@ -111,8 +111,8 @@ class Wire:
 
     Invariants: values are decoded only when they are read; a codec without memory transforms a tensor once, even if
     several parties get it; a tensor that has arrived is passed on as it came; the memory moves on with every tensor
-    sent, whether or not it arrives. The n-th tensor of a message kind and name gets the n-th key, for each party, with
-    a sequence of its own for evaluation.
+    sent, whether or not it arrives. The n-th tensor of a message kind and name to a receiver gets the n-th key, for each
+    party, with a sequence of its own for evaluation: in whatever order the receivers' turns come.
     """
 
     def __init__(self, party: int, wires: Wires) -> None:
@@ -134,6 +134,8 @@ class Wire:
                 self._wires.arrived.setdefault(handle, codec)
             return
         purpose = f"codec.{message.kind}" if remember else f"codec.evaluation.{message.kind}"
+        if message.receiver != SERVER:  # the server answers in the order of arrivals, which is not to be a key's
+            purpose += f".{message.receiver}"
         stream = f"{message.receiver}/{message.kind}/"
 
         def passed(handle: Handle[Any], name: str) -> Handle[Any]:

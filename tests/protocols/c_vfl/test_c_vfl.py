@@ -57,7 +57,7 @@ def one_round(plain: Plain, ids: Tensor, t: int, compress: Compress) -> float:
     """Every party's Q steps at what it holds."""
     sent = [plain.embed(m, ids).detach() for m in plain.clients]
     held = [compress(h, m, "embedding/", t) for m, h in zip(plain.clients, sent, strict=True)]
-    vector = compress(torch.cat([w.detach().flatten() for w in plain.weights[0]]), 0, "shared_values/model", t)
+    vector = compress(torch.cat([w.detach().flatten() for w in plain.weights[0]]), 0, "shared_values.1/model", t)
     own, parts = plain.weights[0], vector.split([w.numel() for w in plain.weights[0]])
     copy = [part.reshape(w.shape) for part, w in zip(parts, own, strict=True)]
     first = float(plain.loss(held, ids).detach())

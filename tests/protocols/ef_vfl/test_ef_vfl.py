@@ -58,7 +58,7 @@ class ByHand:
         own = plain.weights[0]
         if not self.private:
             sent = torch.cat([w.detach().flatten() for w in own]) - self.weights
-            self.weights += self.compress(sent, 0, "shared_values/model", t)
+            self.weights += self.compress(sent, 0, "shared_values.1/model", t)
         loss = plain.loss(held, ids)
         gradients = torch.autograd.grad(loss, held)
         before = [w.detach().clone().requires_grad_() for w in own]
