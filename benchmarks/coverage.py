@@ -1,14 +1,14 @@
 """Coverage of intervals: how often what vflsim prints holds, over thousands of replicated studies of known laws.
 
     python benchmarks/coverage.py                     # all parts, a few minutes
-    python benchmarks/coverage.py means ratios --studies 500
+    python benchmarks/coverage.py over_seeds ratios --studies 500
 
 Every part draws studies from laws with a known truth, passes them to the functions that make tables, and counts. An
-interval of 95 % should hold in at least 93 % of them, or come with a warning: "warned" is where tables say that it
-covers too seldom. Parts: means (over seeds), differences (paired), ratios (speed-ups and costs), bounds
-(of censored ratios), quantiles (of rounds), ties (equal protocols called unequal; 5 % is the most), precision (runs
-that ``stop: precision`` ends), looks (of its dependent rounds) and stopped (by time, with a round in progress); the
-last three in coverage_rounds.py.
+interval of 95 % should hold in at least 93 % of them, or come with a warning, whose figures are those of over_seeds:
+``vflsim/results/statistics/coverage.py`` has them. Parts: over_seeds (means, paired differences, costs), ratios
+(speed-ups), bounds (of censored ratios), quantiles (of rounds), ties (equal protocols called unequal; 5 % is the most),
+precision (runs that ``stop: precision`` ends), looks (of its dependent rounds) and stopped (by time, with a round in
+progress); the last three in coverage_rounds.py.
 coverage_before.py passes the same studies to an earlier commit's functions.
 """
 
@@ -21,45 +21,46 @@ from collections.abc import Iterator
 import coverage_rounds
 import numpy as np
 import pandas as pd
-from coverage_worlds import ROUNDS, SEEDS, WORLDS, World, sums
+from coverage_worlds import SEEDS, WORLDS, lengths, sums
 
-from vflsim.results.facts.heavy_tail import WORRYING
+from vflsim.results.facts.variation import Variation
 from vflsim.results.statistics.estimates import GEOMETRIC, estimate, paired
 from vflsim.results.statistics.means import holm
 from vflsim.results.statistics.quantiles import quantile_interval
 from vflsim.results.statistics.ratios import ratio
 from vflsim.results.statistics.steady import warm_up
 from vflsim.timing.floats import Floats
-from vflsim.timing.tail_share import tail_share
+
+BURSTY = (2_500, 5_500, 10_000, 40_000)
+"""Rounds of runs with bursts, for quantiles: 10, 22, 40 and 160 cycles."""
 
 
-def warned(world: World, rounds: int) -> bool:
-    """Whether tables warn of means over runs of so many rounds; bursts count by their cycles."""
-    return tail_share(world.law, rounds / world.cycle) > WORRYING
-
-
-def means(studies: int) -> Iterator[tuple[str, ...]]:
-    """Arithmetic means over seeds of what runs last."""
+def over_seeds(studies: int) -> Iterator[tuple[str, ...]]:
+    """Means, paired differences and costs over seeds, of runs of so many rounds."""
     for name, world in WORLDS.items():
         for seeds in SEEDS:
-            for rounds in ROUNDS:
-                truth = rounds * world.law.expectation()
-                exact = np.zeros(seeds, np.bool_)
-                found = [estimate(each, exact) for each in sums(name, world, seeds, rounds, studies)]
-                hits = [each.low <= truth <= each.high for each in found]
-                yield name, f"{seeds} seeds, {rounds} rounds", share(hits), said(warned(world, rounds))
+            for rounds in lengths(world):
+                found = covered(name, seeds, rounds, studies)
+                yield name, f"{seeds} seeds, {rounds} rounds", "", ", ".join(f"{each:.3f}" for each in found)
 
 
-def differences(studies: int) -> Iterator[tuple[str, ...]]:
-    """Paired differences of protocols of which one waits for a second delay, too."""
-    for name, world in WORLDS.items():
-        for rounds in ROUNDS:
-            seeds = SEEDS[0]
-            first, second = (sums(name + mark, world, seeds, rounds, studies) for mark in ("", "+"))
-            truth, exact = rounds * world.law.expectation(), np.zeros(seeds, np.bool_)
-            found = [paired(one + two, exact, one, exact) for one, two in zip(first, second, strict=True)]
-            hits = [each.low <= truth <= each.high for each in found]
-            yield name, f"{seeds} seeds, {rounds} rounds", share(hits), said(warned(world, rounds))
+def covered(name: str, seeds: int, rounds: int, studies: int) -> tuple[float, float, float]:
+    """Return how often intervals over seeds cover: of means, of paired differences, of costs (geometric means).
+
+    A difference is that of protocols of which one waits for a second delay, too. The truth of a cost is that of 100,000
+    runs.
+    """
+    world, exact = WORLDS[name], np.zeros(seeds, np.bool_)
+    own, more = (sums(name + mark, world, seeds, rounds, studies) for mark in ("", "+"))
+    truth = rounds * world.law.expectation()
+    cost = math.exp(np.log(sums(name + "-", world, 1, rounds, 100_000)).mean())
+    cases = [
+        (truth, [estimate(each, exact) for each in own]),
+        (truth, [paired(one + two, exact, one, exact) for one, two in zip(own, more, strict=True)]),
+        (cost, [estimate(each, exact, GEOMETRIC) for each in own]),
+    ]
+    mean, difference, geometric = (np.mean([each.low <= true <= each.high for each in found]) for true, found in cases)
+    return float(mean), float(difference), float(geometric)
 
 
 def rows(**sides: tuple[Floats, np.ndarray]) -> pd.DataFrame:
@@ -71,9 +72,9 @@ def rows(**sides: tuple[Floats, np.ndarray]) -> pd.DataFrame:
 
 
 def ratios(studies: int) -> Iterator[tuple[str, ...]]:
-    """Speed-ups of 2, from independent times of one law; costs are geometric means."""
+    """Speed-ups of 2, from independent times of one law."""
     for name, world in WORLDS.items():
-        for rounds in ROUNDS:
+        for rounds in lengths(world):
             seeds = SEEDS[0]
             exact = np.zeros(seeds, np.bool_)
             own, other = (sums(name + mark, world, seeds, rounds, studies) for mark in ("", "+"))
@@ -83,11 +84,6 @@ def ratios(studies: int) -> Iterator[tuple[str, ...]]:
             ]
             hits = [each is not None and each.low <= 2 <= each.high for each in found]
             yield name, f"{seeds} seeds, {rounds} rounds", share(hits), "—"
-            logs = np.log(sums(name + "-", world, 200_000, rounds, 1)[0]) if rounds < 300 else None
-            if logs is not None:
-                geometric = [estimate(one, exact, GEOMETRIC) for one in own]
-                hits = [each.low <= math.exp(logs.mean()) <= each.high for each in geometric]
-                yield name, f"{seeds} seeds, {rounds} rounds, cost", share(hits), said(warned(world, rounds))
 
 
 def bounds(studies: int) -> Iterator[tuple[str, ...]]:
@@ -113,24 +109,27 @@ def bounds(studies: int) -> Iterator[tuple[str, ...]]:
 
 
 def quantiles(studies: int) -> Iterator[tuple[str, ...]]:
-    """Quantiles of the steady state, of runs of 4,000 rounds, with and without a warm-up of 100 slow ones."""
-    worlds = {name: world for name, world in WORLDS.items() if name != "bursts"}
-    for name, world in worlds.items():
-        for slow in (0, 100):
-            rng = np.random.Generator(np.random.Philox([len(name), slow]))
+    """Quantiles of the steady state: runs of 4,000 rounds, with and without a warm-up of 100 slow ones, and bursts."""
+    for name, world in WORLDS.items():
+        if name == "bursts":
+            cases = [(count, 0, f", {count / world.cycle:g} cycles") for count in BURSTY]
+        else:
+            cases = [(4000, 0, ""), (4000, 100, ", after a warm-up")]
+        known = Variation(cycle_s=world.cycle * world.law.expectation()) if world.cycle > 1 else None
+        for count, slow, what in cases:
+            rng = np.random.Generator(np.random.Philox([len(name), slow, count]))
             hits: dict[float, list[bool]] = {0.5: [], 0.9: [], 0.99: [], 0.999: []}
             for _ in range(max(studies // 4, 1)):
-                rounds = world.draw(rng, 1, 4000)[0]
+                rounds = world.draw(rng, 1, count)[0]
                 rounds[:slow] += 10 * world.law.expectation()
                 left = rounds[warm_up(rounds)[0] :]
-                for level, known in hits.items():
-                    found = quantile_interval(left, level)
+                for level, covered in hits.items():
+                    found = quantile_interval(left, level, variation=known)
                     if found.low == found.low:
-                        known.append(bool(found.low <= float(world.law.quantile(level)) <= found.high))
-            for level, known in hits.items():
-                if known:
-                    what = f"{100 * level:g} %{', after a warm-up' if slow else ''}"
-                    yield name, what, share(known), f"{len(known):,} of {max(studies // 4, 1):,} given"
+                        covered.append(bool(found.low <= float(world.law.quantile(level)) <= found.high))
+            for level, covered in hits.items():
+                given = f"{len(covered):,} of {max(studies // 4, 1):,} given"
+                yield name, f"{100 * level:g} %{what}", share(covered), given
 
 
 def ties(studies: int) -> Iterator[tuple[str, ...]]:
@@ -171,14 +170,7 @@ def share(hits: list[bool]) -> str:
     return f"{np.mean(hits):.3f}" if hits else "—"
 
 
-def said(whether: bool) -> str:
-    """Say whether the table warns."""
-    return "warned" if whether else "—"
-
-
-PARTS = {
-    each.__name__: each for each in (means, differences, ratios, bounds, quantiles, ties, precision, looks, stopped)
-}
+PARTS = {each.__name__: each for each in (over_seeds, ratios, bounds, quantiles, ties, precision, looks, stopped)}
 
 
 def main() -> None:

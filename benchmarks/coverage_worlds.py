@@ -70,6 +70,11 @@ SEEDS = (5, 10)
 ROUNDS = (1, 30, 300)
 
 
+def lengths(world: World) -> tuple[int, ...]:
+    """Return how many rounds runs have; of bursts also so many that there are twelve cycles."""
+    return (*ROUNDS, 3000) if world.cycle > 1 else ROUNDS
+
+
 def sums(name: str, world: World, seeds: int, rounds: int, studies: int) -> Floats:
     """Draw what runs of so many rounds last in all, as (studies, seeds)."""
     rng = np.random.Generator(np.random.Philox([len(name), seeds, rounds, studies]))

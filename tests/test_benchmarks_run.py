@@ -52,7 +52,7 @@ QUICK = {
         (("(32, 64, 256, 512)", "(64,)"), ("PREDICTED_ROUNDS = 1_000", "PREDICTED_ROUNDS = 50")),
     ),
     "coding": Quick((), "2 threads, medians of 1", (("REPEATS = 31", "REPEATS = 1"),)),
-    "coverage": Quick(("means", "ties", "--studies", "20"), "at most 0.05"),
+    "coverage": Quick(("ties", "--studies", "20"), "at most 0.05"),
     "coverage_rounds": Quick(("2",), "stop: time, 2 studies", (("(10, 30, 100, 1000)", "(10,)"),)),
     "damage": Quick(("1", "0"), "digests rewritten"),
     "easter_cuts": Quick(("--epochs", "0"), "| a random quarter | 196 |", needs="mnist"),

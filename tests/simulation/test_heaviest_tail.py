@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
-import numpy as np
 import pytest
-from timed_runs import write_timed
 
-from vflsim.results import Results
 from vflsim.results.facts.heavy_tail import HeavyTail
-from vflsim.results.tables.comparison import comparison_table
 from vflsim.simulation import heaviest_tail as module
 from vflsim.simulation.heaviest_tail import heaviest
 from vflsim.timing.base import Delay
@@ -66,28 +59,6 @@ def test_a_delay_of_ones_own_need_not_be_hashable() -> None:
     )
     assert found is not None
     assert found.kind == "listed"
-
-
-@pytest.mark.parametrize(("share", "infinite", "said"), [
-    (1.0, True, "the upload delay of clients 1–8 (pareto) has no finite variance"),
-    (0.73, False, "of the upload delay of clients 1–8 (pareto), the slowest of 50 draws has 73 % of the variance"),
-    (0.4, False, None),
-])  # fmt: skip
-def test_tables_of_means_say_that_the_interval_covers_too_seldom(
-    tmp_path: Path, share: float, infinite: bool, said: str | None
-) -> None:
-    rng = np.random.default_rng(1)
-    runs = {name: {seed: rng.exponential(size=50) for seed in (0, 1, 2)} for name in ("wait", "other")}
-    folder = write_timed(tmp_path, runs)
-    tail = HeavyTail(
-        activity="upload delay", kind="pareto", draws=50, clients=tuple(range(1, 9)), share=share, infinite=infinite
-    )
-    page = folder / "wait" / "seed-1" / "run.json"
-    page.write_text(json.dumps(json.loads(page.read_text()) | {"heavy_tail": tail.model_dump()}))
-    notes = [note for note in comparison_table(Results.open(folder)).notes if "covers less than 95 %" in note]
-    head = "± of mean times, bytes and differences covers less than 95 % (wait)"
-    costs = "Intervals of costs, which are geometric means, may fall to 89 %."
-    assert notes == ([] if said is None else [f"{head}: {said}. More rounds a run help, or quantiles. {costs}"])
 
 
 def test_delays_that_differ_in_scale_alone_share_one_quadrature(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,3 +151,10 @@ def test_long_rounds_that_no_run_completed_are_doubted() -> None:
     rng = np.random.default_rng(8)
     doubted = [doubts([stopped(rare(rng, 200), 50.0) for _ in range(10)]) for _ in range(50)]
     assert sum("had outlasted all complete ones" in each for each in doubted) >= 48
+
+
+@pytest.mark.parametrize(("rare", "doubted"), [(100.0, True), (0.01, False)])
+def test_only_rare_long_rounds_are_too_few_for_their_skewness(rare: float, doubted: bool) -> None:
+    durations = np.where(np.arange(60) % 20 == 7, rare, 1.0)
+    runs = [Rounds(durations, 0.5), Rounds(durations[::-1], 0.5)]
+    assert ("few for so skewed durations" in doubts(runs)) is doubted

@@ -1,28 +1,74 @@
-"""The note on means over seeds that a heavy tail makes unreliable."""
+"""The notes on intervals over seeds that a heavy tail makes too narrow."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+
+import pandas as pd
 
 from vflsim.results.facts.heavy_tail import HeavyTail
 from vflsim.results.run_set import RunSet
+from vflsim.results.statistics.coverage import ENOUGH, SEEDS, Estimated, measured
+
+_WORDS: dict[Estimated, str] = {
+    "mean": "of mean times and bytes",
+    "difference": "of paired differences",
+    "cost": "of costs to the target",
+}
+_HELPS: dict[Estimated, str] = {
+    "difference": "More rounds a run help, or quantiles",
+    "cost": "Intervals of speed-ups cover",
+}
+"""What helps instead."""
 
 
-def heavy_tail_note(results: RunSet) -> Iterator[str]:
-    """Yield the note that ± of mean times covers too seldom, with the protocols and the delay that causes it."""
-    found: dict[str, list[HeavyTail]] = {}
+def heavy_tail_notes(
+    results: RunSet, summary: pd.DataFrame, *, means: bool = False, differences: bool = False
+) -> Iterator[str]:
+    """Yield how often intervals of 95 % over seeds cover, where that is too seldom, and why.
+
+    They are those of costs to the first target of a ``summary``, and those of ``means`` over whole runs with their
+    differences, or of ``differences`` alone.
+    """
+    shown: list[Estimated] = ["mean", "difference"] if means else ["difference"] if differences else []
+    to_target = _rounds_to_target(summary)
+    grouped: dict[tuple[str, str], list[str]] = {}
+    for name, (tail, rounds) in _heaviest(results).items():
+        for kinds, passed in ((shown, float(rounds)), (["cost"], to_target.get(name, 0.0))):
+            if kinds and passed > 0 and (said := _figures(tail, rounds, passed, kinds)):
+                grouped.setdefault((said, f"{_cause(tail)}. {_HELPS[kinds[-1]]}"), []).append(name)
+    for (said, why), names in grouped.items():
+        yield f"{', '.join(names)}: {said}: {why}."
+
+
+def _rounds_to_target(summary: pd.DataFrame) -> dict[str, float]:
+    """Return the rounds that protocols took to the first target, where their mean has an interval."""
+    own = summary[(summary["measure"] == "rounds_to_target") & summary["baseline"].isna() & summary["low"].notna()]
+    own = own[own["target"].isin(summary["target"].dropna()[:1])]
+    return dict(zip(own["protocol"], own["mean"], strict=True))
+
+
+def _figures(tail: HeavyTail, rounds: int, passed: float, asked: Sequence[Estimated]) -> str:
+    """State how often the intervals cover over so many rounds ``passed``, of a run's ``rounds``; empty if enough."""
+    row = measured(tail, rounds, passed, asked[0])
+    if min(getattr(row, kind) for kind in asked) >= ENOUGH:
+        return ""
+    shares = " and ".join(f"{100 * getattr(row, kind):.0f} % {_WORDS[kind]}" for kind in asked)
+    each = f"{row.rounds} round{'s' if row.rounds > 1 else ''} a run"
+    return f"intervals of 95 % cover about {shares} (measured: {SEEDS} seeds, {row.law}, {each})"
+
+
+def _heaviest(results: RunSet) -> dict[str, tuple[HeavyTail, int]]:
+    """Return the worst tail of every protocol's runs that is worrying, with the rounds of its run."""
+    found: dict[str, tuple[HeavyTail, int]] = {}
     for run in results.runs:
-        if not run.failed and run.info.heavy_tail is not None and run.info.heavy_tail.worrying:
-            found.setdefault(run.protocol, []).append(run.info.heavy_tail)
-    causes: dict[str, list[str]] = {}
-    for name, tails in found.items():
-        causes.setdefault(_cause(max(tails, key=lambda tail: tail.share)), []).append(name)
-    for cause, names in causes.items():
-        yield (
-            f"± of mean times, bytes and differences covers less than 95 % ({', '.join(names)}): {cause}. "
-            "More rounds a run help, or quantiles. Intervals of costs, which are geometric means, may fall to 89 %."
-        )
+        tail = run.info.heavy_tail
+        if run.failed or tail is None or not tail.worrying:
+            continue
+        if run.protocol not in found or tail.share > found[run.protocol][0].share:
+            found[run.protocol] = tail, run.info.counts.get("rounds", math.ceil(tail.draws))
+    return found
 
 
 def _cause(tail: HeavyTail) -> str:

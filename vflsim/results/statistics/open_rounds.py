@@ -144,7 +144,7 @@ def doubts(runs: Sequence[Rounds], variation: Variation | None = None) -> str:
     centred = later - later.mean() if len(later) else later
     spread = float(np.sqrt((centred**2).mean())) if len(later) else 0.0
     skewness = float(((centred / spread) ** 3).mean()) if spread > 0 else 0.0
-    needed = SKEWED * skewness * skewness
+    needed = SKEWED * max(skewness, 0.0) ** 2  # rare short rounds make no mean too small
     if len(complete) < needed:
         return f"{len(complete):,} rounds are few for so skewed durations; {needed:,.0f} or more would do"
     return _dependent(runs)
@@ -174,13 +174,17 @@ def dependence(runs: Sequence[Floats]) -> float:
     return min(ratio, float(sizes.mean())) if fdtrc(*free, ratio) < SIGNIFICANT else 1.0
 
 
+def variation_of(results: RunSet, protocol: str) -> Variation | None:
+    """Return what the scenario says of a protocol's rounds; None if nothing, or without a finished run."""
+    return next((run.info.variation for run in results.runs if run.protocol == protocol and not run.failed), None)
+
+
 def open_notes(results: RunSet) -> Iterator[str]:
     """Yield the notes on how mean rounds count those in progress when runs stopped by time, and on doubtful means."""
     doubted, counted = list[str](), False
     for name in results.protocols:
         runs = [Rounds.of(run) for run in results.runs if run.protocol == name and not run.failed and run.has("rounds")]
-        known = next((run.info.variation for run in results.runs if run.protocol == name and not run.failed), None)
-        if doubt := doubts(runs, known):
+        if doubt := doubts(runs, variation_of(results, name)):
             wrong = (
                 "its mean round may be too small, and ± too narrow" if len(ages_of(runs)) else "its ± may be too narrow"
             )

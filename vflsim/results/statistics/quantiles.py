@@ -7,7 +7,8 @@ interval of the share of durations below the quantile, and the corresponding ord
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -16,12 +17,13 @@ import pandas as pd
 from scipy.special import bdtr, bdtrik, chdtri, stdtrit
 
 from vflsim.errors import ResultsError
+from vflsim.results.facts.variation import Variation
 from vflsim.results.statistics.means import CONFIDENCE
-from vflsim.results.statistics.open_rounds import Rounds, ages_of, outlasting
-from vflsim.results.statistics.steady import batch_means, constant, ranks, warm_up
+from vflsim.results.statistics.open_rounds import Rounds, ages_of, outlasting, variation_of
+from vflsim.results.statistics.steady import BATCHES, FEWEST, batch_means, constant, ranks, warm_up
 from vflsim.text_table import TextTable
 from vflsim.timing.floats import Floats
-from vflsim.vocabulary.amounts import spanned
+from vflsim.vocabulary.amounts import quantity, spanned
 
 if TYPE_CHECKING:
     from vflsim.results.run_set import RunSet
@@ -33,6 +35,8 @@ SIGNIFICANCE = 0.01
 """Level of that test: how often it takes independent rounds for dependent ones (and widens their intervals)."""
 BEYOND = 100
 """Rounds needed on either side of a quantile if they are dependent."""
+CYCLES = 4
+"""Cycles of the slowest change, such as bursts, that a batch of rounds has to last for."""
 
 Method = Literal["order statistics", "batch means", "not enough rounds"]
 
@@ -56,33 +60,57 @@ def round_quantiles(results: RunSet, levels: Sequence[float] = LEVELS, confidenc
     Columns: protocol, level, value, low, high (seconds), method, rounds, runs, warm_up. They are quantiles of the
     steady state, for all protocols alike: each run's warm-up is left out, ``warm_up`` rounds together. ``low``–``high``
     covers the quantile with at least the ``confidence`` (asymptotically for rounds that depend on each other, see
-    :func:`dependent`). Raises NotRecordedError if rounds were not kept,
-    ResultsError for a level outside (0, 1).
+    :func:`dependent`). Where the scenario says that rounds change slowly, there are numbers from 20 cycles on.
+    Raises NotRecordedError if rounds were not kept, ResultsError for a level outside (0, 1).
     """
     for level in levels:
         if not 0 < level < 1:
             raise ResultsError(f"{level} is no level of a quantile", str(results.folder), "above 0 and below 1")
     rows = []
     for protocol in results.protocols:
-        kept = [Rounds.of(run) for run in results.runs if run.protocol == protocol and not run.failed]
-        runs, ages = [run.complete for run in kept], ages_of(kept)
-        removed = [warm_up(run)[0] for run in runs]
-        values = np.concatenate([np.empty(0), *(run[count:] for run, count in zip(runs, removed, strict=True))])
-        related = dependent(values)
+        runs, removed, values = _pooled(results, protocol)
         facts = {"rounds": len(values), "runs": len(runs), "warm_up": sum(removed)}
-        ordered = _Ordered.of(values, ages)
-        for level in levels:
-            found = _dependent(values, ordered, level, confidence) if related else _exact(ordered, level, confidence)
+        known = variation_of(results, protocol)
+        for level, found in zip(levels, _estimates(values, ages_of(runs), levels, confidence, known), strict=True):
             rows.append({"protocol": protocol, "level": level, **vars(found), **facts})
     return pd.DataFrame(
         rows, columns=["protocol", "level", "value", "low", "high", "method", "rounds", "runs", "warm_up"]
     )
 
 
-def quantile_interval(values: Floats, level: float, confidence: float = CONFIDENCE) -> QuantileEstimate:
-    """Estimate a quantile of one sequence (n,), independent or not, without removing a warm-up."""
-    ordered = _Ordered.of(values, np.empty(0))
-    return _dependent(values, ordered, level, confidence) if dependent(values) else _exact(ordered, level, confidence)
+def quantile_interval(
+    values: Floats, level: float, confidence: float = CONFIDENCE, variation: Variation | None = None
+) -> QuantileEstimate:
+    """Estimate a quantile of one sequence (n,), independent or not, without removing a warm-up.
+
+    ``variation`` is what the scenario says of the values, as durations (s).
+    """
+    return _estimates(values, np.empty(0), [level], confidence, variation)[0]
+
+
+def _estimates(
+    values: Floats, ages: Floats, levels: Sequence[float], confidence: float, variation: Variation | None
+) -> list[QuantileEstimate]:
+    ordered, cycles = _Ordered.of(values, ages), cycles_seen(values, variation)
+    if cycles < CYCLES * FEWEST:
+        return [_NONE] * len(levels)
+    if cycles >= CYCLES * BATCHES and not dependent(values):
+        return [_exact(ordered, level, confidence) for level in levels]
+    batches = int(min(BATCHES, cycles // CYCLES))
+    return [_dependent(values, ordered, level, confidence, batches) for level in levels]
+
+
+def cycles_seen(values: Floats, variation: Variation | None) -> float:
+    """Return how many cycles of the slowest known change the durations (n,) last for; infinite without any."""
+    return float(values.sum()) / variation.cycle_s if variation is not None and variation.cycle_s > 0 else math.inf
+
+
+def _pooled(results: RunSet, protocol: str) -> tuple[list[Rounds], list[int], Floats]:
+    """Return a protocol's finished runs, the rounds of warm-up of each, and the durations of all other rounds."""
+    runs = [Rounds.of(run) for run in results.runs if run.protocol == protocol and not run.failed]
+    removed = [warm_up(run.complete)[0] for run in runs]
+    left = (run.complete[count:] for run, count in zip(runs, removed, strict=True))
+    return runs, removed, np.concatenate([np.empty(0), *left])
 
 
 def dependent(values: Floats) -> bool:
@@ -161,7 +189,7 @@ def _exact(ordered: _Ordered, level: float, confidence: float) -> QuantileEstima
     return ordered.estimate(level, *ends, "order statistics")
 
 
-def _dependent(values: Floats, ordered: _Ordered, level: float, confidence: float) -> QuantileEstimate:
+def _dependent(values: Floats, ordered: _Ordered, level: float, confidence: float, batches: int) -> QuantileEstimate:
     """Use batch means of the share of values up to the quantile; never narrower than for independent values.
 
     Source: the indirect method, Heidelberger and Lewis, Operations Research 32(1), 1984.
@@ -171,13 +199,23 @@ def _dependent(values: Floats, ordered: _Ordered, level: float, confidence: floa
     if ends is None or n * min(level, 1 - level) < BEYOND:
         return _NONE
     value = ordered.at(level)
-    shares, _, correlated = batch_means((values <= value).astype(np.float64))
+    shares, _, correlated = batch_means((values <= value).astype(np.float64), batches)
     half = stdtrit(len(shares) - 1, (1 + confidence) / 2) * shares.std(ddof=1) / np.sqrt(len(shares))
     low, high = int(np.floor(n * (level - half))) - 1, int(np.ceil(n * (level + half)))
     low, high = min(low, ends[0]), max(high, ends[1])
     if correlated or low < 0 or high >= n:
         return _NONE
     return ordered.estimate(level, low, high, "batch means")
+
+
+def _too_slow(results: RunSet) -> Iterator[str]:
+    """Yield a note for every protocol whose runs have seen too few cycles of a slow change."""
+    for name in results.protocols:
+        known = variation_of(results, name)
+        seen = cycles_seen(_pooled(results, name)[-1], known)
+        if known is not None and seen < CYCLES * FEWEST:
+            cycle = f"{known.cycle} ({quantity(known.cycle_s, 's')} each)"
+            yield f"{name}: {seen:.2g} of {CYCLES * FEWEST} cycles of {cycle} seen: run longer, or with more seeds."
 
 
 def quantile_table(results: RunSet, levels: Sequence[float] = LEVELS) -> TextTable:
@@ -205,4 +243,5 @@ def quantile_table(results: RunSet, levels: Sequence[float] = LEVELS) -> TextTab
         )
     if found["value"].isna().any():
         notes.append("“not enough rounds”: too few for an interval, and so for a number.")
+    notes += _too_slow(results)
     return TextTable(header, rows, title=f"{results.name}: round durations after the warm-up", notes=notes)

@@ -15,6 +15,8 @@ GROUP = 5
 """Values that MSER-5 averages into one."""
 BATCHES = 40
 """Batches of a mean; half as many, twice as long, if neighbouring batches are correlated."""
+FEWEST = 5
+"""Fewest batches that a mean is taken over."""
 LEVEL = 0.95
 """Confidence of the one-sided test for correlated neighbouring batches."""
 
@@ -88,18 +90,19 @@ def _inflation(values: Floats, means: Floats) -> float:
     return max(1.0, len(values) / len(means) * float(means.var(ddof=1)) / spread) if spread > 0 else 1.0
 
 
-def batch_means(values: Floats) -> tuple[Floats, float, bool]:
-    """Compute the means of 40 batches of a sequence (at least 40 values), or of 20 if those are correlated.
+def batch_means(values: Floats, most: int = BATCHES) -> tuple[Floats, float, bool]:
+    """Compute the means of ``most`` batches of a sequence (at least as many values), or of half if correlated.
 
-    Also returns their :func:`neighbours`. Batches have one length; the remainder is dropped in front.
+    Also returns their :func:`neighbours`. Batches have one length; the remainder is dropped in front. There are never
+    fewer than ``FEWEST``.
     """
-    length = len(values) // BATCHES
-    means = values[len(values) - BATCHES * length :].reshape(BATCHES, length).mean(axis=1)
+    length = len(values) // most
+    means = values[len(values) - most * length :].reshape(most, length).mean(axis=1)
     if constant(values):
         means[:] = means[0]
     lag1, correlated = neighbours(means)
-    if correlated:
-        means = means.reshape(-1, 2).mean(axis=1)
+    if correlated and most >= 2 * FEWEST:
+        means = means[most % 2 :].reshape(-1, 2).mean(axis=1)
         lag1, correlated = neighbours(means)
     return means, lag1, correlated
 

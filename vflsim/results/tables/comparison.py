@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from vflsim.results.statistics.estimates import GEOMETRIC, Estimate
+from vflsim.results.statistics.heavy_tail_note import heavy_tail_notes
 from vflsim.results.statistics.ratios import ratio
 from vflsim.results.statistics.summary import outcomes, summarise, to_table
 from vflsim.results.store.write import write_file
@@ -81,7 +82,10 @@ def markdown(results: RunSet, summary: pd.DataFrame) -> str:
     if pairs:
         lines += ["", "## Paired differences", "", "Mean of first minus second, over common seeds."]
         header = ("protocols", "measure", "seeds", "difference", "95 % interval", "by pairs")
-        lines += ["", *markdown_table(header, pairs)]
+        lines += ["", *markdown_table(header, pairs), ""]
+        lines += [
+            f"- {note}" for note in heavy_tail_notes(results, summary, differences=True) if note not in content.notes
+        ]
     if (conditions := conditions_of_results(results)) is not None:
         lines += ["", f"## {conditions.title}", "", *markdown_table(conditions.header, conditions.rows), ""]
         lines += [f"- {note}" for note in conditions.notes]

@@ -13,7 +13,7 @@ import pandas as pd
 from vflsim.results.facts.variation import lacking
 from vflsim.results.statistics.answers import answered
 from vflsim.results.statistics.estimates import GEOMETRIC
-from vflsim.results.statistics.heavy_tail_note import heavy_tail_note
+from vflsim.results.statistics.heavy_tail_note import heavy_tail_notes
 from vflsim.results.statistics.improper import improper_notes
 from vflsim.results.statistics.near_plateau import near_plateau_note
 from vflsim.results.statistics.open_rounds import open_notes
@@ -53,8 +53,7 @@ def notes(results: RunSet, summary: pd.DataFrame, differ: bool, pairing: bool = 
     """
     if (summary["n"] > 1).any():
         yield from about_means([summary])
-        if pairing or not targets_in(summary):  # costs to a target are geometric means
-            yield from heavy_tail_note(results)
+        yield from heavy_tail_notes(results, summary, means=not targets_in(summary), differences=pairing)
         if results.evaluated:
             plateau = select(summary, f"plateau_{results.main_metric}", None)
             yield from sampling_note(results, results.main_metric, plateau.loc[plateau["baseline"].isna(), "mean"])
