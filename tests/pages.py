@@ -5,7 +5,23 @@ import runpy
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
+NEARLY = 0.3
+"""The relative difference that numbers may have after training on another processor: their last digits differ."""
+_NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
+
+
+def nearly(shown: str, printed: str) -> bool:
+    """Whether a line has the words and signs that a page shows, and numbers that are nearly as large."""
+    sides = [[float(number.replace(",", "")) for number in _NUMBER.findall(line)] for line in (shown, printed)]
+    return in_words(shown) == in_words(printed) and sides[1] == pytest.approx(sides[0], rel=NEARLY)
+
+
+def in_words(line: str) -> str:
+    """A line without its numbers, and without what follows from the width of its cells."""
+    return re.sub(r"[\s─]+", " ", _NUMBER.sub("#", line)).strip()
 
 
 def code_of(page: Path) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from command_line import Ended
-from pages import ROOT
+from pages import ROOT, in_words, nearly
 
 PAGE = (ROOT / "docs" / "answers.md").read_text(encoding="utf-8")
 QUESTION = re.compile(r"^### (.+?)\n(.*?)(?=^##|\Z)", re.MULTILINE | re.DOTALL)
@@ -21,10 +21,7 @@ QUICK = re.compile(r"analyze \S+ --protocol (?:wait|async)|check \S+ --(?:quick|
 MEASURED = ("vflsim check quickstart", "vflsim live timing/two_clients")
 """Commands that print what this machine takes: of their numbers any may differ."""
 TRAINS = re.compile(r"which-t|deadline\.yaml|two-seconds|energy")
-"""What is trained: on another processor its last digits differ, and so may later ones a little."""
-NEARLY = 0.3
-"""The relative difference that numbers may have after training on another processor."""
-NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
+"""What is trained: see ``pages.NEARLY``."""
 
 
 def commands_of(text: str) -> list[tuple[str, list[str]]]:
@@ -62,15 +59,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unrendered: None) ->
 
 def alike(command: str, shown: str, printed: str) -> bool:
     """Whether a line is the one that the page shows: exactly, or in words and nearly in numbers."""
-    if command not in MEASURED and not TRAINS.search(command):
-        return shown == printed.rstrip()
-    words = [re.sub(r"[\s─]+", " ", NUMBER.sub("#", line)).strip() for line in (shown, printed)]
-    if words[0] != words[1]:
-        return False
-    pairs = zip(*(NUMBER.findall(line) for line in (shown, printed)), strict=True)
-    return command in MEASURED or all(
-        float(one.replace(",", "")) == pytest.approx(float(other.replace(",", "")), rel=NEARLY) for one, other in pairs
-    )
+    if command in MEASURED:
+        return in_words(shown) == in_words(printed)
+    return nearly(shown, printed) if TRAINS.search(command) else shown == printed.rstrip()
 
 
 def missing(command: str, shown: list[str], printed: list[str]) -> str | None:

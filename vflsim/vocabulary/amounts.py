@@ -19,16 +19,30 @@ def quantity(value: float, unit: str, half: float = math.nan) -> str:
         return "—"
     scale, shown = _scale(value, unit)
     value, half = value / scale, half / scale
-    if math.isnan(half) or half == 0:
-        number = f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
-        text = number if math.isnan(half) else f"{number} ± 0"
+    if math.isnan(half):
+        text = _four_digits(value)
+    elif (places := _places(value, half)) is None:
+        text = f"{_four_digits(value)} ± 0"
     else:
-        exponent = math.floor(math.log10(half))
-        decimals = max(0, (1 if half < 2 * 10**exponent else 0) - exponent)
-        # No more than five digits: an interval as narrow as rounding errors says nothing.
-        most = max(0, 4 - math.floor(math.log10(max(abs(value), half))))
-        text = f"{value:.{decimals}f} ± {half:.{decimals}f}" if decimals <= most else f"{value:.4g} ± 0"
+        text = f"{value:.{places}f} ± {half:.{places}f}"
     return _signed(f"{text} {shown}".strip())
+
+
+def _places(value: float, half: float) -> int | None:
+    """Return the decimal places of a number ± half an interval; None for an interval without width.
+
+    They are those of half the interval's one significant digit (two if the first is 1), and no more than the number's
+    five digits: an interval as narrow as rounding errors says nothing.
+    """
+    if half == 0:
+        return None
+    exponent = math.floor(math.log10(half))
+    places = max(0, (1 if half < 2 * 10**exponent else 0) - exponent)
+    return places if places <= max(0, 4 - math.floor(math.log10(max(abs(value), half)))) else None
+
+
+def _four_digits(value: float) -> str:
+    return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
 
 
 def roughly(seconds: float) -> str:
@@ -59,10 +73,23 @@ def span(low: float, high: float, unit: str) -> str:
 
 
 def spanned(value: float, low: float, high: float, unit: str) -> str:
-    """A number with an interval that is not symmetric: ``2.3 (2.1 … 2.9) s``."""
+    """A number with an interval that is not symmetric: ``2.3 (2.1 … 2.9) s``.
+
+    It has the digits that the number ± the interval's shorter side has; ± the longer one if the shorter has no width.
+    What these would make 0 has more, where the interval is on one side of 0.
+    """
     scale, shown = _scale(value, unit)
-    number, *ends = (_signed(f"{each / scale:.4g}") for each in (value, low, high))
-    return f"{number} ({' … '.join(ends)}) {shown}".strip()
+    value, low, high = value / scale, low / scale, high / scale
+    sides = sorted(max(side, 0.0) for side in (value - low, high - value))
+    places = next((found for side in sides if (found := _places(value, side)) is not None), None)
+
+    def text(each: float) -> str:
+        if places is None:
+            return _signed(_four_digits(each))
+        more = _places(each, abs(each)) if low * high > 0 and abs(each) <= 0.5 / 10**places else None
+        return _signed(f"{each:.{more or places}f}")
+
+    return f"{text(value)} ({text(low)} … {text(high)}) {shown}".strip()
 
 
 def _signed(text: str) -> str:

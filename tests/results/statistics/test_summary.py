@@ -143,7 +143,7 @@ def test_the_table_shows_a_censored_cost_as_greater_than_the_horizon(three: Path
     )
     assert "2 of 3" in slow
     assert "2 of 3: 45 s, > 60 s" in slow
-    assert "10.07 (2.761 … 36.7) s" in fast
+    assert "10 (3 … 37) s" in fast
     ratios = stats.ttest_1samp(np.log([40 / 10, 60 / 6, 50 / 17]), 0.0).confidence_interval(0.9)
     assert np.exp(ratios) == pytest.approx([1.675, 14.33], rel=1e-3)
     assert re.search(r"> 1\.67 … 14\.4 ×$", fast.strip())  # ends with the one-sided limit, rounded outwards
@@ -367,7 +367,7 @@ def test_numbers_are_shown_with_unit_and_sensible_digits(shown: str, expected: s
 @pytest.mark.parametrize(
     ("values", "unit", "share", "statistic", "shown"),
     [
-        ([1.0, 4.0, 16.0], "s", False, GEOMETRIC, "4 (0.1278 … 125.2) s"),
+        ([1.0, 4.0, 16.0], "s", False, GEOMETRIC, "4 (0.13 … 125) s"),  # an end keeps a digit of its own
         ([1.0, 4.0, 16.0], "s", False, MEAN, "7 ± 20 s"),  # the column decides which mean, not the row
         ([5.0, 5.1, 5.2], "s", False, GEOMETRIC, "5.1 ± 0.3 s"),
         ([5.0, 6.0, 7.0], "s", False, MEAN, "6 ± 2 s"),
@@ -388,7 +388,7 @@ def test_small_numbers_of_seeds_read_well(
     [
         ([9.0, 10.0, 11.0, 12.0], [600.0], "4 of 5: 10.5 s, > 600 s"),
         ([9.0], [600.0, 500.0], "1 of 3: 9 s, > 500 s"),
-        ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [60.0], "6 of 7: 3.5 (1 … 6) s, > 60 s"),
+        ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [60.0], "6 of 7: 4 (1 … 6) s, > 60 s"),
         ([], [60.0, 50.0], "> 50 s"),
     ],
 )

@@ -1,0 +1,31 @@
+"""Amounts in words: one rule for the digits of all intervals."""
+
+import pytest
+
+from vflsim.vocabulary.amounts import quantity, spanned
+
+
+@pytest.mark.parametrize(("value", "low", "high", "unit", "shown"), [
+    (5.567, 3.484, 8.898, "s", "6 (3 … 9) s"),
+    (54.49, 43.55, 68.18, "rounds", "54 (44 … 68)"),
+    (176.8, 110.0, 284.2, "rounds", "177 (110 … 284)"),
+    (48.84e6, 30.39e6, 78.49e6, "B", "49 (30 … 78) MB"),
+    (0.00123, 0.0012, 0.0015, "s", "1.23 (1.20 … 1.50) ms"),
+    (1.0, 1.0, 1.5, "s", "1.0 (1.0 … 1.5) s"),  # the shorter side has no width
+    (2.0, 2.0, 2.0, "s", "2 (2 … 2) s"),
+    (4.0, 0.1278, 125.2, "s", "4 (0.13 … 125) s"),  # no end of 0 that is none
+    (4.0, 0.0, 125.2, "s", "4 (0 … 125) s"),
+    (123_456.0, 123_456.0 - 1e-5, 123_456.0 + 1e-4, "rounds", "123456 (123456 … 123456)"),
+])  # fmt: skip
+def test_an_interval_with_two_sides_has_the_digits_of_its_shorter_one(
+    value: float, low: float, high: float, unit: str, shown: str
+) -> None:
+    assert spanned(value, low, high, unit) == shown
+
+
+@pytest.mark.parametrize("value", [0.234567, 5.567, 54.49, 176.8, 9_876.5])
+@pytest.mark.parametrize("half", [0.0123, 0.456, 1.04, 2.083, 66.8])
+def test_a_symmetric_interval_has_the_same_digits_in_both_forms(value: float, half: float) -> None:
+    number, _, after = quantity(value, "rounds", half).partition(" ± ")
+    assert spanned(value, value - half, value + half, "rounds").partition(" (")[0] == number
+    assert after
