@@ -67,7 +67,7 @@ def test_costs_to_a_target_are_warned_of_with_their_own_figure(
     summary = summarise(results)
     own = summary[(summary["protocol"] == "wait") & summary["baseline"].isna()].iloc[:1]
     own = own.assign(measure="rounds_to_target", target="test_accuracy ≥ 0.9", mean=float(passed), low=1.0)
-    notes = [*heavy_tail_notes(results, own)]
+    notes = [*heavy_tail_notes([(results, own)])]
     assert len(notes) == (said is not None)
     assert said is None or f"intervals of 95 % cover about {said} to the target" in notes[0]
 

@@ -17,8 +17,10 @@ from vflsim.results import RunTables, run_folder, write_run
 from vflsim.results.statistics.ratios import Ratio
 from vflsim.results.sweeps.answers import answers, answers_frame
 from vflsim.results.sweeps.answers_table import answer_tables, sentences
+from vflsim.results.sweeps.choices import is_choice, sections_of
 from vflsim.results.sweeps.shown import SweepResults
 from vflsim.results.sweeps.sweep import Sweep
+from vflsim.vocabulary.amounts import spanned
 
 Curve = Sequence[tuple[float, float]]
 TARGET = {"test_accuracy": 0.9, "for": "1 evaluation"}
@@ -82,7 +84,7 @@ def test_a_table_for_each_cost_names_best_values_ties_and_the_first(line: Sweep)
     low, high = stats.ttest_1samp(np.log(np.array([9, 10, 12]) / T_SYNC[2]), 0).confidence_interval(0.95)
     ratio = f"1.27 ({np.exp(low):.3g} … {np.exp(high):.3g}) ×"
     cost, other = (
-        f"{stats.gmean(own):.4g} ({np.exp(ends.low):.4g} … {np.exp(ends.high):.4g}) s"
+        spanned(stats.gmean(own), np.exp(ends.low), np.exp(ends.high), "s")
         for own in (T_SYNC[2], [9, 10, 12])
         for ends in [stats.ttest_1samp(np.log(own), 0).confidence_interval(0.95)]
     )
@@ -161,14 +163,58 @@ def test_diverged_runs_rule_their_value_out(tmp_path: Path) -> None:
 
 def test_of_several_keys_each_has_its_best_value(tmp_path: Path) -> None:
     points = {(t, up): {"t-sync": [reached(s + t + k) for s in (5, 6, 8)], "wait": [reached(20 - k), reached(25 - k)]}
+              for t in (1, 2) for k, up in enumerate((64, 32))}  # fmt: skip
+    sweep = swept(tmp_path, points, (KEY, "training.batch"))
+    (table, *_) = answer_tables(sweep)
+    assert [*table.header[1:3]] == ["best t", "best batch size"]
+    assert [row[:3] for row in table.rows] == [("t-sync", "1", "64"), ("wait", "any", "32")]
+    frame = answers_frame(sweep)
+    assert {"t", "batch"} <= {*frame.columns}
+    assert len(frame[frame["by"] == "time"]) == 8
+
+
+def test_what_is_the_worlds_is_no_choice_and_protocols_compete_at_each_of_its_values(tmp_path: Path) -> None:
+    points = {(t, up): {"t-sync": [reached(s + t * (1 + k)) for s in (5, 6, 8)], "wait": [reached(20 - 15 * k)] * 3}
               for t in (1, 2) for k, up in enumerate(("50 Mbps", "5 Mbps"))}  # fmt: skip
     sweep = swept(tmp_path, points, (KEY, "timing.clients.link.up"))
-    (table, *_) = answer_tables(sweep)
-    assert [*table.header[1:3]] == ["best t", "best bandwidth"]
-    assert [row[:3] for row in table.rows] == [("t-sync", "1", "50 Mbps"), ("wait", "any", "5 Mbps")]
+    (table, *_, last) = answer_tables(sweep)
+    assert [*table.header[:4]] == ["up", "protocol", "best t", "time to the target"]
+    assert [(*row[:3], row[-1].partition(" ")[0]) for row in table.rows] == [
+        ("50 Mbps", "t-sync", "1", "first"), ("50 Mbps", "wait", "any", "2.77"),
+        ("5 Mbps", "t-sync", "1", "1.65"), ("5 Mbps", "wait", "any", "first"),
+    ]  # fmt: skip
+    assert table.notes[0].startswith("up = 50 Mbps: t-sync with t = 1 reaches the target soonest")
+    assert table.notes[1].startswith("up = 5 Mbps: wait reaches the target soonest")
+    assert "Choices, of which there is a best: t (in protocols)." in last.notes
+    assert any(note.startswith("No choice, but the world or the measurement: up (in timing).") for note in last.notes)
     frame = answers_frame(sweep)
-    assert {"t", "up_Mbps"} <= {*frame.columns}
-    assert len(frame[frame["by"] == "time"]) == 8
+    best = frame[(frame["by"] == "time") & (frame["verdict"] == "best")]
+    assert [*zip(best["protocol"], best["t"], best["up_Mbps"], strict=True)] == [
+        ("t-sync", 1, 50), ("wait", 1, 50), ("wait", 2, 50), ("t-sync", 1, 5), ("wait", 1, 5), ("wait", 2, 5),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "sections", "choice"), [
+    ("protocols.t-sync.t", ("protocols",), True),
+    ("protocols.t-sync.stop.time", ("stop",), False),
+    ("training.client_optimizer.lr,training.server_optimizer.lr", ("training",), True),
+    ("codec", ("codec",), True),
+    ("partition.clients", ("partition",), False),
+    ("stop.rounds", ("stop",), False),
+    ("constants.mean_ms", ("timing",), False),
+    ("constants.patience", ("protocols",), True),
+    ("constants.base", ("timing", "protocols"), False),  # by way of the others
+    ("constants.unused", (), False),
+    ("constants.ends", ("stop",), False),
+])  # fmt: skip
+def test_where_a_key_lies_decides_whether_it_is_a_choice(key: str, sections: tuple[str, ...], choice: bool) -> None:
+    scenario = {
+        "constants": {"base": 1, "mean_ms": "2*base", "patience": "base + 1", "unused": 3, "ends": 9},
+        "timing": {"clients": [{"upload_delay": {"kind": "exponential", "mean": "(mean_ms*m) ms"}}]},
+        "protocols": {"t-sync": {"kind": "t_synchronous", "t": "patience", "stop": {"time": "ends"}}},
+    }
+    assert sections_of(key, scenario) == sections
+    assert is_choice(key, scenario) is choice
 
 
 def test_timing_alone_and_a_single_setting_answer_nothing(tmp_path: Path) -> None:

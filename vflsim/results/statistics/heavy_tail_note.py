@@ -9,7 +9,7 @@ import pandas as pd
 
 from vflsim.results.facts.heavy_tail import HeavyTail
 from vflsim.results.run_set import RunSet
-from vflsim.results.statistics.coverage import ENOUGH, SEEDS, Estimated, measured
+from vflsim.results.statistics.coverage import ENOUGH, SEEDS, Coverage, Estimated, measured
 
 _WORDS: dict[Estimated, str] = {
     "mean": "of mean times and bytes",
@@ -24,22 +24,30 @@ _HELPS: dict[Estimated, str] = {
 
 
 def heavy_tail_notes(
-    results: RunSet, summary: pd.DataFrame, *, means: bool = False, differences: bool = False
+    studies: Sequence[tuple[RunSet, pd.DataFrame]], *, means: bool = False, differences: bool = False
 ) -> Iterator[str]:
-    """Yield how often intervals of 95 % over seeds cover, where that is too seldom, and why.
+    """Yield how often intervals of 95 % over seeds cover at worst in any study, where that is too seldom, and why.
 
-    They are those of costs to the first target of a ``summary``, and those of ``means`` over whole runs with their
+    They are those of costs to the first target of a study's summary, and those of ``means`` over whole runs with their
     differences, or of ``differences`` alone.
     """
     shown: list[Estimated] = ["mean", "difference"] if means else ["difference"] if differences else []
-    to_target = _rounds_to_target(summary)
-    grouped: dict[tuple[str, str], list[str]] = {}
-    for name, (tail, rounds) in _heaviest(results).items():
-        for kinds, passed in ((shown, float(rounds)), (["cost"], to_target.get(name, 0.0))):
-            if kinds and passed > 0 and (said := _figures(tail, rounds, passed, kinds)):
-                grouped.setdefault((said, f"{_cause(tail)}. {_HELPS[kinds[-1]]}"), []).append(name)
-    for (said, why), names in grouped.items():
-        yield f"{', '.join(names)}: {said}: {why}."
+    worst: dict[tuple[str, Estimated], tuple[Coverage, str]] = {}
+    for results, summary in studies:
+        to_target = _rounds_to_target(summary)
+        for name, (tail, rounds) in _heaviest(results).items():
+            for kinds, passed in ((shown, float(rounds)), (["cost"], to_target.get(name, 0.0))):
+                for kind in kinds[:1] if passed > 0 else ():
+                    row = measured(tail, rounds, passed, kind)
+                    if (name, kind) not in worst or getattr(row, kind) < getattr(worst[name, kind][0], kind):
+                        worst[name, kind] = row, _cause(tail)
+    grouped: dict[str, list[str]] = {}
+    for (name, kind), (row, cause) in worst.items():
+        kinds = ["cost"] if kind == "cost" else shown
+        if min(getattr(row, each) for each in kinds) < ENOUGH:
+            grouped.setdefault(f"{_figures(row, kinds)}: {cause}. {_HELPS[kinds[-1]]}.", []).append(name)
+    for said, names in grouped.items():
+        yield f"{', '.join(names)}: {said}"
 
 
 def _rounds_to_target(summary: pd.DataFrame) -> dict[str, float]:
@@ -49,12 +57,8 @@ def _rounds_to_target(summary: pd.DataFrame) -> dict[str, float]:
     return dict(zip(own["protocol"], own["mean"], strict=True))
 
 
-def _figures(tail: HeavyTail, rounds: int, passed: float, asked: Sequence[Estimated]) -> str:
-    """State how often the intervals cover over so many rounds ``passed``, of a run's ``rounds``; empty if enough."""
-    row = measured(tail, rounds, passed, asked[0])
-    if min(getattr(row, kind) for kind in asked) >= ENOUGH:
-        return ""
-    shares = " and ".join(f"{100 * getattr(row, kind):.0f} % {_WORDS[kind]}" for kind in asked)
+def _figures(row: Coverage, kinds: Sequence[Estimated]) -> str:
+    shares = " and ".join(f"{100 * getattr(row, kind):.0f} % {_WORDS[kind]}" for kind in kinds)
     each = f"{row.rounds} round{'s' if row.rounds > 1 else ''} a run"
     return f"intervals of 95 % cover about {shares} (measured: {SEEDS} seeds, {row.law}, {each})"
 

@@ -1,5 +1,6 @@
-"""What a sweep answers: which values of its keys are best for each protocol, by time, bytes and energy.
+"""What a sweep answers: which values of its choices are best for each protocol, by time, bytes and energy.
 
+Keys that describe the world are no choices (``choices``): at each of their values there are answers of their own.
 Where all runs of some value reached the target, values are compared by what they spent until then. The protocols that
 reached it nowhere in all runs are compared by the main metric after the same time, bytes and energy: as much as all of
 their runs have spent. Values are compared by paired differences over seeds (``select_best``).
@@ -19,14 +20,13 @@ from vflsim.results.statistics.estimates import MEAN, Estimate, paired
 from vflsim.results.statistics.ratios import Ratio, ratio
 from vflsim.results.statistics.selection import SeedSample, Selection, select_best
 from vflsim.results.statistics.summary import statistic_of
+from vflsim.results.sweeps.axis import SweepAxis
 from vflsim.results.sweeps.candidates import COSTS, UNITS, Candidate, Competition, SweepMeasurements
 from vflsim.results.sweeps.frame import key_column
 from vflsim.results.sweeps.sweep import Sweep
 from vflsim.scenario.emit import flow
 from vflsim.vocabulary.metrics import facts_of, is_share
 
-CHOSEN = ("protocols.", "training.", "models.")
-"""How the keys begin whose values a user chooses; other keys say in what world the protocols run."""
 ANY = "any"
 """The best value of a key on which a protocol's runs do not depend."""
 
@@ -34,11 +34,26 @@ ANY = "any"
 @final
 @dataclass(frozen=True)
 class SweepAnswer:
-    """One comparison of a sweep's settings; ``references`` are protocols that do not compete with the others."""
+    """One comparison of a sweep's settings in one world; ``references`` are protocols that do not compete.
+
+    ``sweep`` has the points of this world alone; ``positions`` says where they stand in the whole sweep.
+    """
 
     sweep: Sweep
     competition: Competition
     references: frozenset[str]
+    positions: tuple[int, ...]
+
+    @property
+    def axes(self) -> list[SweepAxis]:
+        """The keys that are choices."""
+        return [axis for axis, chosen in zip(self.sweep.axes, self.sweep.choices, strict=True) if chosen]
+
+    @property
+    def world(self) -> dict[str, str]:
+        """The values of the other keys, by name."""
+        pairs = zip(self.sweep.axes, self.sweep.choices, strict=True)
+        return {axis.name: flow(axis.values[0]) for axis, chosen in pairs if not chosen}
 
     @property
     def metric(self) -> str:
@@ -82,9 +97,9 @@ class SweepAnswer:
         """Return the protocols whose best value of a key of theirs is the least or the greatest, with these keys."""
         found: dict[str, list[str]] = {}
         best = [(name, choice.best) for name, choice in self.choices.items() if choice.best is not None]
-        chosen = [axis for axis in self.sweep.axes if axis.key.startswith(CHOSEN) and axis.numbers is not None]
+        numbered = [axis for axis in self.axes if axis.numbers is not None]
         for name, candidate in best:
-            for axis in chosen:
+            for axis in numbered:
                 ends = {flow(axis.distinct.values[end]) for end in (0, -1)}
                 here = {flow(axis.values[position]) for position in candidate.positions}
                 if len(ends) > 1 and len(here) == 1 and here <= ends:
@@ -149,7 +164,7 @@ class SweepAnswer:
         return paired(values, none, others, none) if common else None
 
     def values(self, candidate: Candidate) -> list[str]:
-        """Write the value of every key at a candidate's points; ``any`` where its runs do not depend on the key."""
+        """Write the value of every choice at a candidate's points; ``any`` where its runs do not depend on the key."""
         found = []
         for texts, whole in self._texts:
             here = list(dict.fromkeys(texts[position] for position in candidate.positions))
@@ -158,8 +173,8 @@ class SweepAnswer:
 
     @cached_property
     def _texts(self) -> list[tuple[list[str], set[str]]]:
-        """Every key's values as texts, point by point, and all different ones."""
-        written = [[*map(flow, axis.values)] for axis in self.sweep.axes]
+        """Every choice's values as texts, point by point, and all different ones."""
+        written = [[*map(flow, axis.values)] for axis in self.axes]
         return [(texts, {*texts}) for texts in written]
 
     def verdict(self, candidate: Candidate) -> str:
@@ -175,7 +190,11 @@ class SweepAnswer:
 
 
 def answers(sweep: Sweep) -> list[SweepAnswer]:
-    """Make every comparison that the runs of a sweep allow; none for timing-only runs."""
+    """Make every comparison that the runs of a sweep allow, in each of its worlds; none for timing-only runs."""
+    return [answer for positions, world in sweep.worlds() for answer in _answers(world, positions)]
+
+
+def _answers(sweep: Sweep, positions: tuple[int, ...]) -> list[SweepAnswer]:
     measured = SweepMeasurements(sweep)
     reached = [found for cost in COSTS if (found := measured.to_target(cost)) is not None]
     reached = [each for each in reached if any(sample.known for sample in each.samples.values())]
@@ -183,7 +202,7 @@ def answers(sweep: Sweep) -> list[SweepAnswer]:
     missing = {*sweep.protocols} - there - measured.references
     after = [found for cost in COSTS if missing and (found := measured.after_the_same(cost, missing)) is not None]
     competitions = [each for each in (*reached, *after) if len(each.samples) > 1]
-    return [SweepAnswer(sweep, each, measured.references) for each in competitions]
+    return [SweepAnswer(sweep, each, measured.references, positions) for each in competitions]
 
 
 def answers_frame(sweep: Sweep) -> pd.DataFrame:
@@ -219,7 +238,7 @@ def _rows(answer: SweepAnswer) -> Iterator[dict[str, Any]]:
         if verdict == "best":
             own |= _against(answer.against_first(candidate.protocol))
         for position in candidate.positions:
-            yield common | own | {"position": position}
+            yield common | own | {"position": answer.positions[position]}
 
 
 def _against(found: Ratio | Estimate | None) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from vflsim.results.statistics.estimates import Estimate
 from vflsim.results.statistics.ratios import Ratio
 from vflsim.results.sweeps.answers import ANY, SweepAnswer, answers
 from vflsim.results.sweeps.candidates import UNITS, Candidate
+from vflsim.results.sweeps.choices import sections_of
 from vflsim.results.sweeps.sweep import Sweep
 from vflsim.results.tables.comparison import describe
 from vflsim.results.tables.footnotes import BOUNDED, targets_in
@@ -23,12 +24,15 @@ _LEAST = {"time": "soonest", "bytes": "with the fewest bytes", "energy": "with t
 def answer_tables(sweep: Sweep) -> list[TextTable]:
     """Tabulate every comparison: best values, what is not told apart from them, and each protocol against the first.
 
-    Notes below the last one explain them.
+    A comparison has one table, with rows for each of the sweep's worlds. Notes below the last one explain them.
     """
     found = answers(sweep)
-    tables = [_table(answer) for answer in found]
+    alike: dict[tuple[bool, str], list[SweepAnswer]] = {}
+    for answer in found:
+        alike.setdefault((bool(answer.metric), answer.competition.cost), []).append(answer)
+    tables = [_table(alike[key]) for key in sorted(alike, key=lambda key: (key[0], [*UNITS].index(key[1])))]
     if tables:
-        tables[-1].notes = (*tables[-1].notes, *_notes(found))
+        tables[-1].notes = (*tables[-1].notes, *_notes(sweep, found))
     return tables
 
 
@@ -37,35 +41,46 @@ def sentences(sweep: Sweep) -> list[str]:
     return [text for answer in answers(sweep) if (text := _sentence(answer))]
 
 
-def _table(answer: SweepAnswer) -> TextTable:
-    axes, several = answer.sweep.axes, len(answer.choices) > 1
-    what = answer.metric.removeprefix("test_").replace("_", " ") or f"{answer.competition.cost} to the target"
-    header = ["protocol", *(f"best {axis.label}" for axis in axes), what, "not told apart"]
+def _table(found: Sequence[SweepAnswer]) -> TextTable:
+    axes, several = found[0].axes, any(len(answer.choices) > 1 for answer in found)
+    amounts = list(dict.fromkeys(_after(answer) for answer in found if answer.metric))
+    what = found[0].metric.removeprefix("test_").replace("_", " ") or f"{found[0].competition.cost} to the target"
+    header = [*found[0].world, "protocol", *(f"best {axis.label}" for axis in axes)]
+    header += ["after"] if len(amounts) > 1 else []
+    header += [what, *(["not told apart"] if axes else []), *(["against the first"] if several else [])]
     rows = []
-    for name, choice in answer.choices.items():
-        cells = [name]
-        if choice.best is None:
-            cells += ["—"] * len(axes) + [_missed(answer, name), "—"]
-        else:
-            close = [_setting(answer, each) for each in choice.close]
-            more = f" and {len(close) - MOST} more" if len(close) > MOST else ""
-            between = "; " if len(axes) > 1 else ", "
-            cells += answer.values(choice.best)
-            cells += [describe(answer.estimate(choice.best), answer.unit, answer.share)]
-            cells += [between.join(close[:MOST]) + more or "—"]
-        rows.append((*cells, *([_against(answer, name)] if several else [])))
-    header += ["against the first"] if several else []
-    left = (0, *range(1, len(axes) + 1), len(axes) + 2)
-    said = _sentence(answer)
-    return TextTable(header, rows, title=_title(answer), notes=[said] if said else [], left=left)
+    for answer in found:
+        for name in answer.choices:
+            after = [_after(answer)] if len(amounts) > 1 else []
+            cells = [*answer.world.values(), name, *_best(answer, name, after)]
+            rows.append((*cells, *([_against(answer, name)] if several else [])))
+    said = [text for answer in found if (text := _sentence(answer))]
+    more = [f"{len(said) - MOST} more sentences such as these: vflsim report."] if len(said) > MOST else []
+    left = [place for place, head in enumerate(header) if head.startswith(("best ", "protocol", "not told"))]
+    left += range(len(found[0].world))
+    return TextTable(header, rows, title=_title(found[0], amounts), notes=[*said[:MOST], *more], left=left)
 
 
-def _title(answer: SweepAnswer) -> str:
+def _best(answer: SweepAnswer, protocol: str, after: list[str]) -> list[str]:
+    """Write a protocol's best values, what it cost with them, and the settings that are not told apart."""
+    choice, none = answer.choices[protocol], ["—"] if answer.axes else []
+    if choice.best is None:
+        return ["—"] * len(answer.axes) + [*after, _missed(answer, protocol), *none]
+    close = [_setting(answer, each) for each in choice.close]
+    more = f" and {len(close) - MOST} more" if len(close) > MOST else ""
+    between = "; " if len(answer.axes) > 1 else ", "
+    cells = [*answer.values(choice.best), *after, describe(answer.estimate(choice.best), answer.unit, answer.share)]
+    return cells + [between.join(close[:MOST]) + more or "—"] * bool(none)
+
+
+def _title(answer: SweepAnswer, amounts: Sequence[str]) -> str:
     competition = answer.competition
+    best = "best" if answer.axes else "compared"
     if competition.after is None:
         target = next(each for summary in answer.sweep.summaries for each in targets_in(summary))
-        return f"{answer.sweep.scenario}: best by {competition.cost} to {target}"
-    return f"{answer.sweep.scenario}: best by {answer.metric} after {_after(answer)}"
+        return f"{answer.sweep.scenario}: {best} by {competition.cost} to {target}"
+    after = amounts[0] if len(amounts) == 1 else f"as much {competition.cost} as all runs have spent"
+    return f"{answer.sweep.scenario}: {best} by {answer.metric} after {after}"
 
 
 def _after(answer: SweepAnswer) -> str:
@@ -98,13 +113,13 @@ def _setting(answer: SweepAnswer, candidate: Candidate) -> str:
     values = answer.values(candidate)
     if len(values) == 1:
         return values[0]
-    names = (axis.name for axis in answer.sweep.axes)
+    names = (axis.name for axis in answer.axes)
     return ", ".join(f"{name} = {value}" for name, value in zip(names, values, strict=True))
 
 
 def _named(answer: SweepAnswer, candidate: Candidate) -> str:
     """Name a protocol with its values: ``t-sync with t = 5``; without those that do not matter to it."""
-    names = (axis.name for axis in answer.sweep.axes)
+    names = (axis.name for axis in answer.axes)
     said = [f"{name} = {value}" for name, value in zip(names, answer.values(candidate), strict=True) if value != ANY]
     return candidate.protocol + (f" with {', '.join(said)}" if said else "")
 
@@ -114,12 +129,15 @@ def _sentence(answer: SweepAnswer) -> str:
     if overall.best is None or len({*answer.choices} - answer.references) < 2:
         return ""
     amount = describe(answer.estimate(overall.best), answer.unit, answer.share)
+    where = "".join(f"{name} = {value}: " for name, value in answer.world.items())
     if answer.metric:
         level = "highest" if answer.highest else "lowest"
         what = answer.metric.replace("_", " ")
-        text = f"After {_after(answer)}, {_named(answer, overall.best)} has the {level} {what}, {amount}"
+        begin = f"{where}after" if where else "After"
+        named = _named(answer, overall.best)
+        text = f"{begin} {_after(answer)}, {named} has the {level} {what}, {amount}"
     else:
-        text = f"{_named(answer, overall.best)} reaches the target {_LEAST[answer.competition.cost]}, {amount}"
+        text = f"{where}{_named(answer, overall.best)} reaches the target {_LEAST[answer.competition.cost]}, {amount}"
     others = [each for each in overall.close if each.protocol != overall.best.protocol]
     if not others:
         return f"{text}; every other protocol is clearly behind."
@@ -128,7 +146,24 @@ def _sentence(answer: SweepAnswer) -> str:
     return f"{text}; not told apart from it: {', '.join(named[:MOST])}{more}."
 
 
-def _notes(found: Sequence[SweepAnswer]) -> Iterator[str]:
+def _sorts(sweep: Sweep) -> Iterator[str]:
+    """Say which keys are choices, which are not, and where each lies in the scenario."""
+    sorts: dict[bool, list[str]] = {True: [], False: []}
+    for axis, chosen in zip(sweep.axes, sweep.choices, strict=True):
+        where = ", ".join(sections_of(axis.key, sweep.results[0].scenario)) or "nothing"
+        used = f"used in {where}" if axis.key.startswith("constants.") else f"in {where}"
+        sorts[chosen].append(f"{axis.name} ({used})")
+    if sorts[True]:
+        yield f"Choices, of which there is a best: {', '.join(sorts[True])}."
+    if sorts[False]:
+        yield (
+            f"No choice, but the world or the measurement: {', '.join(sorts[False])}. "
+            "Protocols compete at each of its values alone."
+        )
+
+
+def _notes(sweep: Sweep, found: Sequence[SweepAnswer]) -> Iterator[str]:
+    yield from _sorts(sweep)
     if any(ANY in answer.values(each) for answer in found for each in answer.competition.samples):
         yield "“any”: the protocol's runs do not depend on the key."
     yield (
@@ -136,7 +171,8 @@ def _notes(found: Sequence[SweepAnswer]) -> Iterator[str]:
         "their number; the best and these hold the truly best with 95 %). What is censored, failed or diverged is "
         "never the best."
     )
-    yield "The best of several is best partly by chance: expect less of it on other seeds."
+    if any(sweep.choices):
+        yield "The best of several is best partly by chance: expect less of it on other seeds."
     ends = {f"{name} ({keys})": None for answer in found for name, keys in answer.at_an_end().items()}
     if ends:
         yield f"At an end of the values, so that others may be better: {', '.join(ends)}."
@@ -144,7 +180,7 @@ def _notes(found: Sequence[SweepAnswer]) -> Iterator[str]:
         yield "One seed tells nothing apart: run more (--seeds 0:5)."
     costs = [answer for answer in found if not answer.metric]
     if costs:
-        target = next(each for summary in found[0].sweep.summaries for each in targets_in(summary))
+        target = next(each for summary in sweep.summaries for each in targets_in(summary))
         yield target_note(target)
         yield "Against the first: the cost ÷ that of the first protocol, geometric mean and 95 % interval over seeds."
         ratios = (answer.against_first(name) for answer in costs for name in answer.choices)

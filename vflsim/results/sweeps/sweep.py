@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -18,6 +18,8 @@ from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.statistics.summary import summarise
 from vflsim.results.store.write import SWEEP
 from vflsim.results.sweeps.axis import SweepAxis, axes_of, setting_of
+from vflsim.results.sweeps.choices import is_choice
+from vflsim.scenario.emit import flow
 from vflsim.vocabulary.metric import MetricFacts
 
 
@@ -126,6 +128,21 @@ class Sweep:
     def axes(self) -> tuple[SweepAxis, ...]:
         """Every key with its values, point by point."""
         return axes_of(self.keys, self.points)
+
+    @cached_property
+    def choices(self) -> tuple[bool, ...]:
+        """Which keys are a user's choices: see :mod:`~vflsim.results.sweeps.choices`."""
+        return tuple(is_choice(key, self.results[0].scenario) for key in self.keys)
+
+    def worlds(self) -> Iterator[tuple[tuple[int, ...], Self]]:
+        """Yield the points that differ in choices alone, as their positions and a sweep of these points."""
+        found: dict[tuple[str, ...], list[int]] = {}
+        for position, point in enumerate(self.points):
+            key = (flow(value) for value, chosen in zip(point, self.choices, strict=True) if not chosen)
+            found.setdefault((*key,), []).append(position)
+        for positions in found.values():
+            points, results = (tuple(each[place] for place in positions) for each in (self.points, self.results))
+            yield tuple(positions), replace(self, points=points, results=results)
 
     @property
     def zipped(self) -> bool:

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import pandas as pd
-
-from vflsim.results.read import Results
 from vflsim.results.statistics.estimates import Estimate
 from vflsim.results.statistics.heavy_tail_note import heavy_tail_notes
 from vflsim.results.statistics.open_rounds import OPEN, open_notes
@@ -77,12 +74,11 @@ def _notes(sweep: Sweep, single: bool) -> Iterator[str]:
         yield "Mean rounds of single runs after their warm-up, ± 95 % by batch means where there is a sound interval."
     if any((summary["n"] > 1).any() for summary in sweep.summaries):
         yield from about_means(sweep.summaries)
+        yield from heavy_tail_notes([*zip(sweep.results, sweep.summaries, strict=True)], means=True)
         if any(found.evaluated for _, found in sweep):
             yield "± leaves out the sampling error of the test and validation rows: all seeds share one split."
     counted = [
-        (point, note)
-        for point, found, summary in zip(sweep.points, sweep.results, sweep.summaries, strict=True)
-        for note in (*open_notes(found), *_tails(found, summary))
+        (point, note) for point, found in zip(sweep.points, sweep.results, strict=True) for note in open_notes(found)
     ]
     yield from dict.fromkeys(note for _, note in counted if note == OPEN)
     yield from _by_points(sweep, [(point, note) for point, note in counted if note != OPEN])
@@ -95,11 +91,6 @@ def _notes(sweep: Sweep, single: bool) -> Iterator[str]:
             yield f"{what}: {sweep.setting(point)}, {run.protocol}, seed {run.seed}: {problem}"
     if sweep.pending:
         yield f"Not finished: {'; '.join(map(sweep.setting, sweep.pending))}."
-
-
-def _tails(results: Results, summary: pd.DataFrame) -> Iterator[str]:
-    if (summary["n"] > 1).any():
-        yield from heavy_tail_notes(results, summary, means=True)
 
 
 def _by_points(sweep: Sweep, counted: Sequence[tuple[Sequence[Any], str]]) -> Iterator[str]:

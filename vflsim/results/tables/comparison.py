@@ -83,9 +83,8 @@ def markdown(results: RunSet, summary: pd.DataFrame) -> str:
         lines += ["", "## Paired differences", "", "Mean of first minus second, over common seeds."]
         header = ("protocols", "measure", "seeds", "difference", "95 % interval", "by pairs")
         lines += ["", *markdown_table(header, pairs), ""]
-        lines += [
-            f"- {note}" for note in heavy_tail_notes(results, summary, differences=True) if note not in content.notes
-        ]
+        warned = heavy_tail_notes([(results, summary)], differences=True)
+        lines += [f"- {note}" for note in warned if note not in content.notes]
     if (conditions := conditions_of_results(results)) is not None:
         lines += ["", f"## {conditions.title}", "", *markdown_table(conditions.header, conditions.rows), ""]
         lines += [f"- {note}" for note in conditions.notes]

@@ -53,7 +53,7 @@ def notes(results: RunSet, summary: pd.DataFrame, differ: bool, pairing: bool = 
     """
     if (summary["n"] > 1).any():
         yield from about_means([summary])
-        yield from heavy_tail_notes(results, summary, means=not targets_in(summary), differences=pairing)
+        yield from heavy_tail_notes([(results, summary)], means=not targets_in(summary), differences=pairing)
         if results.evaluated:
             plateau = select(summary, f"plateau_{results.main_metric}", None)
             yield from sampling_note(results, results.main_metric, plateau.loc[plateau["baseline"].isna(), "mean"])
