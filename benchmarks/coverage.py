@@ -24,7 +24,7 @@ import pandas as pd
 from coverage_worlds import SEEDS, WORLDS, lengths, sums
 
 from vflsim.results.facts.variation import Variation
-from vflsim.results.statistics.estimates import GEOMETRIC, estimate, paired
+from vflsim.results.statistics.estimates import GEOMETRIC, SeedSample, estimate, paired
 from vflsim.results.statistics.means import holm
 from vflsim.results.statistics.quantiles import quantile_interval
 from vflsim.results.statistics.ratios import ratio
@@ -50,23 +50,28 @@ def covered(name: str, seeds: int, rounds: int, studies: int) -> tuple[float, fl
     A difference is that of protocols of which one waits for a second delay, too. The truth of a cost is that of 100,000
     runs.
     """
-    world, exact = WORLDS[name], np.zeros(seeds, np.bool_)
+    world = WORLDS[name]
     own, more = (sums(name + mark, world, seeds, rounds, studies) for mark in ("", "+"))
     truth = rounds * world.law.expectation()
     cost = math.exp(np.log(sums(name + "-", world, 1, rounds, 100_000)).mean())
     cases = [
-        (truth, [estimate(each, exact) for each in own]),
-        (truth, [paired(one + two, exact, one, exact) for one, two in zip(own, more, strict=True)]),
-        (cost, [estimate(each, exact, GEOMETRIC) for each in own]),
+        (truth, [estimate(sample(each)) for each in own]),
+        (truth, [paired(sample(one + two), sample(one)) for one, two in zip(own, more, strict=True)]),
+        (cost, [estimate(sample(each), GEOMETRIC) for each in own]),
     ]
     mean, difference, geometric = (np.mean([each.low <= true <= each.high for each in found]) for true, found in cases)
     return float(mean), float(difference), float(geometric)
 
 
+def sample(values: Floats) -> SeedSample:
+    """Return values of runs, by number."""
+    return SeedSample.exact(dict(enumerate(values.tolist())))
+
+
 def rows(**sides: tuple[Floats, np.ndarray]) -> pd.DataFrame:
     """Rows as ``outcomes`` gives them, from the times and the censored ones of two protocols."""
     return pd.concat(
-        pd.DataFrame({"protocol": name, "seed": range(len(times)), "value": times, "censored": late})
+        pd.DataFrame({"protocol": name, "seed": range(len(times)), "value": times, "lower": times, "censored": late})
         for name, (times, late) in sides.items()
     )
 
@@ -137,10 +142,10 @@ def ties(studies: int) -> Iterator[tuple[str, ...]]:
     for name, world in WORLDS.items():
         for protocols in (3, 10):
             drawn = sums(name, world, protocols * 5, 30, max(studies // 4, 1)).reshape(-1, protocols, 5)
-            exact, wrong = np.zeros(5, np.bool_), []
+            wrong = []
             for study in drawn:
                 pairs = [(a, b) for a in range(protocols) for b in range(a)]
-                p = np.array([paired(study[a], exact, study[b], exact, GEOMETRIC).p for a, b in pairs])
+                p = np.array([paired(sample(study[a]), sample(study[b]), GEOMETRIC).p for a, b in pairs])
                 first = int(np.log(study).mean(axis=1).argmin())
                 own = [first in pair for pair in pairs]
                 wrong.append(bool((holm(p)[own] < 0.05).any()))

@@ -3,11 +3,10 @@
 from dataclasses import dataclass
 from functools import cache, partial
 
-import numpy as np
 import pandas as pd
 from orderings_estimates import COSTS, DATA, WORLDS, Block, blocks, estimates, of
 
-from vflsim.results.statistics.estimates import Estimate, paired
+from vflsim.results.statistics.estimates import Estimate, SeedSample, paired
 from vflsim.results.statistics.ratios import ratio
 
 
@@ -77,7 +76,8 @@ def _of_costs(frame: pd.DataFrame, claim: Claim, block: Block, found: dict[str, 
     one, other = found[claim.one], found[claim.other]
     if one.censored and other.censored:
         return OPEN, "—"
-    its = ratio(of(frame, block, COSTS[claim.measure]), claim.other, claim.one)  # claim.one ÷ claim.other
+    costs = of(frame, block, COSTS[claim.measure])
+    its = ratio(costs.assign(lower=costs["value"]), claim.other, claim.one)  # claim.one ÷ claim.other
     assert its is not None
     if its.bound == "exact":
         side = HOLDS if its.high < claim.limit else FAILS if its.low > claim.limit else OPEN
@@ -92,8 +92,7 @@ def _of_levels(frame: pd.DataFrame, claim: Claim, block: Block, _: dict[str, Est
     rows = of(frame, block, claim.measure)
     own, others = (rows[rows["protocol"] == name].set_index("seed")["value"] for name in (claim.one, claim.other))
     seeds = own.index.intersection(others.index)
-    none = np.zeros(len(seeds), bool)
-    gap = paired(own[seeds].to_numpy(float), none, others[seeds].to_numpy(float), none)
+    gap = paired(SeedSample.exact(own[seeds].to_dict()), SeedSample.exact(others[seeds].to_dict()))
     side = HOLDS if gap.low > claim.limit else FAILS if gap.high < claim.limit else OPEN
     return side, f"{gap.mean:+.3f} ({gap.low:+.3f} … {gap.high:+.3f})"
 

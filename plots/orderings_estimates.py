@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import kendalltau
 
-from vflsim.results.statistics.estimates import GEOMETRIC, MEAN, Estimate, estimate
+from vflsim.results.statistics.estimates import GEOMETRIC, MEAN, Estimate, SeedSample, estimate
 
 TABLES = Path(__file__).parents[1] / "scenarios" / "orderings" / "tables"
 WORLDS = ("exponential", "tails", "shared", "phones", "outages", "lte")
@@ -55,7 +55,9 @@ def estimates(frame: pd.DataFrame, block: Block, measure: str) -> dict[str, Esti
     statistic = GEOMETRIC if measure in COSTS.values() and (rows["value"] > 0).all() else MEAN
     failed = set(of(frame, block, "failed")["protocol"])
     return {
-        name: estimate(own["value"].to_numpy(float), own["censored"].to_numpy(bool), statistic)
+        name: estimate(
+            SeedSample((*own["seed"],), own["value"].to_numpy(float), own["censored"].to_numpy(bool)), statistic
+        )
         for name, own in rows.groupby("protocol", sort=False)
         if name not in failed
     }

@@ -96,12 +96,17 @@ def curves(column: str, results: Results, metric: str = "test_accuracy") -> dict
     return drawn | ({"references": pd.DataFrame(references, columns=["protocol", "mean"])} if references else {})
 
 
-def spent(run, target: float) -> tuple[dict[str, float], bool]:
-    """What a run had spent when it reached the target, or in the end; and whether it did not reach it."""
+def spent(run, target: float) -> tuple[dict[str, float], dict[str, float], bool]:
+    """What a run had spent at the evaluation before it met the target and at that one, or in the end; and if it did
+    not.
+    """
     rows = [row | {"bytes": row["bytes_up"] + row["bytes_down"] + row["bytes_peer"]} for row in table(run, "metrics")]
     there = [row for row in rows if row["test_accuracy"] is not None and row["test_accuracy"] >= target]
     row = there[0] if there else rows[-1]
-    return {name: float(row[name]) for name in TARGETS}, not there
+    before = rows[max(rows.index(row) - 1, 0)] if there else row
+    if before["updates"] == row["updates"]:
+        before = before | {"round": min(before["round"] + 1, row["round"])}
+    return *({name: float(each[name]) for name in TARGETS} for each in (before, row)), not there
 
 
 def target(results: Results, at_least: float) -> dict[str, pd.DataFrame]:
@@ -112,17 +117,18 @@ def target(results: Results, at_least: float) -> dict[str, pd.DataFrame]:
         ("s", "", "B", "J"),
         strict=True,
     ):
-        everything = [[spent(run, at_least)[0][column] for run in own] for own in runs(results).values()]
+        everything = [[spent(run, at_least)[1][column] for run in own] for own in runs(results).values()]
         for protocol, own in runs(results).items():
             found = [spent(run, at_least) for run in own]
-            values, late = [value[column] for value, _ in found], [censored for _, censored in found]
-            seeds += [(measure, protocol, run.seed, v, c) for run, v, c in zip(own, values, late, strict=True)]
+            lower, values = ([each[end][column] for each in found] for end in (0, 1))
+            late = [censored for *_, censored in found]
+            seeds += [(measure, protocol, run.seed, *each) for run, *each in zip(own, values, lower, late, strict=True)]
             costs.append(
                 (
                     measure,
                     protocol,
                     unit,
-                    *cost(values, any(late), all(min(own) > 0 or max(own) == 0 for own in everything)),
+                    *cost(values, lower, any(late), all(min(own) > 0 or max(own) == 0 for own in everything)),
                     len(own),
                     len(own) - sum(late),
                 )
@@ -130,48 +136,66 @@ def target(results: Results, at_least: float) -> dict[str, pd.DataFrame]:
     names = ["measure", "protocol", "unit", "shown", "low", "high", "n", "reached"]
     return {
         "costs": pd.DataFrame(costs, columns=names),
-        "seeds": pd.DataFrame(seeds, columns=["measure", "protocol", "seed", "value", "censored"]),
+        "seeds": pd.DataFrame(seeds, columns=["measure", "protocol", "seed", "value", "lower", "censored"]),
     }
 
 
-def cost(values: list[float], late: bool, geometric: bool) -> tuple[float, float, float]:
-    """The mean (geometric, unless a cost is 0) with its interval; if some run is late, its one-sided limit alone."""
-    if not geometric:
-        return (interval(values, -np.inf, confidence=0.9)[0], np.nan, np.nan) if late else mean_of(values)
-    if max(values) == min(values):
-        return mean_of(values) if not late else (values[0], np.nan, np.nan)
-    logs = np.log(values)
+def cost(values: list[float], lower: list[float], late: bool, geometric: bool) -> tuple[float, float, float]:
+    """The mean (geometric, unless a cost is 0) with its interval; if some run is late, its one-sided limit alone.
+
+    The interval begins with that of the lower ends; of one run it is its two ends, where they are far apart.
+    """
+    mean, _, high = mean_with(values, geometric)
+    least, low, _ = mean_with(lower, geometric, 0.9 if late else 0.95)
     if late:
-        return np.exp(interval(logs, -np.inf, confidence=0.9)[0]), np.nan, np.nan
-    return np.exp(np.mean(logs)), *np.exp(interval(logs, -np.inf))
+        return (least if len(values) == 1 else max(low, 0.0)), np.nan, np.nan
+    if len(values) == 1 and mean - least > 0.1 * mean:
+        return mean, least, mean
+    return mean, max(low, 0.0), high
+
+
+def mean_with(values: list[float], geometric: bool, confidence: float = 0.95) -> tuple[float, float, float]:
+    if not geometric or max(values) == min(values):
+        return float(np.mean(values)), *interval(values, -np.inf, confidence=confidence)
+    if min(values) == 0:
+        return 0.0, *([np.nan] * 2 if len(values) == 1 else [0.0] * 2)
+    logs = np.log(values)
+    return np.exp(np.mean(logs)), *np.exp(interval(logs, -np.inf, confidence=confidence))
 
 
 def mean_of(values: list[float]) -> tuple[float, float, float]:
     return float(np.mean(values)), *interval(values)
 
 
-def time_to(run, target: float) -> tuple[float, bool]:
-    found, late = spent(run, target)
-    return found["time_s"], late
+def time_to(run, target: float) -> tuple[float, float, bool]:
+    before, found, late = spent(run, target)
+    return before["time_s"], found["time_s"], late
 
 
 def speedup(results: Results, at_least: float, baseline: str = "wait") -> dict[str, pd.DataFrame]:
     rows = []
     for title, measured in {
-        "mean round": lambda run: (np.mean(lasted(run)), False),
+        "mean round": lambda run: (np.mean(lasted(run)), np.mean(lasted(run)), False),
         f"time to test accuracy ≥ {at_least:g}": lambda run: time_to(run, at_least),
     }.items():
         found = {name: [measured(run) for run in own] for name, own in runs(results).items()}
         for name in (name for name in found if name not in (baseline, "reference")):
-            both = [(a, b) for a, b in zip(found[name], found[baseline], strict=True) if a[0] > 0 and b[0] > 0]
-            logs = [np.log(b[0] / a[0]) for a, b in both]
-            late, waiting = any(a[1] for a, _ in both), any(b[1] for _, b in both)
-            bound = {(False, False): "exact", (True, False): "most", (False, True): "least", (True, True): "none"}
-            limits = np.exp(interval(logs, -np.inf)) if not late and not waiting else (np.nan, np.nan)
-            one_sided = np.exp(interval(logs, -np.inf, confidence=0.9))
-            shown = one_sided[1] if late else one_sided[0] if waiting else np.exp(np.mean(logs))
-            if both:
-                rows.append((title, name, shown, *limits, len(both), bound[late, waiting]))
+            both = [(a, b) for a, b in zip(found[name], found[baseline], strict=True) if a[1] > 0 and b[1] > 0]
+            if not both:
+                continue
+            least = not any(a[2] for a, _ in both) and all(b[0] > 0 for _, b in both)
+            most = not any(b[2] for _, b in both) and all(a[0] > 0 for a, _ in both)
+            shown, limits = np.exp(np.mean([np.log(b[1] / a[1]) for a, b in both])), (np.nan, np.nan)
+            lows = [np.log(b[0] / a[1]) for a, b in both] if least else []
+            highs = [np.log(b[1] / a[0]) for a, b in both] if most else []
+            bound = {(True, True): "exact", (False, True): "most", (True, False): "least", (False, False): "none"}
+            if least and most:
+                limits = np.exp([interval(lows, -np.inf)[0], interval(highs, -np.inf)[1]])
+                apart = np.exp(np.mean(lows)) < 0.8 * np.exp(np.mean(highs))
+                bound[True, True] = "between" if apart else "exact"
+            elif least or most:
+                shown = np.exp(interval(lows or highs, -np.inf, confidence=0.9)[0 if least else 1])
+            rows.append((title, name, shown, *limits, len(both), bound[least, most]))
     return {"ratios": pd.DataFrame(rows, columns=["measure", "protocol", "mean", "low", "high", "n", "bound"])}
 
 
@@ -258,13 +282,13 @@ def mean_age(run) -> float:
 # --- sweeps -------------------------------------------------------------------------------------------------------
 
 
-def sweep(swept: Sweep, of: Callable[[Any], tuple[float, bool]], theory: bool) -> dict[str, pd.DataFrame]:
+def sweep(swept: Sweep, of: Callable[[Any], tuple[float, float, bool]], theory: bool) -> dict[str, pd.DataFrame]:
     times, curves = [], []
     for position, (value, results) in enumerate(zip(swept.values, swept.results, strict=True)):
         for protocol, own in runs(results, "rounds").items():
             found = [of(run) for run in own]
-            values, late = [each for each, _ in found], any(censored for _, censored in found)
-            shown = mean_of(values) if theory else cost(values, late, geometric=True)
+            lower, values, late = ([each[part] for each in found] for part in range(3))
+            shown = mean_of(values) if theory else cost(values, lower, any(late), geometric=True)
             times.append((position, protocol, float(value), *shown, len(own)))
             points = closed_forms(results, [protocol] if theory else [])
             if len(points):

@@ -129,7 +129,7 @@ BY_HAND: dict[str, Callable[[Results], dict[str, pd.DataFrame]]] = {
     "timeline": by_hand_events.timeline,
 }
 SWEPT_BY_HAND: dict[str, Callable[[Sweep], dict[str, pd.DataFrame]]] = {
-    "sweep": partial(by_hand.sweep, of=lambda run: (np.mean(by_hand.lasted(run)), False), theory=True),
+    "sweep": partial(by_hand.sweep, of=lambda run: (np.mean(by_hand.lasted(run)),) * 2 + (False,), theory=True),
     "sweep-target": partial(
         by_hand.sweep,
         of=lambda run: by_hand.time_to(run, TARGET),

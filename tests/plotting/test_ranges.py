@@ -41,9 +41,9 @@ def test_every_metric_has_a_range() -> None:
 
 def test_no_cost_is_below_zero() -> None:
     rows = [
-        ("time_to_target", "a", seed, value, False) for seed, value in enumerate((0.0, 1.0, 40.0))
+        ("time_to_target", "a", seed, value, value, False) for seed, value in enumerate((0.0, 1.0, 40.0))
     ]  # arithmetic: 0 has no logarithm
-    measured = pd.DataFrame(rows, columns=["measure", "protocol", "seed", "value", "censored"])
+    measured = pd.DataFrame(rows, columns=["measure", "protocol", "seed", "value", "lower", "censored"])
     costs = _costs(measured, ["a"], [("time_to_target", "time to target", "s")])
     assert t_interval([0, 1, 40]).low < 0
     assert costs["low"].iloc[0] == 0

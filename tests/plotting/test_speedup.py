@@ -18,7 +18,7 @@ from vflsim.results.statistics.ratios import Ratio, ratio
 def measured(**values: dict[int, float]) -> pd.DataFrame:
     """Rows as ``outcomes`` gives them; a negative value is a censored one."""
     rows = [
-        {"protocol": name, "seed": seed, "value": abs(value), "censored": value < 0}
+        {"protocol": name, "seed": seed, "value": abs(value), "lower": abs(value), "censored": value < 0}
         for name, own in values.items()
         for seed, value in own.items()
     ]
@@ -75,7 +75,7 @@ def test_a_bound_over_several_seeds_is_a_one_sided_limit(sign: int, side: int, t
         (Ratio(7.8123, math.nan, math.nan, 3, "most", 3, (4.618, 7.8123)), "< 4.61 … 7.82 ×"),
         (Ratio(4.618, math.nan, math.nan, 3, "least", 4, (4.618, 7.8123)), "> 4.61 … 7.82 × (3 of 4)"),
         (Ratio(2.0, 1.5, 2.7, 4, common=5), "2 (1.5 … 2.7) × (4 of 5)"),
-        (Ratio(0.5, math.nan, math.nan, 3, "none"), "—"),
+        (Ratio(0.5, math.nan, math.nan, 3, "none"), "undetermined"),
     ],
 )
 def test_a_ratio_reads_as_text(found: Ratio, text: str) -> None:

@@ -13,18 +13,21 @@ from toy_runs import toy_results
 from vflsim.reporting.answer import answer, joined, ranking
 from vflsim.reporting.waits import percent, time_spent, waited_for
 from vflsim.results import Results
-from vflsim.results.statistics.estimates import Estimate, estimate, paired
+from vflsim.results.statistics.estimates import Estimate, SeedSample, estimate, paired
 
 NO_REFERENCE: Any = SimpleNamespace(runs=())
 
 
 def summary(times: dict[str, list[float]], censored: tuple[str, ...] = ()) -> pd.DataFrame:
     """The rows of a summary for the time to one target, from every seed's time."""
-    values = {name: (np.array(own), np.full(len(own), name in censored)) for name, own in times.items()}
-    rows = [(name, None, estimate(*own)) for name, own in values.items()]
+    values = {
+        name: SeedSample((*range(len(own)),), np.array(own), np.full(len(own), name in censored))
+        for name, own in times.items()
+    }
+    rows = [(name, None, estimate(own)) for name, own in values.items()]
     names = list(values)
     rows += [
-        (one, other, paired(*values[one], *values[other]))
+        (one, other, paired(values[one], values[other]))
         for place, other in enumerate(names)
         for one in names[place + 1 :]
     ]

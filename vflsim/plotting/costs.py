@@ -17,7 +17,7 @@ from vflsim.plotting.numbers import frame
 from vflsim.plotting.protocol_style import Style, protocol_styles
 from vflsim.plotting.style import Picture, failures, headline, legend, picture, spread_widely, x_axis
 from vflsim.results.read import NotRecordedError, Results
-from vflsim.results.statistics.estimates import GEOMETRIC, estimate
+from vflsim.results.statistics.estimates import GEOMETRIC, SeedSample, estimate
 from vflsim.results.statistics.summary import outcomes, statistic_of
 
 PANELS = (("time_to_target", "time", "s"), ("rounds_to_target", "server steps", ""), ("bytes_to_target", "bytes", "B"))
@@ -36,7 +36,7 @@ def costs_to_target(results: Results, target: Mapping[str, Any] | None = None) -
     single seeds. If some seed (a diverged one, for example) never reached the target, the bar is hatched, ends at a
     one-sided 95 % limit of the mean, and has a label with the number of seeds that reached it. ``numbers``: ``costs``
     (measure, protocol, unit, shown: the bar's end, low, high, n, reached, statistic), ``seeds`` (measure, protocol,
-    seed, value, censored). Raises NotRecordedError without a target.
+    seed, value, lower, censored). Raises NotRecordedError without a target.
     """
     measured = outcomes(results, target)
     measured = measured[measured["target"].notna()]
@@ -52,7 +52,7 @@ def costs_to_target(results: Results, target: Mapping[str, Any] | None = None) -
     shown = (*PANELS, ENERGY_PANEL) if (measured["measure"] == ENERGY_PANEL[0]).any() else PANELS
     measured = measured[measured["measure"].isin([measure for measure, _, _ in shown])]
     costs = _costs(measured, protocols, shown)
-    seeds = measured[["measure", "protocol", "seed", "value", "censored"]].reset_index(drop=True)
+    seeds = measured[["measure", "protocol", "seed", "value", "lower", "censored"]].reset_index(drop=True)
     width = 8.4 + 2.8 * (len(shown) - len(PANELS))
     with picture(width, 1.5 + 0.42 * len(protocols), {"costs": costs, "seeds": seeds}) as figure:
         panels = figure.subplots(1, len(shown), sharey=True, gridspec_kw={"wspace": 0.08})
@@ -77,10 +77,14 @@ def _costs(measured: pd.DataFrame, protocols: list[str], panels: Sequence[tuple[
         statistic = statistic_of(measure, values)
         for name in protocols:
             own = measured[(measured["measure"] == measure) & (measured["protocol"] == name)]
-            found = estimate(own["value"].to_numpy(dtype=np.float64), own["censored"].to_numpy(dtype=bool), statistic)
+            reached, before = (own[end].to_numpy(dtype=np.float64) for end in ("value", "lower"))
+            found = estimate(
+                SeedSample((*own["seed"],), reached, own["censored"].to_numpy(dtype=bool), before), statistic
+            )
             shown = found.at_least if found.censored else found.mean
-            low = float(np.maximum(found.low, 0.0))  # no cost is below 0
-            rows.append((measure, name, unit, shown, low, found.high, found.n, found.reached, statistic))
+            low, high = found.bounds if found.wide and not found.censored else (found.low, found.high)
+            low = float(np.maximum(low, 0.0))  # no cost is below 0
+            rows.append((measure, name, unit, shown, low, high, found.n, found.reached, statistic))
     return frame(("measure", "protocol", "unit", "shown", "low", "high", "n", "reached", "statistic"), rows)
 
 

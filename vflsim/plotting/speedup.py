@@ -94,7 +94,7 @@ def _draw(axes: Axes, row: int, found: Ratio, style: Style) -> None:
     text = f"{three_digits(found.mean, found.bound)}×"
     if found.bound != "exact":
         look["markerfacecolor"] = "white"
-        text = {"most": f"< {text}", "least": f"> {text}", "none": "?"}[found.bound]
+        text = {"most": f"< {text}", "least": f"> {text}", "none": "?", "between": str(found)}[found.bound]
     if found.bound in ("most", "least"):
         end = (-22, 0) if found.bound == "most" else (22, 0)
         arrow = {"arrowstyle": "<-", "color": style.color, "linewidth": 1.2}  # its text is at the arrow's end

@@ -15,7 +15,7 @@ from vflsim.plotting.protocol_style import Style, protocol_styles
 from vflsim.plotting.style import Picture, headline, legend, picture, remark, target_label
 from vflsim.plotting.sweep_lines import BOUND, bound_handle, line, places, time_axis, value_axis
 from vflsim.results.read import NotRecordedError
-from vflsim.results.statistics.estimates import GEOMETRIC
+from vflsim.results.statistics.estimates import GEOMETRIC, WIDE
 from vflsim.results.statistics.summary import STEADY
 from vflsim.results.sweeps.sweep import Sweep
 from vflsim.timing.floats import Floats
@@ -50,7 +50,11 @@ def time_to_target_against(sweep: Sweep) -> Picture:
 
 def _figure(sweep: Sweep, measure: str, target: str | None, label: str, unit: str) -> Picture:
     found = sweep.estimates(measure, target)
-    found = found.assign(shown=found["mean"].fillna(found["at_least"]), low=found["low"].clip(lower=0))
+    known, wide = found["reached"] == found["n"], found["most"] - found["least"] > WIDE * found["mean"]
+    ends = {low: found[low].mask(known & wide & found[low].isna(), found[least])
+            for low, least in (("low", "least"), ("high", "most"))}  # fmt: skip
+    found = found.assign(**ends, shown=found["mean"].fillna(found["at_least"]))
+    found["low"] = found["low"].clip(lower=0)
     found = found[found["shown"].notna()]
     if found.empty:
         raise NotRecordedError(f"the {label} is not in these results", str(sweep.folder))
@@ -96,6 +100,7 @@ def _remark(sweep: Sweep, found: pd.DataFrame, costs: bool, bars: bool = True) -
     mean = "geometric mean" if (found["statistic"] == GEOMETRIC).all() else "mean"
     note = f"{mean}{' and 95 % interval' if bars else ''} over seeds" if several else "one seed"
     note += "; 95 % interval by batch means" if bars and not several else ""
+    note += "; bars cover the time between evaluations" if costs and (found["least"] < found["most"]).any() else ""
     for what in ("diverged", "failed"):
         lost = [name for name in sweep.protocols if found.loc[found["protocol"] == name, what].any()]
         left_out = " left out" if what == "failed" or not costs else ""

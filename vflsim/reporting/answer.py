@@ -56,7 +56,7 @@ class Ranking:
     def text(self, protocol: str, share: bool = False) -> str:
         """Format a protocol's value with its interval, or with three digits."""
         found = self.estimates[protocol]
-        if not share and not found.censored and math.isnan(found.low):
+        if not share and not found.censored and not found.wide and math.isnan(found.low):
             return quantity(float(f"{found.mean:.3g}"), self.unit)
         return describe(found, self.unit, share)
 
@@ -113,12 +113,14 @@ def _to_target(results: Results, summary: pd.DataFrame, target: str) -> list[str
     for name in dict.fromkeys([first, *close]):
         times = ratio(measured, name, baseline) if name != baseline else None
         if times is not None and times.bound != "none":
-            bound = {"exact": "", "most": "at most ", "least": "at least "}[times.bound]
-            limit = " (one-sided 95 % limit)" if times.bound != "exact" and times.n > 1 else ""
-            interval = f" (95 % interval {three_digits(times.low)} to {three_digits(times.high)})"
-            interval = interval if times.low < times.high else ""
-            number = three_digits(times.mean, times.bound)
-            sentences.append(f"{name} is {bound}{number} times as fast as {baseline}{interval or limit}.")
+            bound = {"most": "at most ", "least": "at least "}.get(times.bound, "")
+            limit = " (one-sided 95 % limit)" if bound and times.n > 1 else ""
+            ends = f"{three_digits(times.low)} to {three_digits(times.high)}"
+            interval = f" (95 % interval {ends})" if times.low < times.high else ""
+            number = f"{bound}{three_digits(times.mean, times.bound)}"
+            if times.bound == "between":
+                number, interval = ends, ""
+            sentences.append(f"{name} is {number} times as fast as {baseline}{interval or limit}.")
     for cost, what in (("rounds", "Fewest rounds"), ("bytes", "Fewest bytes"), ("energy", "Least energy")):
         if (found := ranking(results, summary, f"{cost}_to_target", target)) is not None:
             text = f"{what}: {found.best} with {found.text(found.best)}"

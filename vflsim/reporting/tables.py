@@ -148,7 +148,7 @@ def differences(results: Results, summary: pd.DataFrame) -> Sheet | None:
     rows = []
     for _, row in summary[summary["baseline"].notna() & summary["measure"].isin(shown)].iterrows():
         found = Estimate.of(row)
-        value = describe(found, row["unit"]) if found.censored else quantity(found.mean, row["unit"])
+        value = describe(found, row["unit"]) if found.censored or found.wide else quantity(found.mean, row["unit"])
         interval = "—" if np.isnan(found.low) else span(found.low, found.high, row["unit"])
         what = _words(row["measure"], "" if pd.isna(row["target"]) else row["target"])
         apart = not row.get("paired", True)

@@ -15,7 +15,9 @@ import pandas as pd
 from vflsim.errors import ResultsError
 from vflsim.results.read import Results
 from vflsim.results.statistics.pairing import differences
+from vflsim.results.store.run import StoredRun
 from vflsim.results.tables.footnotes import baseline_of
+from vflsim.scenario.stop import Evaluate
 from vflsim.streams import few
 from vflsim.vocabulary.targets import Target
 
@@ -92,6 +94,10 @@ class JoinedResults(Results):
             if table is not None
         ]
         return pd.concat([table for table in named if len(table)] or named[:1], ignore_index=True) if named else None
+
+    def evaluation(self, run: StoredRun) -> Evaluate | None:
+        """Return when a run's models were evaluated, by its own study."""
+        return self._study_of[run.protocol].evaluation(run)
 
     def named(self, protocol: str) -> str:
         """Return the unique name of a protocol; a name that several studies have means the first study's."""

@@ -16,13 +16,14 @@ from vflsim.errors import ResultsError, no_results
 from vflsim.results.store.json_files import read_info, read_scenario
 from vflsim.results.store.run import NotRecordedError, StoredRun
 from vflsim.results.store.schema import TableName, split_of
-from vflsim.results.store.targets import declared
+from vflsim.results.store.targets import declared, evaluation_of
 from vflsim.results.store.write import SCENARIO, SWEEP
 from vflsim.vocabulary.metrics import is_known
 
 if TYPE_CHECKING:
     import torch
 
+    from vflsim.scenario.stop import Evaluate
     from vflsim.vocabulary.metric import MetricFacts
     from vflsim.vocabulary.targets import Target
 
@@ -198,6 +199,10 @@ class RunSet:
             str(self.folder),
             f"protocols {', '.join(self.protocols)}; seeds {', '.join(map(str, self.seeds))}",
         )
+
+    def evaluation(self, run: StoredRun) -> Evaluate | None:
+        """Return when a run's models were evaluated; None for a live run, whose clock is not on the scenario's grid."""
+        return None if run.info.path == "live" else evaluation_of(self.scenario, run.info.protocol)
 
     def weights(self, protocol: str, seed: int) -> dict[str, torch.Tensor]:
         """Read the final weights of one run, by ``party.parameter``."""

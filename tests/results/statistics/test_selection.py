@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vflsim.results.statistics.estimates import GEOMETRIC, MEAN
-from vflsim.results.statistics.selection import SeedSample, select_best
+from vflsim.results.statistics.estimates import GEOMETRIC, MEAN, SeedSample
+from vflsim.results.statistics.selection import select_best
 
 
 def sample(values: list[float], censored: tuple[int, ...] = (), first: int = 0) -> SeedSample:

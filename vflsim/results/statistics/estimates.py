@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from vflsim.results.statistics.means import (
+    CONFIDENCE,
     Interval,
     log_interval,
     narrower,
@@ -23,18 +24,60 @@ from vflsim.timing.floats import Floats
 
 MEAN = "mean"
 GEOMETRIC = "geometric mean"
+WIDE = 0.1
+"""Share of a cost above which the interval between two evaluations, in which the target was met, is wide."""
+
+
+@dataclass(frozen=True)
+class SeedSample:
+    """One number from every run, in the order of ``seeds``: (seeds,).
+
+    ``censored`` values are lower bounds. Every other number lies above the one of ``before`` (None: they are equal),
+    up to its value: a cost is known from two evaluations, the last before the target was met, and the first that met
+    it.
+    """
+
+    seeds: tuple[int, ...]
+    values: Floats
+    censored: npt.NDArray[np.bool_]
+    before: Floats | None = None
+
+    @classmethod
+    def exact(cls, by_seed: Mapping[int, float]) -> SeedSample:
+        """Return a sample without censored values."""
+        values = np.array([*by_seed.values()], dtype=np.float64)
+        return cls((*by_seed,), values, np.zeros(len(values), dtype=np.bool_))
+
+    @property
+    def lower(self) -> Floats:
+        """The lower ends, (seeds,)."""
+        return self.values if self.before is None else self.before
+
+    @property
+    def known(self) -> bool:
+        """Whether there are runs, and none is censored."""
+        return bool(len(self.values)) and not self.censored.any()
+
+    def only(self, seeds: Iterable[int]) -> SeedSample:
+        """Return the numbers of these seeds, in this sample's order."""
+        common = set(seeds)
+        kept = [position for position, seed in enumerate(self.seeds) if seed in common]
+        before = None if self.before is None else self.before[kept]
+        return SeedSample(tuple(self.seeds[each] for each in kept), self.values[kept], self.censored[kept], before)
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Estimate of one number from ``n`` runs, ``reached`` of them exact, the others lower bounds (censored).
+    """Estimate of one number from ``n`` runs, ``reached`` of them known, the others lower bounds (censored).
 
-    ``mean`` and its 95 % interval ``low``–``high`` exist if all runs are exact, else they are NaN; ``statistic`` says
-    which mean it is. Otherwise ``horizon`` is the smallest censored value, ``median`` is that of the exact runs, with
-    its 95 % interval ``median_low``–``median_high`` from six of them on, and ``at_least`` / ``at_most`` are one-sided
-    95 % limits of the mean, where there can be any (for a single run, or pair, they are its bound). ``narrower`` is the
-    gain from pairing for a paired difference (:func:`~vflsim.results.statistics.means.narrower`), and ``p`` the p-value
-    of no difference, of the ratio for geometric means.
+    ``mean`` and its 95 % interval ``low``–``high`` exist if all runs are known, else they are NaN; ``statistic`` says
+    which mean it is. Costs lie between two evaluations: ``mean`` is that of the later ones, ``low``–``high`` covers the
+    mean wherever the costs lie, and ``least``–``most`` is where the mean of these runs lies (NaN: ``mean`` is exact).
+    Otherwise ``horizon`` is the smallest censored value, ``median`` is that of the known runs, with its 95 % interval
+    ``median_low``–``median_high`` from six of them on, and ``at_least`` / ``at_most`` are one-sided 95 % limits of the
+    mean, where there can be any (for a single run, or pair, they are its bound). ``narrower`` is the gain from pairing
+    for a paired difference (:func:`~vflsim.results.statistics.means.narrower`), and ``p`` the p-value of no difference,
+    of the ratio for geometric means.
     """
 
     n: int
@@ -50,6 +93,8 @@ class Estimate:
     median_low: float = np.nan
     median_high: float = np.nan
     p: float = np.nan
+    least: float = np.nan
+    most: float = np.nan
     statistic: str = MEAN
 
     @classmethod
@@ -69,80 +114,102 @@ class Estimate:
         """Whether some run is censored."""
         return self.reached < self.n
 
+    @property
+    def wide(self) -> bool:
+        """Whether the mean, or without one the median, is known from evaluations that are too far apart."""
+        return self.most - self.least > WIDE * abs(self.median if self.censored else self.mean)
 
-def estimate(values: Floats, censored: npt.NDArray[np.bool_], statistic: str = MEAN) -> Estimate:
-    """Estimate a mean from values; censored ones are lower bounds. A geometric mean needs positive values."""
-    interval = log_interval if statistic == GEOMETRIC else t_interval
-    n, reached = len(values), int((~censored).sum())
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The 95 % interval; for a single run, or pair, what its evaluations tell."""
+        return (self.least, self.most) if np.isnan(self.low) else (self.low, self.high)
+
+
+def estimate(sample: SeedSample, statistic: str = MEAN) -> Estimate:
+    """Estimate a mean; a geometric one needs positive values."""
+    n, known = len(sample.values), ~sample.censored
+    reached = int(known.sum())
+    low = _lower_mean(sample.lower, statistic)
     if reached == n:
-        found = interval(values)
-        return Estimate(n, n, found.mean, found.low, found.high, statistic=statistic)
-    known = np.sort(values[~censored])
-    ends = order_statistics(len(known), 0.5)
-    low, high = (float(known[end]) for end in ends) if ends else (np.nan, np.nan)
+        found = (log_interval if statistic == GEOMETRIC else t_interval)(sample.values)
+        ends = (np.nan, np.nan) if sample.before is None else (low.mean, found.mean)
+        return Estimate(n, n, found.mean, low.low, found.high, least=ends[0], most=ends[1], statistic=statistic)
+    values = np.sort(sample.values[known])
+    places = order_statistics(len(values), 0.5)
+    below = np.sort(sample.lower[known])
+    median = float(np.median(values)) if reached else np.nan
+    ends = (np.nan, np.nan) if sample.before is None or not reached else (float(np.median(below)), median)
     return Estimate(
         n,
         reached,
-        at_least=max(0.0, _limit(interval(values, one_sided()), "low")),  # no cost is below 0
-        horizon=float(values[censored].min()),
-        median=float(np.median(known)) if reached else np.nan,
-        median_low=low,
-        median_high=high,
+        at_least=max(0.0, _limit(_lower_mean(sample.lower, statistic, one_sided()), "low")),  # no cost is below 0
+        horizon=float(sample.values[sample.censored].min()),
+        median=median,
+        median_low=float(below[places[0]]) if places else np.nan,
+        median_high=float(values[places[1]]) if places else np.nan,
+        least=ends[0],
+        most=ends[1],
         statistic=statistic,
     )
 
 
-def paired(
-    values: Floats,
-    censored: npt.NDArray[np.bool_],
-    others: Floats,
-    others_censored: npt.NDArray[np.bool_],
-    statistic: str = MEAN,
-) -> Estimate:
-    """Estimate the mean of ``values - others``, seed by seed; a one-sided limit if only one side is censored.
+def _lower_mean(lower: Floats, statistic: str, confidence: float = CONFIDENCE) -> Interval:
+    """Return the mean of lower ends and its interval; the geometric one is 0 if an end is."""
+    if statistic != GEOMETRIC:
+        return t_interval(lower, confidence)
+    if (lower > 0).all():
+        return log_interval(lower, confidence)
+    return Interval(0.0, *((np.nan, np.nan) if len(lower) < 2 else (0.0, 0.0)), len(lower))
+
+
+def paired(own: SeedSample, other: SeedSample, statistic: str = MEAN) -> Estimate:
+    """Estimate the mean of ``own - other`` with equal seeds; a one-sided limit if only one side is censored.
 
     ``p`` tests whether the ``statistic`` of both is the same.
     """
-    difference = values - others
-    either = censored | others_censored
-    n, reached = len(difference), int((~either).sum())
-    if n == 0:
-        return Estimate(0, 0)
-    if either.any():
-        known = t_interval(difference, one_sided())
-        return _bounded(n, reached, known, bool(censored.any()), bool(others_censored.any()))
-    found = t_interval(difference)
-    logarithms = statistic == GEOMETRIC and bool((values > 0).all() and (others > 0).all())
-    tested = t_interval(np.log(values / others)) if logarithms else found
-    return Estimate(n, n, found.mean, found.low, found.high, narrower=narrower(values, others), p=tested.p)
+    found = _difference(own, other, statistic, lambda one, two, confidence: t_interval(one - two, confidence))
+    if found.censored or not found.n:
+        return replace(found, n=len(own.values), reached=int((~(own.censored | other.censored)).sum()))
+    return replace(found, n=len(own.values), reached=len(own.values), narrower=narrower(own.values, other.values))
 
 
-def independent(
-    values: Floats,
-    censored: npt.NDArray[np.bool_],
-    others: Floats,
-    others_censored: npt.NDArray[np.bool_],
-    statistic: str = MEAN,
-) -> Estimate:
-    """Estimate the mean of ``values`` − the mean of ``others`` from independent runs; limits as in :func:`paired`.
+def independent(own: SeedSample, other: SeedSample, statistic: str = MEAN) -> Estimate:
+    """Estimate the mean of ``own`` − the mean of ``other`` from independent runs; limits as in :func:`paired`.
 
     ``n`` and ``reached`` count the runs of both.
     """
-    late, waiting = bool(censored.any()), bool(others_censored.any())
-    n = len(values) + len(others)
-    reached = n - int(censored.sum()) - int(others_censored.sum())
+    return _difference(own, other, statistic, welch_interval)
+
+
+def _difference(
+    own: SeedSample, other: SeedSample, statistic: str, interval: Callable[[Floats, Floats, float], Interval]
+) -> Estimate:
+    """Estimate a difference from the ``interval`` of its least and of its greatest values."""
+    late, waiting = bool(own.censored.any()), bool(other.censored.any())
+    n = len(own.values) + len(other.values)
+    reached = n - int(own.censored.sum()) - int(other.censored.sum())
+    if not len(own.values) or not len(other.values):
+        return Estimate(0, 0)
+    confidence = one_sided() if late or waiting else CONFIDENCE
+    low, high = interval(own.lower, other.values, confidence), interval(own.values, other.lower, confidence)
     if late or waiting:
-        return _bounded(n, reached, welch_interval(values, others, one_sided()), late, waiting)
-    found = welch_interval(values, others)
-    logarithms = statistic == GEOMETRIC and bool((values > 0).all() and (others > 0).all())
-    tested = welch_interval(np.log(values), np.log(others)) if logarithms else found
-    return Estimate(n, n, found.mean, found.low, found.high, p=tested.p)
+        at_least = np.nan if waiting else _limit(low, "low")
+        return Estimate(n, reached, at_least=at_least, at_most=np.nan if late else _limit(high, "high"))
+    mean = interval(own.values, other.values, confidence).mean
+    ends = (np.nan, np.nan) if own.before is None and other.before is None else (low.mean, high.mean)
+    positive = all((each > 0).all() for each in (own.values, own.lower, other.values, other.lower))
+    found = Estimate(n, n, mean, low.low, high.high, least=ends[0], most=ends[1])
+    if statistic == GEOMETRIC and positive:
+        low = interval(np.log(own.lower), np.log(other.values), confidence)
+        high = interval(np.log(own.values), np.log(other.lower), confidence)
+    return replace(found, p=_chance(low, high))
 
 
-def _bounded(n: int, reached: int, known: Interval, late: bool, waiting: bool) -> Estimate:
-    """Bound a difference from the interval of what is ``known`` of it; ``late``: its first side is censored."""
-    at_least = np.nan if waiting else _limit(known, "low")
-    return Estimate(n, reached, at_least=at_least, at_most=np.nan if late else _limit(known, "high"))
+def _chance(low: Interval, high: Interval) -> float:
+    """Return the p-value of no difference: that of the end that is nearer to 0, or 1 if 0 lies between them."""
+    if low.mean < 0 < high.mean:
+        return np.nan if np.isnan(low.p) else 1.0
+    return low.p if low.mean >= 0 else high.p
 
 
 def _limit(found: Interval, side: Literal["low", "high"]) -> float:

@@ -1,23 +1,22 @@
 """Summaries over seeds: means, costs to a target, and paired differences between protocols.
 
 For each seed, all protocols share their random draws, so differences are paired: taken within each common seed, then
-averaged. A run that never reaches its target is *censored*: reaching it would have taken longer than the run lasted.
-Diverged runs are censored too, and count for nothing else. Censored costs have no mean, but one-sided limits.
+averaged. A target is met between two evaluations, so the cost of a run is an interval. A run that never reaches its
+target is *censored*: reaching it would have taken longer than the run lasted. Diverged runs are censored too, and count
+for nothing else. Censored costs have no mean, but one-sided limits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from vflsim.results.statistics.estimates import GEOMETRIC, MEAN, Estimate, estimate, independent, paired
+from vflsim.results.statistics.estimates import GEOMETRIC, MEAN, Estimate, SeedSample, estimate, independent, paired
 from vflsim.results.statistics.means import chance
 from vflsim.results.statistics.open_rounds import Rounds, ages_of, means
 from vflsim.results.statistics.plateau import distinct, plateau_of
@@ -25,6 +24,7 @@ from vflsim.results.statistics.replication import round_pair, within
 from vflsim.results.statistics.steady import BATCHES
 from vflsim.results.statistics.targets import passage, wanted_targets
 from vflsim.results.store.schema import ENERGY
+from vflsim.scenario.stop import Evaluate
 from vflsim.timing.floats import Floats
 from vflsim.vocabulary.metrics import range_of, unit_of
 from vflsim.vocabulary.targets import Target
@@ -47,11 +47,13 @@ _TOTALS |= {"energy": (ENERGY, "J")}
 
 
 def outcomes(results: RunSet, targets: Mapping[str, Any] | None = None) -> pd.DataFrame:
-    """Measure each run; columns: protocol, seed, measure, target, unit, value, censored.
+    """Measure each run; columns: protocol, seed, measure, target, unit, value, lower, censored.
 
-    ``value`` of a censored cost (target not reached) is a lower bound. Diverged runs have costs to targets alone, runs
-    that failed otherwise have no rows. ``targets`` replaces the scenario's, in the same form:
-    ``{"test_accuracy": 0.9, "for": "20 s"}``. Raises ResultsError for a target whose metric was not evaluated.
+    A cost to a target lies above ``lower`` (the last evaluation that did not meet it), up to ``value`` (the first that
+    did). Of a censored cost (target not reached) both are a lower bound; of other measures both are the value. Diverged
+    runs have costs to targets alone, runs that failed otherwise have no rows. ``targets`` replaces the scenario's, in
+    the same form: ``{"test_accuracy": 0.9, "for": "20 s"}``. Raises ResultsError for a target whose metric was not
+    evaluated.
     """
     if targets is not None:
         return _outcomes(results, targets)
@@ -68,16 +70,16 @@ def _outcomes(results: RunSet, targets: Mapping[str, Any] | None) -> pd.DataFram
         frame = by_run.get((run.protocol, run.seed))
         if frame is None or (run.failed and not run.diverged):
             continue
-        measured = list(_costs(frame, wanted, run.diverged))
+        measured = list(_costs(frame, wanted, run.diverged, results.evaluation(run)))
         if not run.failed:
             measured += _measures(frame, results, run.info.stop_reason)
             own = run.info.measures.items()
-            measured += [(name, None, each.unit, each.value, False) for name, each in own if each.value is not None]
+            measured += [_exact(name, each.unit, each.value) for name, each in own if each.value is not None]
         for measure, value in lasted.get((run.protocol, run.seed), {}).items():
-            measured.append((measure, None, "s", value, False))
-        names = ("measure", "target", "unit", "value", "censored")
+            measured.append(_exact(measure, "s", value))
+        names = ("measure", "target", "unit", "value", "lower", "censored")
         rows += [{"protocol": run.protocol, "seed": run.seed} | dict(zip(names, m, strict=True)) for m in measured]
-    return pd.DataFrame(rows, columns=["protocol", "seed", "measure", "target", "unit", "value", "censored"])
+    return pd.DataFrame(rows, columns=["protocol", "seed", "measure", "target", "unit", "value", "lower", "censored"])
 
 
 def _mean_rounds(results: RunSet) -> dict[tuple[str, int], dict[str, float]]:
@@ -127,7 +129,7 @@ def _summary(results: RunSet, targets: Mapping[str, Any] | None) -> pd.DataFrame
         runs = {name: measured[name] for name in results.protocols if name in measured}
         statistic = statistic_of(measure, [own.values for own in runs.values()])
         for name, own in runs.items():
-            found = estimate(own.values, own.censored, statistic)
+            found = estimate(own, statistic)
             if measure == STEADY and len(own.seeds) == 1:
                 found = _within(results.run(name, own.seeds[0]))
             found = found.within(*range_of_measure(measure, results))
@@ -137,9 +139,7 @@ def _summary(results: RunSet, targets: Mapping[str, Any] | None) -> pd.DataFrame
             own, other = runs[name], runs[baseline]
             if not alone and own.seeds != other.seeds:
                 own, other = own.only(other.seeds), other.only(own.seeds)
-            found = (independent if alone else paired)(
-                own.values, own.censored, other.values, other.censored, statistic
-            )
+            found = (independent if alone else paired)(own, other, statistic)
             if not alone and measure == STEADY and len(own.seeds) == 1:
                 found = _pair_within(results, name, baseline, own.seeds[0]) or found
             either = {what: lost[name][what] | lost[baseline][what] for what in lost[name]}
@@ -148,36 +148,23 @@ def _summary(results: RunSet, targets: Mapping[str, Any] | None) -> pd.DataFrame
     return pd.DataFrame(rows, columns=names)
 
 
-@dataclass(frozen=True)
-class _Own:
-    """One measure of a protocol's runs, in the order of ``seeds``: values and whether they are censored, (seeds,)."""
-
-    seeds: list[int]
-    values: Floats
-    censored: npt.NDArray[np.bool_]
-
-    def only(self, seeds: Iterable[int]) -> _Own:
-        """Return the runs with these seeds."""
-        common = set(seeds)
-        kept = [position for position, seed in enumerate(self.seeds) if seed in common]
-        return _Own([self.seeds[position] for position in kept], self.values[kept], self.censored[kept])
-
-
-def _by_protocol(measured: pd.DataFrame) -> dict[tuple[str, str | None, str], dict[str, _Own]]:
+def _by_protocol(measured: pd.DataFrame) -> dict[tuple[str, str | None, str], dict[str, SeedSample]]:
     """Sort the outcomes of runs by measure, target and unit, then by protocol; each in the order of its first row."""
-    found: dict[tuple[str, str | None, str], dict[str, list[tuple[int, float, bool]]]] = {}
-    columns = (
-        measured[name].tolist() for name in ("measure", "target", "unit", "protocol", "seed", "value", "censored")
-    )
-    for measure, target, unit, protocol, *run in zip(*columns, strict=True):
+    found: dict[tuple[str, str | None, str], dict[str, list[tuple[Any, ...]]]] = {}
+    keys, run = ("measure", "target", "unit", "protocol"), ("seed", "value", "censored", "lower")
+    columns = (measured[name].tolist() for name in (*keys, *run))
+    for measure, target, unit, protocol, *each in zip(*columns, strict=True):
         key = measure, None if pd.isna(target) else target, unit
-        found.setdefault(key, {}).setdefault(protocol, []).append((run[0], run[1], run[2]))
-    return {key: {name: _own(own) for name, own in by_name.items()} for key, by_name in found.items()}
+        found.setdefault(key, {}).setdefault(protocol, []).append((*each,))
+    return {
+        key: {name: _sample(own, key[1] is not None) for name, own in by_name.items()} for key, by_name in found.items()
+    }
 
 
-def _own(runs: list[tuple[int, float, bool]]) -> _Own:
-    seeds, values, censored = zip(*runs, strict=True)
-    return _Own([*seeds], np.array(values, np.float64), np.array(censored, np.bool_))
+def _sample(runs: list[tuple[Any, ...]], cost: bool) -> SeedSample:
+    seeds, values, censored, lower = zip(*runs, strict=True)
+    before = np.array(lower, np.float64) if cost else None
+    return SeedSample(seeds, np.array(values, np.float64), np.array(censored, np.bool_), before)
 
 
 def range_of_measure(measure: str, results: RunSet) -> tuple[float, float]:
@@ -225,16 +212,30 @@ def to_table(summary: pd.DataFrame) -> pa.Table:
     return pa.table([pa.array(summary[field.name], field.type, from_pandas=True) for field in schema], schema=schema)
 
 
-_Measured = tuple[str, str | None, str, float, bool]
-"""Measure, target, unit, value, censored."""
+_Measured = tuple[str, str | None, str, float, float, bool]
+"""Measure, target, unit, value, its lower end, censored."""
 
 
-def _costs(frame: pd.DataFrame, targets: Iterable[Target], diverged: bool) -> Iterator[_Measured]:
+def _exact(measure: str, unit: str, value: float) -> _Measured:
+    return measure, None, unit, value, value, False
+
+
+def _costs(
+    frame: pd.DataFrame, targets: Iterable[Target], diverged: bool, evaluate: Evaluate | None
+) -> Iterator[_Measured]:
     """Measure the costs of one run until each target."""
     for target in targets:
-        found = passage(frame, target, diverged)
+        found = passage(frame, target, diverged, evaluate)
         for measure, (column, unit) in _counted(_COSTS, frame).items():
-            yield measure, str(target), unit, float(found.row[column]), not found.reached
+            lower = float(found.before[column])
+            yield (
+                measure,
+                str(target),
+                unit,
+                float(found.row[column]) if found.reached else lower,
+                lower,
+                not found.reached,
+            )
 
 
 def _measures(frame: pd.DataFrame, results: RunSet, stop_reason: str | None) -> Iterator[_Measured]:
@@ -243,11 +244,11 @@ def _measures(frame: pd.DataFrame, results: RunSet, stop_reason: str | None) -> 
     for metric in (*results.evaluated, "train_loss"):
         values, unit = frame[metric].to_numpy(np.float64), unit_of(metric, results.own_metrics)
         if len(values := values[~np.isnan(values)]):
-            yield f"end_{metric}", None, unit, float(values[-1]), False
+            yield _exact(f"end_{metric}", unit, float(values[-1]))
             if stop_reason != "target":
-                yield f"plateau_{metric}", None, unit, plateau_of(steps, metric), False
+                yield _exact(f"plateau_{metric}", unit, plateau_of(steps, metric))
     for measure, (column, unit) in _counted(_TOTALS, frame).items():
-        yield measure, None, unit, float(frame[column].to_numpy()[-1]), False
+        yield _exact(measure, unit, float(frame[column].to_numpy()[-1]))
 
 
 def _counted(measures: Mapping[str, tuple[str, str]], frame: pd.DataFrame) -> dict[str, tuple[str, str]]:

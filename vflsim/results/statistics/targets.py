@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ import pandas as pd
 from pydantic import ValidationError
 
 from vflsim.errors import ResultsError, ScenarioError
+from vflsim.scenario.stop import Evaluate
 from vflsim.vocabulary.plain_yaml import parse_value
 from vflsim.vocabulary.targets import Target, Targets, TargetWatch
 
@@ -21,18 +23,21 @@ if TYPE_CHECKING:
 class Passage:
     """Where a run reached a target: the row of its metrics at which the stretch that holds it began.
 
-    For a run that did not reach it, ``row`` is the earliest at which it could have, had the run continued: where a
-    stretch began that was still open at the end, or else the end.
+    The models met it after the row ``before``, which did not, up to ``row``. For a run that did not reach it,
+    ``before`` is the earliest at which it could have, had the run continued: where a stretch that was still open at the
+    end had not begun yet, or else the end.
     """
 
+    before: pd.Series
     row: pd.Series
     reached: bool
 
 
-def passage(metrics: pd.DataFrame, target: Target, diverged: bool = False) -> Passage:
+def passage(metrics: pd.DataFrame, target: Target, diverged: bool = False, evaluate: Evaluate | None = None) -> Passage:
     """Find where one run reached a target, from the rows of its metrics (at least one) in order.
 
-    An open stretch of a ``diverged`` run can no longer be completed.
+    An open stretch of a ``diverged`` run can no longer be completed. ``evaluate`` says when models were evaluated
+    (None: unknown), for models that had not changed have no row.
     """
     watch = TargetWatch(target)
     names = ["time_s", "round", "updates", target.metric]
@@ -41,7 +46,33 @@ def passage(metrics: pd.DataFrame, target: Target, diverged: bool = False) -> Pa
         if watch.add({**dict(zip(names, values, strict=True)), "position": position}):
             break
     possible = watch.began is not None and (watch.complete or not diverged)
-    return Passage(metrics.iloc[int(watch.began["position"]) if watch.began and possible else -1], watch.complete)
+    if watch.began is None or not possible:
+        return Passage(metrics.iloc[-1], metrics.iloc[-1], reached=False)
+    at = int(watch.began["position"])
+    row = metrics.iloc[at]
+    before = row if at == 0 else _before(metrics.iloc[at - 1], row, evaluate)
+    return Passage(before, row, watch.complete)
+
+
+def _before(before: pd.Series, row: pd.Series, evaluate: Evaluate | None) -> pd.Series:
+    """Return what a run had certainly spent when its models first met a target: at ``row``, but not at the one before.
+
+    A row ``every: 5 s`` follows the first change since the last multiple of 5 s. After every round, the row itself is
+    where they met it.
+    """
+    found = before.copy()
+    if row["updates"] == before["updates"]:  # a step of the server it was
+        found["round"] = min(before["round"] + 1, row["round"])
+    if evaluate is None or evaluate.costs_time:
+        return found
+    amount = evaluate.every.amount
+    if evaluate.every.unit == "rounds" and amount == 1 and row["round"] - before["round"] == 1:
+        return row
+    if evaluate.every.unit == "seconds":
+        turns = row["time_s"] / amount
+        last = round(turns) if math.isclose(turns, round(turns), rel_tol=1e-9) else math.ceil(turns)
+        found["time_s"] = max(before["time_s"], (last - 1) * amount)
+    return found
 
 
 def targets_of(results: RunSet) -> tuple[Target, ...]:

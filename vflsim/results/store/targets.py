@@ -1,4 +1,4 @@
-"""The targets that a stored scenario names."""
+"""The targets that a stored scenario names, and when it evaluates them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from vflsim.errors import ResultsError
+from vflsim.scenario.stop import Evaluate
 from vflsim.vocabulary.metrics import Known
 from vflsim.vocabulary.quantities import Number
 from vflsim.vocabulary.targets import Target, Targets, named
@@ -30,6 +31,16 @@ def declared(scenario: Mapping[str, Any], folder: Path, own: Known) -> tuple[Tar
     except ValidationError as error:
         problem = error.errors()[0]["msg"].removeprefix("Value error, ")
         raise ResultsError(f"a target cannot be read: {problem}", f"{folder}: scenario.yaml") from error
+
+
+def evaluation_of(scenario: Mapping[str, Any], protocol: str) -> Evaluate | None:
+    """Return when a stored scenario evaluates the models of a protocol; None if that cannot be read."""
+    own = (scenario.get("protocols", {}).get(protocol) or {}).get("evaluate")
+    keys = {**(scenario.get("evaluate") or {}), **(own or {})}
+    try:
+        return Evaluate.model_validate(keys, context={"symbols": _symbols(scenario)})
+    except ValidationError:
+        return None
 
 
 def _symbols(scenario: Mapping[str, Any]) -> dict[str, float]:

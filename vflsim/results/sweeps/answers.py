@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, final
 
-import numpy as np
 import pandas as pd
 
-from vflsim.results.statistics.estimates import MEAN, Estimate, paired
+from vflsim.results.statistics.estimates import MEAN, Estimate, SeedSample, estimate, paired
 from vflsim.results.statistics.ratios import Ratio, ratio
-from vflsim.results.statistics.selection import SeedSample, Selection, select_best
+from vflsim.results.statistics.selection import Selection, select_best
 from vflsim.results.statistics.summary import statistic_of
 from vflsim.results.sweeps.axis import SweepAxis
 from vflsim.results.sweeps.candidates import COSTS, UNITS, Candidate, Competition, SweepMeasurements
@@ -115,7 +114,7 @@ class SweepAnswer:
 
     def estimate(self, candidate: Candidate) -> Estimate:
         """Estimate the mean of a candidate; that of a metric within the metric's range."""
-        found = self.competition.samples[candidate].estimate(self.statistic)
+        found = estimate(self.competition.samples[candidate], self.statistic)
         return found.within(*facts_of(self.metric, self.sweep.own_metrics).span) if self.metric else found
 
     def place(self, protocol: str) -> str:
@@ -151,17 +150,16 @@ class SweepAnswer:
         frames = []
         for name, each in (("own", candidate), ("first", first)):
             sample = self.competition.samples[each]
-            columns = {"protocol": name, "seed": sample.seeds, "value": sample.values, "censored": sample.censored}
-            frames.append(pd.DataFrame(columns))
+            columns = {"seed": sample.seeds, "value": sample.values, "lower": sample.lower, "censored": sample.censored}
+            frames.append(pd.DataFrame(columns).assign(protocol=name))
         return ratio(pd.concat(frames, ignore_index=True), "first", "own")
 
     def _difference(self, candidate: Candidate, first: Candidate) -> Estimate | None:
-        sides = (self.competition.samples[each] for each in (candidate, first))
-        own, other = (dict(zip(side.seeds, side.values, strict=True)) for side in sides)
-        common = [seed for seed in own if seed in other]
-        values, others = (np.array([side[seed] for seed in common]) for side in (own, other))
-        none = np.zeros(len(common), dtype=np.bool_)
-        return paired(values, none, others, none) if common else None
+        own, other = (self.competition.samples[each] for each in (candidate, first))
+        values, seeds = dict(zip(other.seeds, other.values, strict=True)), [*own.only(other.seeds).seeds]
+        if not seeds:
+            return None
+        return paired(own.only(seeds), SeedSample.exact({seed: float(values[seed]) for seed in seeds}))
 
     def values(self, candidate: Candidate) -> list[str]:
         """Write the value of every choice at a candidate's points; ``any`` where its runs do not depend on the key."""
@@ -213,7 +211,7 @@ def answers_frame(sweep: Sweep) -> pd.DataFrame:
     for its protocol: best, not told apart, behind, not reached, failed), ``place`` (of the protocol, among all: first,
     not told apart, behind, reference), and on the rows of best points ``against_first`` (cost ÷ that of the first
     protocol's best point, or metric − that metric) with ``against_first_low``, ``…_high`` and ``…_bound`` (exact, most,
-    least, none: of a bound, low and high are the interval of the seeds' bounds).
+    least, none, between: of a bound, low and high are the interval of the seeds' bounds).
     """
     rows = [row for answer in answers(sweep) for row in _rows(answer)]
     names = ["by", "target", "metric", "after", "protocol", "position", "unit", *Estimate.__dataclass_fields__]

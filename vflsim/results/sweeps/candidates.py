@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 
 from vflsim.results.read import Results
+from vflsim.results.statistics.estimates import SeedSample
 from vflsim.results.statistics.means import step_values
-from vflsim.results.statistics.selection import SeedSample
 from vflsim.results.statistics.summary import outcomes
 from vflsim.results.store.schema import ENERGY
 from vflsim.results.sweeps.sweep import Sweep
@@ -129,8 +129,9 @@ def _costs_of(measured: pd.DataFrame) -> Iterator[tuple[tuple[str, str], SeedSam
     targets = measured["target"].dropna().unique()[:1]
     own = measured[measured["target"].isin(targets)]
     for (measure, protocol), runs in own.groupby(["measure", "protocol"], sort=False, observed=True):
-        values, censored = runs["value"].to_numpy(np.float64), runs["censored"].to_numpy(np.bool_)
-        yield (str(measure).removesuffix("_to_target"), str(protocol)), SeedSample((*runs["seed"],), values, censored)
+        values, before = runs["value"].to_numpy(np.float64), runs["lower"].to_numpy(np.float64)
+        sample = SeedSample((*runs["seed"],), values, runs["censored"].to_numpy(np.bool_), before)
+        yield (str(measure).removesuffix("_to_target"), str(protocol)), sample
 
 
 def _curves_of(results: Results, metric: str | None) -> dict[tuple[str, str], dict[int, tuple[Floats, Floats]]]:

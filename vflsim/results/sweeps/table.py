@@ -8,7 +8,9 @@ from typing import Any
 from vflsim.results.statistics.estimates import Estimate
 from vflsim.results.statistics.heavy_tail_note import heavy_tail_notes
 from vflsim.results.statistics.open_rounds import OPEN, open_notes
-from vflsim.results.statistics.summary import STEADY
+from vflsim.results.statistics.resolution import resolution_note
+from vflsim.results.statistics.summary import STEADY, outcomes
+from vflsim.results.statistics.targets import wanted_targets
 from vflsim.results.sweeps.answers_table import answer_tables
 from vflsim.results.sweeps.sweep import Sweep
 from vflsim.results.tables.comparison import describe
@@ -84,6 +86,7 @@ def _notes(sweep: Sweep, single: bool) -> Iterator[str]:
     yield from _by_points(sweep, [(point, note) for point, note in counted if note != OPEN])
     if any((summary["reached"] < summary["n"]).any() for summary in sweep.summaries):
         yield AT_LEAST
+    yield from _by_points(sweep, [*_too_rough(sweep)])
     for point, found in zip(sweep.points, sweep.results, strict=True):
         for run in found.failed:
             problem = (run.info.error or "?").splitlines()[0]
@@ -91,6 +94,14 @@ def _notes(sweep: Sweep, single: bool) -> Iterator[str]:
             yield f"{what}: {sweep.setting(point)}, {run.protocol}, seed {run.seed}: {problem}"
     if sweep.pending:
         yield f"Not finished: {'; '.join(map(sweep.setting, sweep.pending))}."
+
+
+def _too_rough(sweep: Sweep) -> Iterator[tuple[Sequence[Any], str]]:
+    """Yield the notes on evaluations that are too far apart, each with its point."""
+    for point, found, summary in zip(sweep.points, sweep.results, sweep.summaries, strict=True):
+        for target in wanted_targets(found, sweep.targets):
+            for note in resolution_note(found, summary, target, outcomes(found, sweep.targets)):
+                yield point, note
 
 
 def _by_points(sweep: Sweep, counted: Sequence[tuple[Sequence[Any], str]]) -> Iterator[str]:

@@ -100,13 +100,18 @@ def describe(found: Estimate, unit: str, share: bool = False) -> str:
     """Format an estimate: ``12.3 ± 0.4 s``; a difference with censored runs as its limit, ``> 20 s``.
 
     An interval that is not symmetric has its ends: ``5.3 (2.1 … 13) s``; after ± stands the longer of two nearly equal
-    sides. A ``share`` has three digits: ``0.944 ± 0.007``, ``0.990 (0.961 … 1.000)``. A censored cost has the number of
-    runs that reached the target, their median (with its interval, from six runs on), and the bound of the others:
-    ``4 of 5: 10.5 s, > 600 s``; or the bound alone.
+    sides. A ``share`` has three digits: ``0.944 ± 0.007``, ``0.990 (0.961 … 1.000)``. A cost that evaluations too far
+    apart tell has its bounds alone: ``0 … 5 s``. A censored cost has the number of runs that reached the target, their
+    median (with its interval, from six runs on), and the bound of the others: ``4 of 5: 10.5 s, > 600 s``; or the bound
+    alone.
     """
     if not found.censored:
         if share:
             return shared(found.mean, found.low, found.high)
+        if found.wide:
+            return span(*found.bounds, unit)
+        if found.least == found.most and found.low == found.high:  # a cost that is the same in all runs
+            return quantity(found.mean, unit)
         below, above = found.mean - found.low, found.high - found.mean
         if max(below, above) > SYMMETRIC * min(below, above):
             return spanned(found.mean, found.low, found.high, unit)
@@ -115,10 +120,10 @@ def describe(found: Estimate, unit: str, share: bool = False) -> str:
         bound = f"> {quantity(found.horizon, unit)}"
         if math.isnan(found.median):
             return bound
-        ends = not math.isnan(found.median_low)
-        median = (
-            spanned(found.median, found.median_low, found.median_high, unit) if ends else quantity(found.median, unit)
-        )
+        if not math.isnan(found.median_low):
+            median = spanned(found.median, found.median_low, found.median_high, unit)
+        else:
+            median = span(found.least, found.most, unit) if found.wide else quantity(found.median, unit)
         return f"{found.reached} of {found.n}: {median}, {bound}"
     if not math.isnan(found.at_least):
         return f"> {quantity(found.at_least, unit)}"
@@ -187,7 +192,9 @@ def _comparison(results: RunSet, summary: pd.DataFrame, measured: pd.DataFrame, 
         what = "time" if targets else final_label(results.main_metric) if final else "mean round"
         add(f"{what} vs {first}", _cells(results, summary, *compared, baseline=first, paired=pairing))
     title = f"{results.name} ({what})" if (what := _statistics(summary)) else results.name
-    return TextTable(header, [*map(tuple, rows)], title=title, notes=[*notes(results, summary, differ, pairing)])
+    return TextTable(
+        header, [*map(tuple, rows)], title=title, notes=[*notes(results, summary, measured, differ, pairing)]
+    )
 
 
 def _statistics(summary: pd.DataFrame) -> str:
@@ -277,7 +284,7 @@ def _pairs(results: RunSet, summary: pd.DataFrame) -> Iterator[tuple[str, ...]]:
     shown |= {f"plateau_{results.main_metric}"} if results.evaluated else set()
     for row in _rows(summary, (summary["baseline"].notna() & summary["measure"].isin(shown)).to_numpy()):
         found, unit = Estimate.of(row), row["unit"]
-        value = describe(found, unit) if found.censored else quantity(found.mean, unit)
+        value = describe(found, unit) if found.censored or found.wide else quantity(found.mean, unit)
         exact = not math.isnan(found.low)
         interval = span(found.low, found.high, unit) if exact else "—"
         measure = row["measure"].replace("_", " ")

@@ -18,6 +18,7 @@ from vflsim.results.statistics.improper import improper_notes
 from vflsim.results.statistics.near_plateau import near_plateau_note
 from vflsim.results.statistics.open_rounds import open_notes
 from vflsim.results.statistics.replication import within
+from vflsim.results.statistics.resolution import resolution_note
 from vflsim.results.statistics.sampling import sampling_note
 from vflsim.results.statistics.summary import STEADY
 from vflsim.results.statistics.targets import targets_of
@@ -34,8 +35,9 @@ AT_LEAST = (
 )
 """Note below a table with censored costs."""
 BOUNDED = (
-    "“< a … b ×”, “> a … b ×”: some runs did not reach the target, so that the ratio of each seed is a bound; their "
-    "geometric mean lies between a and b (90 %), so the ratio is below b, or above a (one-sided 95 % limits)."
+    "“< a … b ×”, “> a … b ×”: some runs did not reach the target, or at their first evaluation, so that the ratio of "
+    "each seed is a bound; their geometric mean lies between a and b (90 %), so the ratio is below b, or above a "
+    "(one-sided 95 % limits). Undetermined: there is neither."
 )
 """Note below a table with ratios of censored costs."""
 
@@ -46,8 +48,10 @@ def round_measure(summary: pd.DataFrame) -> str:
     return STEADY if single else "round_duration"
 
 
-def notes(results: RunSet, summary: pd.DataFrame, differ: bool, pairing: bool = False) -> Iterator[str]:
-    """Yield the notes below the main table.
+def notes(
+    results: RunSet, summary: pd.DataFrame, measured: pd.DataFrame, differ: bool, pairing: bool = False
+) -> Iterator[str]:
+    """Yield the notes below the main table, which is made from the summary and what was ``measured`` of each run.
 
     ``differ``: whether it compares with a baseline; ``pairing``: whether it has the gain from pairing.
     """
@@ -57,7 +61,7 @@ def notes(results: RunSet, summary: pd.DataFrame, differ: bool, pairing: bool = 
         if results.evaluated:
             plateau = select(summary, f"plateau_{results.main_metric}", None)
             yield from sampling_note(results, results.main_metric, plateau.loc[plateau["baseline"].isna(), "mean"])
-    yield from _about_targets(results, summary)
+    yield from _about_targets(results, summary, measured)
     if results.evaluated and chosen_rows(summary, f"plateau_{results.main_metric}", None).any():
         head = final_label(results.main_metric).capitalize()
         yield f"{head}: mean over the last tenth of a run's evaluations; a run that a target ended has none."
@@ -76,7 +80,7 @@ def notes(results: RunSet, summary: pd.DataFrame, differ: bool, pairing: bool = 
     if differ and targets and (summary["n"] > 1).any():
         yield f"Speed-up: time of {first} ÷ time, paired over seeds{but}: geometric mean and 95 % interval."
         costs = select(summary, "time_to_target", targets[0])
-        if (costs["reached"] < costs["n"]).any():
+        if (costs["reached"] < costs["n"]).any() or (costs["least"] == 0).any():
             yield BOUNDED
     if differ and (pairing or not targets):
         single = ", of mean rounds round by round where rounds correspond" if round_measure(summary) == STEADY else ""
@@ -104,12 +108,15 @@ def about_means(summaries: Iterable[pd.DataFrame]) -> Iterator[str]:
         kind for each in summaries for kind in each.loc[each["target"].notna() & each["baseline"].isna(), "statistic"]
     }
     if costs == {GEOMETRIC}:
-        yield "Costs to the target: geometric means, whose ratios are the speed-ups; intervals of the logarithms."
+        yield (
+            "Costs to the target: geometric means, whose ratios are the speed-ups; intervals of the logarithms, and of "
+            "the time between evaluations."
+        )
     elif GEOMETRIC in costs:
         yield "Costs to the target: geometric means, but arithmetic ones in a column where a cost is 0."
 
 
-def _about_targets(results: RunSet, summary: pd.DataFrame) -> Iterator[str]:
+def _about_targets(results: RunSet, summary: pd.DataFrame, measured: pd.DataFrame) -> Iterator[str]:
     """Explain when the target is reached, or why it was not measured."""
     if targets := targets_in(summary):
         yield target_note(targets[0])
@@ -117,6 +124,7 @@ def _about_targets(results: RunSet, summary: pd.DataFrame) -> Iterator[str]:
             yield AT_LEAST
         for each in results.targets:
             if str(each) in targets:
+                yield from resolution_note(results, summary, each, measured)
                 yield from near_plateau_note(results, each)
     elif declared := targets_of(results):
         if all(run.failed for run in results.runs):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from vflsim.learning.data.shared import can_share
 from vflsim.scenario.models import Scenario
@@ -12,6 +12,11 @@ from vflsim.studies.checks.expected import TRIAL_STEPS, Expectation
 from vflsim.text_table import TextTable
 from vflsim.vocabulary.amounts import quantity, roughly
 from vflsim.vocabulary.targets import target_note
+
+FEWEST = 10
+"""Evaluations of a run below which targets are told roughly."""
+MOST_ROUNDS = 100
+"""Rounds before the first evaluation above which it is likely to be too late."""
 
 
 def expectation_table(
@@ -47,6 +52,7 @@ def expectation_table(
         "Rounds at most: by stop's time, rounds, updates or epochs; a target or a budget ε may end a run earlier.",
         f"Memory of a run, about: {largest.protocol} takes {largest.size.told}.",
         *map(target_note, scenario.targets),
+        *_few_evaluations(scenario, found),
     ]
     if workers > 1 and can_share():
         notes.insert(3, _memory_of_workers(found, min(workers, len(found) * len(scenario.seeds))))
@@ -76,6 +82,26 @@ def _memory_of_workers(found: Sequence[Expectation], workers: int) -> str:
         f"Memory of {workers} workers, about: {quantity(data, 'B')} of features once, and up to {quantity(own, 'B')} a "
         "worker, beside some 300 MB of the process itself."
     )
+
+
+def _few_evaluations(scenario: Scenario, found: Sequence[Expectation]) -> Iterator[str]:
+    """Say where targets may be met before the first evaluation, or be told roughly by a few of them.
+
+    That is where a run has fewer than ``FEWEST`` evaluations, or more than ``MOST_ROUNDS`` rounds before the first one.
+    """
+    many = []
+    for each in found:
+        before = 1 / each.evaluations_per_round if each.evaluations_per_round else math.nan
+        evaluations = each.rounds / before
+        if before > 1 and (evaluations < FEWEST or before > MOST_ROUNDS):
+            told = f", and about {max(1, round(evaluations))} in all" if math.isfinite(evaluations) else ""
+            finer = f"`evaluate: {{every: {max(1, int(before / FEWEST))} rounds}}`"
+            many.append(f"{each.protocol}: the first after some {round(before)} rounds{told}; finer: {finer}")
+    if many and scenario.targets:
+        yield (
+            "Evaluated seldom: a target that is met before the first evaluation counts from there, so protocols may "
+            f"look alike. {'. '.join(many)}."
+        )
 
 
 def _standstill(expected: Expectation) -> str:
