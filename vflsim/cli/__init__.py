@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import gc
-import os
 import sys
 import threading
 
@@ -32,6 +29,7 @@ from vflsim.cli import (  # noqa: F401  each registers its commands
     tune,
 )
 from vflsim.cli.app import app, complain
+from vflsim.cli.ctrl_c import end, noticed
 from vflsim.errors import VflsimError
 
 _PATIENCE = 50_000, 20, 20
@@ -46,7 +44,8 @@ def main() -> None:
     before = gc.get_threshold()
     gc.set_threshold(*_PATIENCE)
     try:
-        app()
+        with noticed():
+            app()
     except VflsimError as error:
         complain(f"error: {error}")
         sys.exit(error.exit_code)
@@ -67,9 +66,5 @@ def script() -> None:
         status = ended.code or 0
     if not isinstance(status, int) or threading.active_count() > 1:
         sys.exit(status)
-    with contextlib.suppress(OSError):  # a closed pipe
-        atexit._run_exitfuncs()
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        os._exit(status)
+    end(status)
     sys.exit(status)

@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -19,6 +20,18 @@ class Terminated(KeyboardInterrupt):
 def exit_status(error: KeyboardInterrupt) -> int:
     """Return the exit status of an interrupted study, as shells have it: 128 + number of the signal."""
     return 128 + (signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT)
+
+
+class Noticed:
+    """The handler of Ctrl-C outside a study: it raises ``KeyboardInterrupt`` and remembers that it did."""
+
+    def __init__(self) -> None:
+        self.wanted = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        """Handle the signal. Raises KeyboardInterrupt."""
+        self.wanted = True
+        raise KeyboardInterrupt
 
 
 class Interrupt:
@@ -36,6 +49,9 @@ class Interrupt:
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Interrupt:
+        early = signal.getsignal(signal.SIGINT)
+        if isinstance(early, Noticed) and early.wanted:  # something has swallowed it
+            raise KeyboardInterrupt
         if threading.current_thread() is threading.main_thread():
             self._before = {each: signal.signal(each, self._on_signal) for each in SIGNALS}
         return self
