@@ -15,6 +15,8 @@ from thorough import examples
 
 from vflsim.errors import DataError
 from vflsim.learning.data.drawn_partition import (
+    _climbed,
+    _Split,
     by_correlation,
     by_importance,
     inter_party_correlation,
@@ -179,3 +181,11 @@ def test_the_page_has_the_shares_and_correlations_of_digits() -> None:
     for beta in (0.0, 1.0):
         found = inter_party_correlation(correlation, by_correlation(correlation, sizes, beta, np.random.default_rng(0)))
         assert f" {found:.3f} |".replace("-", "−") in page
+
+
+def test_swaps_that_change_rounding_alone_are_not_kept() -> None:
+    """Processors round products differently: parties must not follow from that."""
+    noise = np.random.default_rng(1).normal(scale=1e-14, size=(12, 12))
+    dealt = [np.arange(party, 12, 3) for party in range(3)]
+    found = _climbed(_Split(np.ones((12, 12)) + noise + noise.T, dealt), np.random.default_rng(0), lambda icor: icor)
+    assert [part.tolist() for part in found.parts] == [part.tolist() for part in dealt]

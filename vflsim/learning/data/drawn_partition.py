@@ -21,6 +21,8 @@ _ROWS = 10_000
 _SWAPS = 20_000
 """Swaps tried, times features: wide tables try fewer, because each costs more."""
 _FEWEST, _MOST = 200, 600
+_ROUNDING = 1e-9
+"""A change of Icor that rounding alone may cause."""
 _STEPS = 32
 
 
@@ -130,14 +132,17 @@ class _Split:
 
 
 def _climbed(split: _Split, rng: np.random.Generator, cost: Callable[[float], float]) -> _Split:
-    """Swap features of two parties at random, and keep each swap that lowers the cost of Icor."""
+    """Swap features of two parties at random, and keep each swap that lowers the cost of Icor.
+
+    Swaps of features that are alike change it by rounding alone, which differs between processors.
+    """
     features = len(split._correlation)
     best = cost(split.icor)
     for _ in range(min(max(_SWAPS // features, _FEWEST), _MOST)):
         one, other = rng.choice(len(split.parts), 2, replace=False)
         first, second = (int(rng.integers(len(split.parts[party]))) for party in (one, other))
         tried = split.swapped(int(one), int(other), first, second)
-        if (found := cost(tried.icor)) < best:
+        if (found := cost(tried.icor)) < best - _ROUNDING:
             split, best = tried, found
     return split
 
