@@ -467,3 +467,16 @@ def test_parties_with_stand_ins_for_the_files_of_others_end_with_the_same_weight
     )
     assert live.keys() == simulated.keys()
     assert all(torch.equal(live[key], simulated[key]) for key in live)
+
+
+@pytest.mark.slow
+def test_a_failed_live_study_advises_its_own_command_which_has_no_resume(
+    tmp_path: Path, vflsim: Callable[..., Ended]
+) -> None:
+    scenario = stored(tmp_path, more={"masked": {**BLINDED, "blinding": {"fraction": 28}}}, stop={"rounds": 3})
+    for command in ("live", "run"):
+        ended = vflsim(command, scenario, "--out", tmp_path / command, "--no-report")
+        assert ended.status == 1
+        assert "the sum over 2 clients could wrap around" in ended.err
+        assert "rerun failed runs with: vflsim " in ended.err
+        assert ("--resume" in ended.err) is (command == "run")

@@ -90,10 +90,9 @@ def live(
                 watcher=display.alone, engine=pool,
             )  # fmt: skip
     except KeyboardInterrupt as interruption:
-        command = shlex.join(["vflsim", *sys.argv[1:]])
-        complain(f"interrupted: runs that had ended are kept in {folder}; a live study begins anew with: {command}")
+        complain(f"interrupted: runs that had ended are kept in {folder}; a live study begins anew with: {_anew()}")
         raise typer.Exit(exit_status(interruption)) from None
-    present(page, study, folder, reported)
+    present(page, study, folder, reported, _anew())
 
 
 @app.command()
@@ -177,7 +176,7 @@ def replay(
         complain(f"interrupted: replays that had ended are kept in {folder}")
         raise typer.Exit(exit_status(interruption)) from None
     say("times of replays mean nothing: one input a virtual second")
-    present(page, study, folder, reported=False)
+    present(page, study, folder, reported=False, rerun=_anew())
 
 
 @keys.command("init")
@@ -191,6 +190,11 @@ def keys_init(
 
     made = make_identities(folder, clients, days)
     say(f"{len(made)} identities in {folder}, valid for {days} days; give each party its own folder, and nothing else")
+
+
+def _anew() -> str:
+    """Return the given command: live studies and replays cannot be resumed."""
+    return shlex.join(["vflsim", *sys.argv[1:]])
 
 
 def _address(text: str, option: str) -> tuple[str, int]:

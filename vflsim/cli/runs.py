@@ -69,10 +69,10 @@ def run(
     present(page, study, folder, reported)
 
 
-def present(page: Console, study: Study, folder: Path, reported: bool) -> None:
+def present(page: Console, study: Study, folder: Path, reported: bool, rerun: str | None = None) -> None:
     """Print a study's comparison and its failures, and write its report if it is to be ``reported``.
 
-    Exits as ``conclude`` does.
+    Exits as ``conclude`` does; the command ``rerun`` (default: ``again``) runs failed runs again.
     """
     from vflsim.studies.terminal.text import failure, show_comparison
 
@@ -81,7 +81,7 @@ def present(page: Console, study: Study, folder: Path, reported: bool) -> None:
         report_on(study.results)
     for (protocol, seed), error in study.failures.items():
         complain(failure(protocol, seed, error, study.results))
-    conclude([study.results], again())
+    conclude([study.results], rerun or again())
 
 
 def conclude(studies: Sequence[Results], rerun: str) -> None:

@@ -111,8 +111,8 @@ class Wire:
 
     Invariants: values are decoded only when they are read; a codec without memory transforms a tensor once, even if
     several parties get it; a tensor that has arrived is passed on as it came; the memory moves on with every tensor
-    sent, whether or not it arrives. The n-th tensor of a message kind and name to a receiver gets the n-th key, for each
-    party, with a sequence of its own for evaluation: in whatever order the receivers' turns come.
+    sent, whether or not it arrives. The n-th tensor of a message kind and name to a client, or to the server, gets the
+    n-th key, for each party, with a sequence of its own for evaluation; the order of the receivers plays no part.
     """
 
     def __init__(self, party: int, wires: Wires) -> None:
