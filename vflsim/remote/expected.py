@@ -55,7 +55,7 @@ class Expected:
         self._contents: dict[tuple[int, int], Mapping[str, list[Content]]] = {}
         self._latest: dict[tuple[int, str], int] = {}
         self._count = Counter[tuple[int, str]]()
-        self._empty = Counter[str]()
+        self._empty = 0  # rounds that were given up, or went on without this client
 
     def batch(self, envelope: Envelope, origin: int) -> Batch:
         """Return the batch of a message that comes with its rows. Raises ``DataError`` for rows of no batch."""
@@ -104,8 +104,8 @@ class Expected:
         if envelope.round <= latest:
             raise DataError(_named(envelope), allowed=f"one a round, after round {latest}, of which one has come")
         if envelope.sender == SERVER and stepping:
-            self._empty[envelope.kind] += empty  # a round that was given up, or went on without this client
-            if envelope.round - self._empty[envelope.kind] > self._most_rounds:
+            self._empty += empty
+            if envelope.round - self._empty > self._most_rounds:
                 raise DataError(_named(envelope), allowed=f"{self._most_rounds:.0f} rounds, by stop.rounds")
 
     def _check_contents(self, envelope: Envelope, specs: Mapping[str, Spec]) -> list[Content]:

@@ -17,6 +17,8 @@ from vflsim.streams import party_name
 
 MOST_WAIT_S = 3_600
 """The longest that a run may begin after the order to begin it (s)."""
+MOST_BESIDES = 3
+"""Evaluations besides those at multiples of ``evaluate.every``: at the start, at the end, and one for rounding."""
 APART_S = 60
 """By how much clocks of two machines may be apart, and a message late (s)."""
 
@@ -85,7 +87,7 @@ class RunOrders:
         self._splits, self._wired = evaluated_splits(resolved.data), evaluates_wired(protocol, resolved)
         self._every, self._costs_time = every.every, every.costs_time
         limit = {"seconds": stop.time, "rounds": stop.rounds, "updates": stop.updates}[self._every.unit]
-        self._most = math.inf if limit is None else 2 + limit // self._every.amount
+        self._most = math.inf if limit is None else MOST_BESIDES + limit / self._every.amount
         self._number = 0
         self._began: float | None = None
 
@@ -122,8 +124,8 @@ class RunOrders:
         self._number = asked.number
 
     def _due(self) -> float:
-        """Return how many evaluations there may have been: at the start, at each instant for one, and at the end."""
+        """Return how many evaluations there may have been until now."""
         if self._every.unit != "seconds":
             return self._most
         since = 0.0 if self._began is None else self._now() - self._began + APART_S
-        return min(self._most, 2 + max(0.0, since) // self._every.amount)
+        return min(self._most, MOST_BESIDES + max(0.0, since) / self._every.amount)
