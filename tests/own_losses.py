@@ -41,6 +41,17 @@ class PerRow(Entropy):
         return torch.nn.functional.cross_entropy(prediction, target, reduction="none")
 
 
+class PerRowOf(Entropy):
+    """A loss for each row in batches of one size."""
+
+    kind: Literal["per_row_of"] = "per_row_of"  # type: ignore[assignment]
+    rows: int
+
+    def value(self, prediction: Tensor, target: Tensor) -> Tensor:
+        rows = torch.nn.functional.cross_entropy(prediction, target, reduction="none")
+        return rows if len(rows) == self.rows else rows.mean()
+
+
 class Number(Entropy):
     def value(self, prediction: Tensor, target: Tensor) -> Any:
         return super().value(prediction, target).item()

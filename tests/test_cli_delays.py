@@ -64,6 +64,11 @@ def test_show_prints_what_is_known_and_draws_it(vflsim, tmp_path):
     assert out.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize(("law", "formula"), [("1e300", "x < 1.0e+300"), ("1e-300", "x < 1.0e-300")])
+def test_a_formula_has_no_numbers_of_hundreds_of_digits(vflsim, tmp_path, law, formula):
+    assert f"P(delay ≤ x) = Piecewise((0, {formula}), (1, True))" in vflsim("delays", "show", law, "--out", tmp_path)[1]
+
+
 @pytest.mark.slow
 def test_the_same_seed_draws_the_same_figure(vflsim, tmp_path):
     pictures = []

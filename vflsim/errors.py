@@ -123,6 +123,10 @@ class UnkeptStateError(RunError):
     """An operation changed something of its party that a checkpoint does not keep."""
 
 
+DIVERGED = "a smaller learning rate, scaled features, or, of a regression, labels scaled to about 1"
+"""What helps a run that diverges."""
+
+
 class NonFiniteError(RunError):
     """Training diverges: a loss, an embedding or a gradient became infinite or NaN, or ran out of a fixed point.
 
@@ -133,6 +137,9 @@ class NonFiniteError(RunError):
         except NonFiniteError as error:
             print(error.what)
     """
+
+    def __init__(self, what: str, where: str = "", allowed: str = "", remedy: str = "") -> None:
+        super().__init__(what, where, allowed, remedy or DIVERGED)
 
 
 class WeightBoundError(RunError):

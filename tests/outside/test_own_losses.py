@@ -16,6 +16,7 @@ import vflsim
 from vflsim.errors import ScenarioError
 from vflsim.learning.losses import Focal
 from vflsim.scenario.depends import run_text
+from vflsim.studies.checks.data import read_and_check
 
 HEADS = {"aggregate": "concat", "server": {"kind": "linear", "bias": False}}
 PROTOCOLS: dict[str, dict[str, Any]] = {
@@ -94,6 +95,18 @@ def test_admm_refuses_losses_whose_minimum_it_does_not_know(kind: str) -> None:
         tiny({"admm": entry}, training__loss=own("Margin"))
     assert "give this protocol" in str(caught.value)
     tiny({"admm": {**entry, "training": {"loss": "auto"}}}, training__loss=own("Margin"))
+
+
+def test_a_loss_is_tried_out_on_as_many_rows_as_a_run_has() -> None:
+    """That of 20 rows, the scenario's batch, is no number, while those of 24 rows and of one are."""
+    read_and_check(tiny("synchronous", training__loss=own("PerRowOf", rows=7)))
+    scenario = tiny("synchronous", training__loss=own("PerRowOf", rows=20))
+    with pytest.raises(
+        ScenarioError, match=r"PerRowOf\.value returned a Tensor of shape \(20,\) for 20 rows"
+    ) as caught:
+        read_and_check(scenario)
+    assert "a tensor without dimensions: the mean over the rows" in str(caught.value)
+    assert "training.loss" in str(caught.value)
 
 
 WRONG = {

@@ -3,6 +3,7 @@
 import math
 import sys
 from functools import partial
+from typing import Literal
 
 import numpy as np
 import own_delays
@@ -16,6 +17,7 @@ from vflsim.cli import main
 from vflsim.errors import ScenarioError
 from vflsim.scenario import load
 from vflsim.streams import BLOCK, Uniforms
+from vflsim.timing.base import Delay
 from vflsim.timing.delays import AnyDelay, Exponential, Maximum, Mixture, NoClosedFormError, Sum
 from vflsim.timing.sampler import Sampler
 
@@ -163,6 +165,38 @@ WRONG = {
 def test_a_delay_that_contradicts_itself_is_refused(name, says):
     with pytest.raises(ValidationError, match=says):
         getattr(own_delays, name)(mean=2.0)
+
+
+@pytest.mark.parametrize(
+    ("method", "result", "says"),
+    [
+        (
+            "inverse_cdf",
+            lambda u: [*np.ravel(u)],
+            r"inverse_cdf returns a list for an array of shape \(3,\); allowed: an a",
+        ),
+        ("inverse_cdf", lambda u: (u, u), "inverse_cdf returns a tuple"),
+        ("inverse_cdf", lambda u: 1.0, "inverse_cdf returns a float"),
+        ("inverse_cdf", np.ravel, r"inverse_cdf returns a ndarray of shape \(6,\) for an array of shape \(2, 3\)"),
+        ("density", lambda x: [2 * each for each in x], "density returns a list"),
+        ("sample", lambda u: [*u], "sample returns a list; allowed: an array"),
+        ("expectation", lambda: np.array([0.5, 0.5]), "expectation returns a ndarray; allowed: one number"),
+        ("variance", lambda: [1 / 12], "variance returns a list; allowed: one number"),
+        ("support", [0.0, 0.5, 1.0], r"support is \[0.0, 0.5, 1.0\]; allowed: two numbers"),
+        ("atoms", list, "atoms returns a list; allowed: Atoms"),
+    ],
+)
+def test_a_method_that_returns_something_else_is_named_with_what_it_has_to_return(method, result, says):
+    def uniform(self, u):
+        return 1.0 * u
+
+    def own(self, *given):
+        return result(*given)
+
+    methods = {"inverse_cdf": uniform, method: own if callable(result) else property(lambda self: result)}
+    names = {"__module__": __name__, "__annotations__": {"kind": Literal["odd"]}, "kind": "odd"}
+    with pytest.raises(ValidationError, match=f"Odd.{says}"):
+        type("Odd", (Delay,), {**methods, **names})()
 
 
 def test_a_finite_variance_of_an_infinite_one_is_refused():

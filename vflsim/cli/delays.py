@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 delays_app = Application(help="Distributions of delays: show one, or fit some to measurements.", no_args_is_help=True)
 app.add_typer(delays_app, name="delays")
 
+_LONG, _DIGITS = 40, 6
+"""The most characters of a number in a formula; others are written to so many digits."""
 FIGURES = Path("results", "delay-figures")
 """Default folder of figures."""
 
@@ -189,7 +191,11 @@ def _formula(delay: DelayKind) -> str:
 
     x = sympy.Symbol("x", real=True)
     try:
-        return f"P(delay ≤ x) = {delay.sympy(x)}"
+        formula = delay.sympy(x)
+        long = {
+            number: sympy.Float(number, _DIGITS) for number in formula.atoms(sympy.Rational) if len(str(number)) > _LONG
+        }
+        return f"P(delay ≤ x) = {formula.xreplace(long)}"
     except VflsimError as error:
         return f"no formula: {error.what}"
     except RecursionError:  # from sympy, for extreme parameters

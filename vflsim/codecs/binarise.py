@@ -42,5 +42,5 @@ class Binarise(Upward):
         """Return the signs."""
         if x.isnan().any():
             what = "a tensor with an element that is no number cannot be binarised"
-            raise NonFiniteError(what, remedy="a smaller learning rate, or scaled features")
+            raise NonFiniteError(what)
         return torch.where(x >= 0, 1.0, -1.0).to(x.dtype)

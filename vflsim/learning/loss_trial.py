@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import ClassVar, Protocol, get_args
 
 import torch
@@ -32,6 +32,21 @@ def try_out(loss: Tried) -> None:
     for task in loss.tasks:
         for what, prediction, target in _cases(task):
             _one(loss, f"for {what} of a {task} task", prediction, target)
+
+
+def try_out_at(loss: Tried, task: TaskName, outputs: int, dtype: torch.dtype, rows: Iterable[int]) -> None:
+    """Compute a loss of random predictions of a run's sizes. Raises ValueError for what is wrong.
+
+    ``rows`` are those of its mini-batches and splits.
+    """
+    draw = torch.Generator().manual_seed(1)
+    for count in rows:
+        prediction = torch.randn(count, outputs, generator=draw, dtype=dtype)
+        target = torch.arange(count) % outputs if task == "multiclass" else torch.arange(count)[:, None].to(dtype) % 2
+        where = f"for {count:,} rows and {outputs} outputs of a {task} task"
+        value, _ = _differentiated(loss, where, prediction, target)
+        if not 0 <= value < float("inf"):
+            _refuse(f"{type(loss).__name__}.value is {value:g} {where}", "finite, at least 0")
 
 
 def _cases(task: TaskName) -> Iterator[tuple[str, Tensor, Tensor]]:
@@ -73,7 +88,8 @@ def _differentiated(loss: Tried, where: str, prediction: Tensor, target: Tensor)
     value = loss.value(leaf, truth)
     if not isinstance(value, Tensor) or value.shape != ():
         shape = f" of shape {tuple(value.shape)}" if isinstance(value, Tensor) else ""
-        _refuse(f"{name}.value returned a {type(value).__name__}{shape}", "a tensor without dimensions")
+        what = f"{name}.value returned a {type(value).__name__}{shape} {where}"
+        _refuse(what, "a tensor without dimensions: the mean over the rows")
     if value.dtype != prediction.dtype:
         _refuse(f"{name}.value has the dtype {value.dtype}", f"that of the predictions, {prediction.dtype}")
     if not value.requires_grad:

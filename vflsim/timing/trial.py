@@ -10,6 +10,7 @@ import numpy as np
 from scipy.stats import kstwo
 
 from vflsim.streams import BLOCK, Uniforms
+from vflsim.timing.atoms import Atoms
 from vflsim.timing.floats import Floats, floats
 from vflsim.timing.law import Law
 from vflsim.timing.moments import moments
@@ -29,6 +30,7 @@ def try_out(delay: Law, sample: Callable[[Floats], Floats], uniforms: int) -> No
     ``sample`` turns ``uniforms`` uniforms into one draw of it.
     """
     own = type(delay)
+    _results(delay, own.__name__)
     name, (shortest, longest) = own.__name__, delay.support
     if not 0 <= shortest <= longest or math.isinf(shortest):
         _refuse(f"{name}.support is {shortest} to {longest}", "0 ≤ shortest ≤ longest, the shortest finite", "support")
@@ -65,12 +67,36 @@ def try_out(delay: Law, sample: Callable[[Floats], Floats], uniforms: int) -> No
     _moments(delay, name)
 
 
+def _results(delay: Law, name: str) -> None:
+    """Check the types of what the class's own methods return."""
+    for method in ("inverse_cdf", "cdf", "survival", "density"):
+        for at in (np.array([0.25, 0.5, 0.75]), np.full((2, 3), 0.5)):
+            if getattr(type(delay), method) is not getattr(Law, method):
+                given = getattr(delay, method)(at)
+                fits = isinstance(given, np.ndarray) and given.shape == at.shape and given.dtype.kind in "fiub"
+                shape = f" of shape {np.shape(given)}" if isinstance(given, np.ndarray) else ""
+                what = f"{name}.{method} returns a {type(given).__name__}{shape} for an array of shape {at.shape}"
+                _check(fits, what, "an array of that shape, each number from its own, as np.sqrt(x) returns", method)
+    what = f"{name}.support is {delay.support!r}"
+    _check(
+        len(delay.support) == len(("shortest", "longest")), what, "two numbers, the shortest and the longest", "support"
+    )
+    what = f"{name}.atoms returns a {type(delay.atoms()).__name__}"
+    _check(isinstance(delay.atoms(), Atoms), what, "Atoms (vflsim.timing.atoms) of values and masses", "atoms")
+    for method in ("expectation", "variance"):
+        given = getattr(delay, method)()
+        what = f"{name}.{method} returns a {type(given).__name__}"
+        _check(isinstance(given, int | float | np.number), what, "one number", method)
+
+
 def _samples(delay: Law, name: str, sample: Callable[[Floats], Floats], uniforms: int) -> None:
     """Check draws, and their distribution by the test of Kolmogorov and Smirnov, wrong once in a million."""
     u = Uniforms(0, 0, "trial").blocks(0, _DRAWS // BLOCK, uniforms)
     given = u.copy()
-    drawn = floats(sample(u))
-    _check(drawn.shape == (_DRAWS,), f"{name}.sample returns shape {drawn.shape}", f"{(_DRAWS,)}", "sample")
+    drawn = sample(u)
+    returned = f"shape {drawn.shape}" if isinstance(drawn, np.ndarray) else f"a {type(drawn).__name__}"
+    fits = isinstance(drawn, np.ndarray) and drawn.shape == (_DRAWS,)
+    _check(fits, f"{name}.sample returns {returned}", f"an array of shape {(_DRAWS,)}", "sample")
     _check(
         bool(np.all((drawn >= 0) & np.isfinite(drawn))),
         f"{name}.sample gives {drawn.min():.6g} s",

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from vflsim.errors import BlindingError, NonFiniteError
 from vflsim.learning.batches import Batch
-from vflsim.learning.learners.finite import DIVERGED
 from vflsim.learning.privacy.blinding import BlindedSum
 from vflsim.learning.privacy.blinding.keys import private_key, shared_secret
 from vflsim.learning.privacy.blinding.masks import Masks, operations
@@ -117,7 +116,6 @@ class Blinder:
             raise NonFiniteError(
                 f"an embedding has grown from magnitude {first:g} to {magnitude:g}, out of the fixed point",
                 allowed=f"magnitudes up to {self.group.largest:g}",
-                remedy=DIVERGED,
             )
 
     def _mask(self) -> Masks:

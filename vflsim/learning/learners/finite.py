@@ -12,8 +12,6 @@ from vflsim.errors import NonFiniteError
 from vflsim.learning.batches import CPU
 from vflsim.learning.execution.operations import Handle
 
-DIVERGED = "a smaller learning rate, or scaled features"
-"""What helps a run that diverges."""
 RECEIVED, LOCAL = "the gradient received", "the gradient of the local objective"
 
 
@@ -26,7 +24,7 @@ def finite_loss(loss: Tensor, where: str = "") -> float:
     """
     value = float(loss)
     if not math.isfinite(value):
-        raise NonFiniteError(f"the training loss became {value}", where, remedy=DIVERGED)
+        raise NonFiniteError(f"the training loss became {value}", where)
     return value
 
 
@@ -57,4 +55,4 @@ def check_loss(loss: Tensor) -> None:
 def check_finite(gradient: Tensor, what: str = RECEIVED) -> None:
     """Raise ``NonFiniteError`` for a gradient on the CPU that is not finite. On a GPU the next loss shows it."""
     if gradient.device == CPU and not torch.isfinite(gradient).all():
-        raise NonFiniteError(f"{what} is not finite", remedy=DIVERGED)
+        raise NonFiniteError(f"{what} is not finite")

@@ -264,7 +264,7 @@ class GaussianNoise(Mechanism, ABC):
         """
         norms = torch.linalg.vector_norm(h, dim=1, keepdim=True)
         if not torch.isfinite(norms).all():
-            raise NonFiniteError("an embedding is not finite", remedy="a smaller learning rate, or scaled features")
+            raise NonFiniteError("an embedding is not finite")
         shrink: Tensor = self.clip / norms.clamp(min=self.clip)
         return h * shrink
 

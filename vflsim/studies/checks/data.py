@@ -28,6 +28,7 @@ from vflsim.setting import Setting
 from vflsim.simulation.variation import variation_of
 from vflsim.streams import party_name
 from vflsim.studies.checks.own_codecs import own_codec_problems
+from vflsim.studies.checks.own_losses import own_loss_problems
 from vflsim.studies.checks.own_measures import own_measure_problems
 from vflsim.studies.checks.sizes import Size, run_size
 from vflsim.vocabulary.amounts import quantity
@@ -56,6 +57,7 @@ def read_and_check(
         problems += [*_absent_rows(scenario, name, settings[name]), *_protocol(scenario, name, settings[name])]
     problems = problems or list(_sizes(scenario, settings, workers, training))  # before any model is made
     problems = problems or list(own_codec_problems(scenario, settings))
+    problems = problems or list(own_loss_problems(scenario, settings))
     problems = problems or list(own_measure_problems(scenario, first.task.name, training))
     for name in loaded if not problems else ():
         problems += [*_smallest_batch(scenario, name, settings[name]), *_mechanism(scenario, name, settings[name])]

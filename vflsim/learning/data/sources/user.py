@@ -191,7 +191,8 @@ def _views(holder: Holder, data: Data) -> tuple[View, ...]:
         for place, name in enumerate(view.names):
             if _numbers_rows(name, view.values[:, place]) and name not in categorical:
                 what = f"column {name!r} has another whole number in each row, and would be a feature"
-                remedy = f"say `drop: [{name or repr(name)}]`, or `id: {name or repr(name)}`; rename what is measured"
+                key = name or repr(name)
+                remedy = f"say `drop: [{key}]`, or `id: {key}`; or rename it if it measures something"
                 raise DataError(what, str(holder.path), "no feature that numbers the samples", remedy)
     return views
 

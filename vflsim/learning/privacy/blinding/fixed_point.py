@@ -49,7 +49,7 @@ class BlindedSum:
         values = h.detach().to("cpu", torch.float64)
         magnitude = float(values.abs().max())
         if not math.isfinite(magnitude):
-            raise NonFiniteError("an embedding is not finite", remedy="a smaller learning rate, or scaled features")
+            raise NonFiniteError("an embedding is not finite")
         if magnitude > self.largest:
             raise BlindingError(
                 f"an embedding has an element of magnitude {magnitude:g}, and the sum over "

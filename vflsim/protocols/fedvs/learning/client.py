@@ -154,9 +154,7 @@ class CodedClientLearner(ClientLearner):
 
         def run() -> None:
             if not torch.isfinite(received.value).all():
-                raise NonFiniteError(
-                    "the gradient received is not finite", remedy="a smaller learning rate, or scaled features"
-                )
+                raise NonFiniteError("the gradient received is not finite")
             rows = self.data_secret.quantised[batch.tensor()]
             x = self.plan.quantiser.data_values(rows).to(received.value.dtype)
             self._put_gradients(x.T @ received.value)
@@ -224,7 +222,7 @@ class CodedClientLearner(ClientLearner):
     def check_weights(self, weights: Tensor) -> None:
         """Raise ``NonFiniteError`` or ``WeightBoundError`` for weights Ŵ that must not be shared."""
         if not torch.isfinite(weights).all():
-            raise NonFiniteError("a weight is not finite", remedy="a smaller learning rate, or scaled features")
+            raise NonFiniteError("a weight is not finite")
         largest, quantiser, bound = float(weights.abs().max()), self.plan.quantiser, self.plan.weight_bound
         if largest > bound:
             raise WeightBoundError(

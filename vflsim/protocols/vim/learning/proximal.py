@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from vflsim.errors import NonFiniteError
-from vflsim.learning.learners.finite import DIVERGED
 from vflsim.learning.tasks import PredictionTask
 
 Solve: TypeAlias = Callable[[Tensor], Tensor]
@@ -29,7 +28,7 @@ def proximal(task: PredictionTask, target: Tensor, a: Tensor, duals: Tensor, rho
     """
     terms, c = _TERMS[task.name], rho * a.double() + duals.double()
     if not torch.isfinite(c).all():
-        raise NonFiniteError("the clients' predictions are not finite", remedy=DIVERGED)
+        raise NonFiniteError("the clients' predictions are not finite")
     z, y = start.double().clone(), target if target.dtype == torch.int64 else target.double()
     enough = _TOLERANCE + _PRECISION * c.norm(dim=1)
 
