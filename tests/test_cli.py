@@ -362,6 +362,21 @@ def test_a_real_interrupt_ends_with_130_and_one_message() -> None:
     assert left - {"async/.seed-0.checkpoint"} == {"", "wait/seed-0"}
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="closes a pipe of POSIX")
+@pytest.mark.parametrize("said", [("list",), ("--help",), ("scenarios",)], ids=" ".join)
+def test_output_that_nobody_reads_on_ends_quietly(said: tuple[str, ...]) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-m", "vflsim", *said], stdout=write, stderr=subprocess.PIPE, check=False
+        )
+    finally:
+        os.close(write)
+    assert (ended.returncode, ended.stderr) == (141, b"")
+
+
 # --- check ------------------------------------------------------------------------------------------------------------
 
 

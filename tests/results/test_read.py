@@ -1,5 +1,8 @@
+import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -9,6 +12,7 @@ from toy_runs import toy_results, toy_run
 from vflsim.errors import ResultsError
 from vflsim.results import NotRecordedError, Results, run_folder, write_run
 from vflsim.results.run_set import _joined
+from vflsim.version import __version__
 
 
 @pytest.fixture
@@ -114,6 +118,39 @@ def test_a_damaged_run_page_is_named(copied: Path, text: str | None):
     page = copied / "wait" / "seed-0" / "run.json"
     page.unlink() if text is None else page.write_text(text)
     with pytest.raises(ResultsError, match=r"seed-0/run\.json: damaged"):
+        Results.open(copied)
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        (lambda page: page.update(weather="fine"), "weather: Extra inputs are not permitted"),
+        (lambda page: page["conditions"].pop("labels"), "conditions.labels: Field required"),
+        (lambda page: page.update(threads="many"), "threads: Input should be a valid integer"),
+    ],
+)
+def test_a_run_page_of_another_version_is_no_damage(copied: Path, change: Callable[[Any], object], key: str) -> None:
+    path = copied / "wait" / "seed-0" / "run.json"
+    page = json.loads(path.read_text())
+    page["versions"]["vflsim"] = "9.1.0"
+    if page.get("conditions") is None:
+        page["conditions"] = {
+            "features": 1, "features_in_data": 1, "labels": "server", "client_optimizers": [],
+            "server_optimizers": [], "local_steps": 1,
+        }  # fmt: skip
+    change(page)
+    path.write_text(json.dumps(page))
+    with pytest.raises(ResultsError) as caught:
+        Results.open(copied)
+    assert caught.value.what.startswith(f"cannot be read by vflsim {__version__}: {key}")
+    assert "vflsim 9.1.0 has written this run" in caught.value.remedy
+    assert "delete" not in str(caught.value)
+
+
+def test_a_key_that_this_version_does_not_write_is_named(copied: Path) -> None:
+    path = copied / "wait" / "seed-0" / "run.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "weather": "fine"}))
+    with pytest.raises(ResultsError, match=r"damaged: weather: Extra inputs are not permitted"):
         Results.open(copied)
 
 

@@ -35,6 +35,9 @@ from vflsim.errors import VflsimError
 _PATIENCE = 50_000, 20, 20
 """When the collector of garbage runs: imports leave objects, not garbage, and it would take 6 % of a short command."""
 
+_CLOSED_PIPE = 128 + 13
+"""The status of a program whose output nobody reads on: what a shell reports of one that SIGPIPE ended."""
+
 
 def main() -> None:
     """Run the console script: a VflsimError becomes one message and its exit status."""
@@ -49,6 +52,10 @@ def main() -> None:
     except VflsimError as error:
         complain(f"error: {error}")
         sys.exit(error.exit_code)
+    except SystemExit as ended:
+        if isinstance(ended.__context__, BrokenPipeError):  # Rich and Typer end quietly then, with status 1
+            ended.code = _CLOSED_PIPE
+        raise
     finally:
         gc.set_threshold(*before)
 

@@ -28,6 +28,7 @@ from vflsim.scenario.data import ScenarioData
 from vflsim.simulation.execution import patient_collector
 from vflsim.studies.checks.closed_forms import closed_forms
 from vflsim.studies.engines.base import Engine, Unit
+from vflsim.studies.engines.crashed import end_while_imported
 from vflsim.studies.runs.interrupt import Interrupt
 from vflsim.studies.runs.progress import Report, StudyRun, Watcher
 from vflsim.studies.runs.resume import refuse_another
@@ -97,6 +98,7 @@ class Pool:
     @patient_collector()
     def run(self, engine: AbstractContextManager[Engine]) -> list[Study]:
         """Execute all runs; return the studies in their order. Raises ResultsError, and the errors of the engine."""
+        end_while_imported()
         with Interrupt() as interrupt, contextlib.ExitStack() as closing:
             closing.push(self._close)
             executing = closing.enter_context(engine)

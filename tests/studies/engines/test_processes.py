@@ -358,6 +358,27 @@ def test_workers_that_end_before_they_begin_end_the_study(tmp_path: Path, monkey
     assert list(tmp_path.iterdir()) == []
 
 
+UNGUARDED = """
+import sys
+import vflsim
+
+vflsim.run(sys.argv[1], out=sys.argv[2], workers=2, progress=False)
+"""
+
+
+@pytest.mark.slow
+def test_a_script_without_a_main_guard_ends_with_the_remedy_alone(tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(dump(tiny("synchronous", seeds=[0, 1], stop={"rounds": 3})))
+    (tmp_path / "script.py").write_text(UNGUARDED)
+    command = [sys.executable, str(tmp_path / "script.py"), str(tmp_path / "tiny.yaml"), str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.count("Traceback (most recent call last)") == 1  # that of vflsim.run itself
+    assert "a worker process ended with status 1 before its first run" in done.stderr
+    assert done.stderr.rstrip().endswith("call vflsim.run below `if __name__ == '__main__':`; or use one worker")
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("begun", [True, False])
 def test_who_has_not_begun_is_not_waited_for(begun: bool) -> None:
     process, crew = Mock(), workers_module.Crew(1)

@@ -47,7 +47,8 @@ class ValueRange:
 
     def outside(self, values: NDArray[Any]) -> NDArray[np.bool_]:
         """Mark values that are no numbers although they must be, infinite ones likewise, and those beyond the range."""
-        return self.improper(values) | (values < self.least) | (values > self.most)
+        outside: NDArray[np.bool_] = self.improper(values) | (values < self.least) | (values > self.most)
+        return outside
 
     def improper(self, values: NDArray[Any]) -> NDArray[np.bool_]:
         """Mark NaN and infinite values that must not be."""

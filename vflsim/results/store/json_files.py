@@ -12,6 +12,7 @@ from vflsim.errors import ResultsError, ScenarioError, printable
 from vflsim.files import json_of, text
 from vflsim.results.store.schema import RunInfo
 from vflsim.results.store.write import RUN
+from vflsim.version import __version__
 from vflsim.vocabulary.plain_yaml import MAX_VALUES, parse_value
 
 _MAPPINGS = ("stop", "constants", "partition", "training", "timing")
@@ -40,11 +41,13 @@ def read_scenario(path: Path) -> Mapping[str, Any]:
 def read_info(folder: Path) -> RunInfo:
     """Read the ``run.json`` of a folder. Raises ResultsError if it is damaged or belongs to another run."""
     path = folder / RUN
+    page: Any = None
     try:
-        info = RunInfo.model_validate(json_of(path))
+        info = RunInfo.model_validate(page := json_of(path))
+    except ValidationError as error:
+        raise _unfit(path, page, error) from error
     except (OSError, ValueError) as error:
-        problem = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
-        raise damaged(path, problem) from error
+        raise damaged(path, str(error)) from error
     for name in (info.scenario, info.protocol):
         _must_be_printable(path, name)
     if (info.protocol, f"seed-{info.seed}") != (folder.parent.name, folder.name):
@@ -56,6 +59,22 @@ def _must_be_printable(path: Path, name: str) -> None:
     """Refuse names that vflsim writes nowhere: they would reach figures and pages, too."""
     if printable(name, "") != name:
         raise damaged(path, f"the name {name!r} has control characters")
+
+
+def _unfit(path: Path, page: Any, error: ValidationError) -> ResultsError:
+    """Make the error about a page with other keys or values: of another version of vflsim, or damaged."""
+    first = error.errors()[0]
+    problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']}".removeprefix(": ")
+    versions = page.get("versions") if isinstance(page, dict) else None
+    writer = versions.get("vflsim") if isinstance(versions, dict) else None
+    if not isinstance(writer, str) or writer == __version__:
+        return damaged(path, problem)
+    return ResultsError(
+        f"cannot be read by vflsim {__version__}: {problem}",
+        str(path),
+        "pages with the keys of this version",
+        f"vflsim {writer} has written this run: read it with that version, or run the scenario with another --out",
+    )
 
 
 def damaged(path: Path, problem: str) -> ResultsError:

@@ -35,12 +35,9 @@ _Key: TypeAlias = tuple[str, int]
 
 
 def summary_problems(results: Results) -> Iterator[str]:
-    """Yield a sentence for the first value of the summary that is not that of the runs.
-
-    Nothing is compared where another version of vflsim has written it, whose statistics may differ.
-    """
+    """Yield a sentence for the first value of the summary that is not that of the runs."""
     path = results.folder / SUMMARIES[0]
-    if not path.is_file() or any(run.info.versions.get("vflsim") != __version__ for run in results.runs):
+    if not path.is_file() or not _of_this_version(results):
         return
     try:
         with opened(path) as file:
@@ -74,9 +71,10 @@ def curve_problems(results: Results, scenario: ByScenario) -> Iterator[str]:
         return
     reasons = {(each.protocol, each.quantity) for each in left_out}
     for name in results.protocols:
-        own = dict(iter(curves[curves["protocol"] == name].groupby(["quantity", "client"])))
+        curves_by_client = curves[curves["protocol"] == name].groupby(["quantity", "client"])
+        own = {(str(quantity), int(client)): curve for (quantity, client), curve in curves_by_client}  # type: ignore[misc]
         broken = {key: problem for key, curve in own.items() if (problem := _of_curve(curve))}
-        if not broken and (own or (name, ROUND) not in reasons):
+        if not broken and (own or (name, ROUND) not in reasons) and _of_this_version(results):
             broken = _of_laws(name, own, scenario, {what.replace(" ", "_") for who, what in reasons if who == name})
         for (quantity, client), problem in broken.items():
             of = f", client {client}" if client >= 0 else ""
@@ -109,6 +107,11 @@ def _of_laws(name: str, own: dict[_Key, pd.DataFrame], scenario: ByScenario, rea
     return broken
 
 
+def _of_this_version(results: Results) -> bool:
+    """Whether this version of vflsim has written all runs: others may have other statistics and closed forms."""
+    return all(run.info.versions.get("vflsim") == __version__ for run in results.runs)
+
+
 def _alike(one: object, other: object) -> bool:
     if isinstance(one, float) and isinstance(other, float):
         return math.isclose(one, other, rel_tol=_ROUNDING, abs_tol=_ROUNDING) or one == other
@@ -121,7 +124,7 @@ def _of_curve(curve: pd.DataFrame) -> str:
     if (np.diff(x) <= 0).any():
         return "x does not ascend"
     for name, values in (("cdf", lower), ("cdf_upper", upper)):
-        if ((values < 0) | (values > 1) | (np.diff(values, prepend=0) < 0)).any():
+        if ((values < 0) | (values > 1) | (np.diff(values, prepend=0) < -_NEAR)).any():
             return f"{name} is no distribution"
         if values[-1] < 1 - _TAIL:
             return f"{name} ends at {values[-1]:g}"

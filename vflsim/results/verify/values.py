@@ -38,8 +38,9 @@ def _numbers_are_in_range(frames: Frames, info: RunInfo) -> Iterator[str]:
     for column in frames.metrics.columns:
         span = range_of_column("metrics", column)
         yield from _rows(frames, column, span.outside(frames.metrics[column]), f"must be {span}")
-    for name, rows in (("rounds", frames.rounds), ("events", frames.events)):
-        for column in () if rows is None else [own for own in rows.columns if own not in (*_LISTS, *_TEXTS)]:
+    kept = {"rounds": frames.rounds, "events": frames.events}
+    for name, rows in {name: rows for name, rows in kept.items() if rows is not None}.items():
+        for column in (own for own in rows.columns if own not in (*_LISTS, *_TEXTS)):
             span = range_of_column(name, column)
             for row in np.flatnonzero(span.outside(rows[column]))[:SHOWN]:
                 yield f"{name}: {column} is {rows[column][row]:g} in row {row}, and must be {span}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from multiprocessing import current_process
 from pathlib import Path
 
 from vflsim.errors import RunError, ScenarioError, VflsimError
@@ -60,6 +61,15 @@ def stillborn(status: int | None) -> RunError:
         allowed="a main module that can be imported again: a file that only defines things when imported",
         remedy="in a script of your own, call vflsim.run below `if __name__ == '__main__':`; or use one worker",
     )
+
+
+def end_while_imported() -> None:
+    """End this process if it is a worker that imports the main module of a script, which starts the study again.
+
+    The process that has started the worker says so then (``stillborn``); this one has nothing to add.
+    """
+    if getattr(current_process(), "_inheriting", False):  # what multiprocessing looks at before it starts a process
+        raise SystemExit(1)
 
 
 def not_handed_over(why: str) -> ScenarioError:
