@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save_file
 from tiny_worlds import raw
 
 import vflsim as front
+from vflsim.results import Results, write_summary
 from vflsim.results.store.digests import facts_of
 from vflsim.results.store.write import SEED, run_folder
 from vflsim.results.verify.runs import verify_folder
@@ -59,14 +60,15 @@ def everything_in(folder: Path) -> dict[str, tuple[int, bytes]]:
 
 
 def sealed(folder: Path, run: str) -> None:
-    """Rewrite the digests of a run and of its study, as someone who hides a change would."""
+    """Rewrite the digests of a run and of its study, and the summary, as someone who hides a change would."""
     page = folder / run / "run.json"
     info = json.loads(page.read_text())
     info["files"] = {name: facts_of(folder / run / name).model_dump() for name in info["files"]}
     page.write_text(json.dumps(info, indent=2) + "\n")
+    summaries = [path.name for path in write_summary(Results.open(folder))]
     manifest = folder / "manifest.json"
     listed = json.loads(manifest.read_text())
-    listed["files"][f"{run}/run.json"] = facts_of(page).model_dump()
+    listed["files"] |= {name: facts_of(folder / name).model_dump() for name in (f"{run}/run.json", *summaries)}
     manifest.write_text(json.dumps(listed, indent=2) + "\n")
 
 

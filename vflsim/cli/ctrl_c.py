@@ -9,12 +9,8 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from vflsim.studies.runs.interrupt import Noticed, exit_status
-
-if TYPE_CHECKING:
-    from _typeshed import UnraisableHookArgs
 
 
 @contextlib.contextmanager
@@ -33,7 +29,7 @@ def noticed() -> Iterator[None]:
         return
     handler = Noticed()
 
-    def ignored(what: UnraisableHookArgs) -> None:
+    def ignored(what: sys.UnraisableHookArgs) -> None:
         if not issubclass(what.exc_type, KeyboardInterrupt):
             hook(what)
         elif signal.getsignal(signal.SIGINT) is handler:  # a study asks again by itself

@@ -108,8 +108,13 @@ def _parameters(results: Results, run: StoredRun) -> dict[str, str | int | float
 
 
 def _totals(own: pd.DataFrame) -> dict[str, float]:
-    """Return a run's numbers; with several targets, costs of the first one. Costs that were not paid are left out."""
+    """Return a run's numbers; with several targets, costs of the first one. Costs that were not paid are left out.
+
+    A cost lies above the one with ``_lower`` behind its name, which the evaluation before tells.
+    """
     targets = own["target"].dropna().unique()
     shown = own[(own["target"].isna() | own["target"].isin(targets[:1])) & ~own["censored"].astype(bool)]
-    pairs = zip(shown["measure"], shown["value"], strict=True)
+    costs = shown[shown["target"].notna()]
+    pairs = [*zip(shown["measure"], shown["value"], strict=True)]
+    pairs += zip(costs["measure"] + "_lower", costs["lower"], strict=True)
     return {str(name): float(value) for name, value in pairs if math.isfinite(float(value))}

@@ -15,6 +15,7 @@ from vflsim.reporting.waits import whereabouts
 from vflsim.results.read import Results
 from vflsim.results.statistics.estimates import Estimate
 from vflsim.results.statistics.means import CONFIDENCE, holm
+from vflsim.results.statistics.past_best import past_best_note
 from vflsim.results.statistics.ratios import ratio, three_digits
 from vflsim.results.statistics.summary import outcomes
 from vflsim.results.tables.comparison import describe
@@ -157,6 +158,7 @@ def _without_target(results: Results, summary: pd.DataFrame) -> list[str]:
             text = f"{found.best} ends with {head} {found.text(found.best, share)}"
             rest = [f"{name} ({found.text(name, share)})" for name in found.close]
             sentences.append(f"{text}; not clearly behind: {joined(rest)}." if rest else f"{text}.")
+            sentences += past_best_note(results)
     found = ranking(results, summary, round_measure(summary))
     if found is not None:
         head = "has the shortest rounds:" if len(found.order) > 1 else "has rounds of"

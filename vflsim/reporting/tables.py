@@ -187,7 +187,7 @@ def _described(row: pd.Series, results: Results) -> str:
 def _words(measure: str, target: str) -> str:
     """Format a measure: ``end_test_accuracy`` -> ``test accuracy at the end``."""
     first, _, rest = measure.partition("_")
-    named = {"end": "at the end", "plateau": "mean over the last tenth"}
+    named = {"end": "at the end", "plateau": "mean over the last tenth", "best": "at its best"}
     if first in named and rest:
         return f"{rest.replace('_', ' ')}, {named[first]}"
     words = "virtual time at the end" if measure == "end" else measure.replace("_", " ")

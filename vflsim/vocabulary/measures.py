@@ -15,7 +15,9 @@ from vflsim.vocabulary.metric import Better
 from vflsim.vocabulary.quantities import Quantity
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
-_TAKEN = re.compile(r"(end|plateau)(_.*)?|bytes(_.*)?|rounds|updates|(time|rounds)_to_target|(steady_)?round_duration")
+_TAKEN = re.compile(
+    r"(end|plateau)(_.*)?|(time_of_)?best_(validation|test)_.*|bytes(_.*)?|rounds|updates|(time|rounds)_to_target|(steady_)?round_duration"
+)
 
 
 @final

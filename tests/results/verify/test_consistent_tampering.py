@@ -242,7 +242,9 @@ def test_without_its_data_a_run_is_held_against_the_other_rules(study: Path, mon
     assert note.endswith("not compared with the scenario's models and codecs: mine.csv: no such file")
     value("metrics", "test_accuracy", 1, 1.5)(study)
     relist(study)
-    assert len(verify_folder(study)) == 1
+    of_run, of_summary = verify_folder(study)
+    assert "test_accuracy is 1.5, and must be from 0 to 1" in of_run
+    assert of_summary.startswith("summary.parquet, row ")
 
 
 def test_results_that_name_modules_are_not_compared_with_them(study: Path) -> None:

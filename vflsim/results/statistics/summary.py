@@ -19,14 +19,14 @@ import pyarrow as pa
 from vflsim.results.statistics.estimates import GEOMETRIC, MEAN, Estimate, SeedSample, estimate, independent, paired
 from vflsim.results.statistics.means import chance
 from vflsim.results.statistics.open_rounds import Rounds, ages_of, means
-from vflsim.results.statistics.plateau import distinct, plateau_of
+from vflsim.results.statistics.plateau import best_of, distinct, plateau_of
 from vflsim.results.statistics.replication import round_pair, within
 from vflsim.results.statistics.steady import BATCHES
 from vflsim.results.statistics.targets import passage, wanted_targets
 from vflsim.results.store.schema import ENERGY
 from vflsim.scenario.stop import Evaluate
 from vflsim.timing.floats import Floats
-from vflsim.vocabulary.metrics import range_of, unit_of
+from vflsim.vocabulary.metrics import higher_is_better, range_of, unit_of
 from vflsim.vocabulary.targets import Target
 
 if TYPE_CHECKING:
@@ -101,9 +101,10 @@ def summarise(results: RunSet, targets: Mapping[str, Any] | None = None) -> pd.D
 
     Columns: measure, target, unit, protocol, baseline (for a difference ``protocol - baseline`` over common seeds; else
     None), failed and diverged (numbers of such runs), and the fields of :class:`Estimate`. Measures:
-    ``end_<metric>``, ``plateau_<metric>``, ``time_to_target``, ``rounds_to_target``, ``bytes_to_target``,
-    ``energy_to_target``, ``end``, ``rounds``, ``updates``, ``bytes…``, ``energy``, ``round_duration``,
-    ``steady_round_duration`` (without each run's warm-up), and those of the scenario's key ``measures``.
+    ``end_<metric>``, ``plateau_<metric>``, ``best_<metric>``, ``time_of_best_<metric>``, ``time_to_target``,
+    ``rounds_to_target``, ``bytes_to_target``, ``energy_to_target``, ``end``, ``rounds``, ``updates``, ``bytes…``,
+    ``energy``, ``round_duration``, ``steady_round_duration`` (without each run's warm-up), and those of the scenario's
+    key ``measures``.
     For a single run, the interval of the last comes from within the run, if it is sound; likewise the difference of two
     protocols whose rounds correspond. Intervals of metrics end where the metric does: shares at 0 and 1. Nothing is
     subtracted from ``results.baseline``: its differences have one sign. Protocols that are not paired have the
@@ -170,7 +171,7 @@ def _sample(runs: list[tuple[Any, ...]], cost: bool) -> SeedSample:
 def range_of_measure(measure: str, results: RunSet) -> tuple[float, float]:
     """Return the least and the greatest value of a measure; infinite for what is no evaluated metric."""
     kind, _, metric = measure.partition("_")
-    known = kind in ("end", "plateau") and metric in (*results.evaluated, "train_loss")
+    known = kind in ("end", "plateau", "best") and metric in (*results.evaluated, "train_loss")
     return range_of(metric, results.own_metrics) if known else (-np.inf, np.inf)
 
 
@@ -247,6 +248,10 @@ def _measures(frame: pd.DataFrame, results: RunSet, stop_reason: str | None) -> 
             yield _exact(f"end_{metric}", unit, float(values[-1]))
             if stop_reason != "target":
                 yield _exact(f"plateau_{metric}", unit, plateau_of(steps, metric))
+            if metric in results.evaluated:
+                best, time_s = best_of(frame, metric, higher_is_better(metric, results.own_metrics))
+                yield _exact(f"best_{metric}", unit, best)
+                yield _exact(f"time_of_best_{metric}", "s", time_s)
     for measure, (column, unit) in _counted(_TOTALS, frame).items():
         yield _exact(measure, unit, float(frame[column].to_numpy()[-1]))
 

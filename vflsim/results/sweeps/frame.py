@@ -21,8 +21,9 @@ def sweep_frame(sweep: Sweep) -> pd.DataFrame:
     """Return one row per run: a column per key, then protocol, seed, status, error and the run's measures.
 
     Measures are those of :func:`~vflsim.results.statistics.summary.outcomes`, with ``_s`` behind those in seconds;
-    ``reached`` says whether the run reached the (first) target, and the costs until then are NaN if not. Keys whose
-    values are all numbers are numbers in the unit of the first value, which their column names: ``up_Mbps``.
+    ``reached`` says whether the run reached the (first) target, and the costs until then are NaN if not. A cost lies
+    above the one with ``_lower`` behind its name, which the evaluation before, or the end, tells. Keys whose values are
+    all numbers are numbers in the unit of the first value, which their column names: ``up_Mbps``.
     """
     frames = [
         _measures(found, sweep).assign(position=position) for position, found in enumerate(sweep.results) if found.runs
@@ -46,9 +47,12 @@ def _measures(results: Results, sweep: Sweep) -> pd.DataFrame:
     wide = found.pivot(index=["protocol", "seed"], columns="measure", values="value")
     wide = wide[list(dict.fromkeys(found["measure"]))]
     if len(first):
+        lower = found.pivot(index=["protocol", "seed"], columns="measure", values="lower")
+        costs = [cost for cost in _TO_TARGET if cost in wide]
+        wide = wide.join(lower[costs].add_suffix("_lower"))
         censored = found[found["measure"] == _TO_TARGET[0]].set_index(["protocol", "seed"])["censored"].astype(bool)
         wide["reached"] = ~censored
-        wide.loc[censored[censored].index, [cost for cost in _TO_TARGET if cost in wide]] = float("nan")
+        wide.loc[censored[censored].index, costs] = float("nan")
     return runs.merge(wide.reset_index(), on=["protocol", "seed"], how="left")
 
 

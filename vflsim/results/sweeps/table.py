@@ -8,6 +8,7 @@ from typing import Any
 from vflsim.results.statistics.estimates import Estimate
 from vflsim.results.statistics.heavy_tail_note import heavy_tail_notes
 from vflsim.results.statistics.open_rounds import OPEN, open_notes
+from vflsim.results.statistics.past_best import past_best_note
 from vflsim.results.statistics.resolution import resolution_note
 from vflsim.results.statistics.summary import STEADY, outcomes
 from vflsim.results.statistics.targets import wanted_targets
@@ -87,6 +88,8 @@ def _notes(sweep: Sweep, single: bool) -> Iterator[str]:
     if any((summary["reached"] < summary["n"]).any() for summary in sweep.summaries):
         yield AT_LEAST
     yield from _by_points(sweep, [*_too_rough(sweep)])
+    pairs = zip(sweep.points, sweep.results, strict=True)
+    yield from _by_points(sweep, [(point, note) for point, found in pairs for note in past_best_note(found)])
     for point, found in zip(sweep.points, sweep.results, strict=True):
         for run in found.failed:
             problem = (run.info.error or "?").splitlines()[0]

@@ -14,6 +14,7 @@ import pandas as pd
 
 from vflsim.results.statistics.estimates import GEOMETRIC, Estimate
 from vflsim.results.statistics.heavy_tail_note import heavy_tail_notes
+from vflsim.results.statistics.past_best import past_best
 from vflsim.results.statistics.ratios import ratio
 from vflsim.results.statistics.summary import outcomes, summarise, to_table
 from vflsim.results.store.write import write_file
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
 
 COSTS = ("time", "rounds", "bytes", "energy")
 """What reaching a target costs; energy only where a party says what it draws."""
+BEST = (
+    "Best: the best value of all evaluations, and when it was. It is optimistic: chosen on the rows it is measured on."
+)
 SYMMETRIC = 1.25
 """Ratio of an interval's sides up to which ± stands for both."""
 
@@ -78,6 +82,12 @@ def markdown(results: RunSet, summary: pd.DataFrame) -> str:
         cells = [_cells(results, summary, *key) for key, _ in columns]
         rows = [(name, *(each[name] for each in cells)) for name in results.protocols]
         lines += ["", f"## To {target}", "", *markdown_table(("protocol", *(head for _, head in columns)), rows)]
+    if results.evaluated:
+        label = final_label(results.main_metric)
+        final = _cells(results, summary, f"plateau_{results.main_metric}", None)
+        levels = [(name, best, final[name]) for name, best in _best(results, summary).items()]
+        heads = ("protocol", label.replace("final", "best", 1), label)
+        lines += ["", "## Best and final", "", BEST, "", *markdown_table(heads, levels)]
     pairs = list(_pairs(results, summary))
     if pairs:
         lines += ["", "## Paired differences", "", "Mean of first minus second, over common seeds."]
@@ -162,6 +172,12 @@ def _comparison(results: RunSet, summary: pd.DataFrame, measured: pd.DataFrame, 
         if chosen_rows(summary, measure, target).any():
             add(head, _cells(results, summary, measure, target))
 
+    def levels(final: str) -> None:
+        label = final_label(results.main_metric)
+        estimated(label, final)
+        if past_best(results):
+            add(label.replace("final", "best", 1), _best(results, summary))
+
     runs = {name: _runs(results, summary, name) for name in results.protocols}
     final = f"plateau_{results.main_metric}" if results.evaluated else None
     if targets:
@@ -171,13 +187,13 @@ def _comparison(results: RunSet, summary: pd.DataFrame, measured: pd.DataFrame, 
         for (measure, target), head in _cost_columns(summary, targets[0]):
             estimated(head, measure, target)
         if final:
-            estimated(final_label(results.main_metric), final)
+            levels(final)
         compared: tuple[str, str | None] = ("time_to_target", targets[0])
     else:
         add("seeds", runs)
         add("ended by", {name: _ends(results, name) for name in results.protocols})
         if final:
-            estimated(final_label(results.main_metric), final)
+            levels(final)
         for measure, head in (("end", "time"), *((cost, cost) for cost in COSTS[1:])):
             estimated(head, measure)
         estimated("mean round", round_measure(summary))
@@ -195,6 +211,14 @@ def _comparison(results: RunSet, summary: pd.DataFrame, measured: pd.DataFrame, 
     return TextTable(
         header, [*map(tuple, rows)], title=title, notes=[*notes(results, summary, measured, differ, pairing)]
     )
+
+
+def _best(results: RunSet, summary: pd.DataFrame) -> dict[str, str]:
+    """Format by protocol the best value of the main metric and when it was: ``0.944 ± 0.007 at 12.3 s``."""
+    values, times = (
+        _cells(results, summary, f"{what}_{results.main_metric}", None) for what in ("best", "time_of_best")
+    )
+    return {name: value if value == "—" else f"{value} at {times[name]}" for name, value in values.items()}
 
 
 def _statistics(summary: pd.DataFrame) -> str:
@@ -240,7 +264,7 @@ def _cells(
     """Format a measure by protocol, or its difference from ``baseline``; a dash for protocols without one."""
     bases = summary["baseline"].to_numpy(object)
     chosen = chosen_rows(summary, measure, target) & (pd.isna(bases) if baseline is None else bases == baseline)
-    share = is_share(measure.removeprefix("plateau_"), results.own_metrics)
+    share = is_share(measure.removeprefix("plateau_").removeprefix("best_"), results.own_metrics)
     cells = dict.fromkeys(results.protocols, "—")
     for row in _rows(summary, chosen):
         worth = pairing(row["narrower"]) if paired else ""

@@ -17,6 +17,7 @@ from vflsim.results.statistics.heavy_tail_note import heavy_tail_notes
 from vflsim.results.statistics.improper import improper_notes
 from vflsim.results.statistics.near_plateau import near_plateau_note
 from vflsim.results.statistics.open_rounds import open_notes
+from vflsim.results.statistics.past_best import past_best_note
 from vflsim.results.statistics.replication import within
 from vflsim.results.statistics.resolution import resolution_note
 from vflsim.results.statistics.sampling import sampling_note
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 
 AT_LEAST = (
     "“k of n: a, > x”: k of n runs reached it, and a is their median (from six runs on with its 95 % interval); the "
-    "others could have reached it at x or later: at their end, or at the beginning of a stretch that was still open. "
-    "No mean is computed."
+    "others could have reached it at x or later: at their end, or after the evaluation before a stretch that was still "
+    "open. No mean is computed."
 )
 """Note below a table with censored costs."""
 BOUNDED = (
@@ -65,6 +66,7 @@ def notes(
     if results.evaluated and chosen_rows(summary, f"plateau_{results.main_metric}", None).any():
         head = final_label(results.main_metric).capitalize()
         yield f"{head}: mean over the last tenth of a run's evaluations; a run that a target ended has none."
+        yield from past_best_note(results)
     steady = select(summary, STEADY, None)
     if len(steady) and round_measure(summary) == STEADY:
         yield "Mean round: of a single run after its warm-up, ± 95 % by batch means."

@@ -35,7 +35,10 @@ _Key: TypeAlias = tuple[str, int]
 
 
 def summary_problems(results: Results) -> Iterator[str]:
-    """Yield a sentence for the first value of the summary that is not that of the runs."""
+    """Yield a sentence for the first value of the summary that is not that of the runs.
+
+    Without the tables of all runs there is none: what is wrong with those has a sentence of its own.
+    """
     path = results.folder / SUMMARIES[0]
     if not path.is_file() or not _of_this_version(results):
         return
@@ -44,7 +47,10 @@ def summary_problems(results: Results) -> Iterator[str]:
             given = pq.read_table(file, partitioning=None)
     except (pa.ArrowException, OSError) as error:
         raise damaged(path, str(error)) from error
-    again = to_table(summarise(results))
+    try:
+        again = to_table(summarise(results))
+    except ResultsError:
+        return
     if given.column_names != again.column_names or given.num_rows != again.num_rows:
         yield (
             f"{path.name} has {given.num_rows} rows and the columns {', '.join(given.column_names)}; the runs give "
