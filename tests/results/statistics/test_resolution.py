@@ -6,7 +6,8 @@ import math
 import re
 from functools import cache
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -20,11 +21,13 @@ from tiny_worlds import metrics, raw, run
 import vflsim
 from vflsim.reporting.answer import answer
 from vflsim.results import Results, comparison_table, summarise
+from vflsim.results.run_set import RunSet
 from vflsim.results.statistics.estimates import GEOMETRIC, SeedSample, estimate, independent, paired
 from vflsim.results.statistics.ratios import Ratio, ratio
 from vflsim.results.statistics.selection import select_best
 from vflsim.results.statistics.summary import outcomes
 from vflsim.results.statistics.targets import passage
+from vflsim.results.store.targets import evaluation_of
 from vflsim.results.tables.comparison import describe
 from vflsim.scenario.stop import Evaluate
 from vflsim.vocabulary.targets import Held, Target
@@ -89,6 +92,29 @@ def test_after_every_so_many_rounds_too_and_after_each_it_is_exact(every: pd.Dat
         assert found.before[column] <= truth.row[column] <= found.row[column]
         if amount == 1:
             assert found.before[column] == found.row[column] == truth.row[column]
+
+
+def test_the_grid_is_that_of_the_protocol_and_a_live_run_has_none() -> None:
+    said: dict[str, Any] = {"evaluate": {"every": "2 * T"}, "constants": {"T": 3}}
+    said["protocols"] = {"a": {}, "b": {"evaluate": {"every": "4 rounds"}}}
+    grids = [evaluation_of(said, name) for name in ("a", "b")]
+    assert [str(grid and (grid.every.amount, grid.every.unit)) for grid in grids] == [
+        "(6.0, 'seconds')",
+        "(4.0, 'rounds')",
+    ]
+    assert evaluation_of({"evaluate": {"every": "often"}, "protocols": {}}, "a") is None
+    runs = RunSet(Path(), said, ())
+    run = SimpleNamespace(info=SimpleNamespace(path="live", protocol="b"))
+    assert runs.evaluation(cast(Any, run)) is None
+    run.info.path = "event"
+    assert runs.evaluation(cast(Any, run)) == grids[1]
+
+
+def test_while_evaluation_takes_time_the_row_before_is_all_that_is_known() -> None:
+    rows = pd.DataFrame({"time_s": [0.0, 2.5, 8.5], "round": [0, 1, 2], "updates": 0, "test_loss": [2, 2, 0]})
+    for costs_time, lower in ((True, 2.5), (False, 8.0)):
+        evaluate = Evaluate.model_validate({"every": "1 s", "costs_time": costs_time})
+        assert passage(rows, ONCE, evaluate=evaluate).before["time_s"] == lower
 
 
 def test_a_stretch_counts_from_the_evaluation_before_it_and_an_open_one_bounds_from_there() -> None:
