@@ -138,6 +138,7 @@ def wrong(made: OwnParty, how: str) -> Message:
         "bool": embedding(made, 0, value=ready_value(value.bool())),
         "float32": embedding(made, 0, value=ready_value(value.float())),
         "shape": embedding(made, 0, value=ready_value(value[:7])),
+        "length": embedding(made, 0, value=ready_value(value[: made.shared.sequence.length(-1)])),
         "huge": embedding(made, 0, value=ready_value(value.repeat(9, 1))),
         "named": Embedding(made.shared.sequence.batch(0), round=0, tensors={"h": ready_value(value)}),
         "empty": Embedding(made.shared.sequence.batch(0), round=0),
@@ -152,7 +153,7 @@ def wrong(made: OwnParty, how: str) -> Message:
 
 
 TENSORS, ROUNDS = (
-    ("int64", "bool", "float32", "shape", "huge", "named", "empty"),
+    ("int64", "bool", "float32", "shape", "length", "huge", "named", "empty"),
     ("later", "none", "batch", "far_batch"),
 )
 WRONG = (*TENSORS, *ROUNDS, "kind", "answer")

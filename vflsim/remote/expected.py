@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -52,7 +52,7 @@ class Expected:
         self._own = partial(BatchSequence, setting.data.rows, setting.training, seed)
         self._sequences = dict[int, BatchSequence]()
         self._losing = {client for client, each in interruptible_of(setting).items() if each.interrupted == "lost"}
-        self._contents: dict[tuple[int, int], Mapping[str, list[Content]]] = {}
+        self._contents: dict[tuple[int, ...], Mapping[str, Sequence[Content]]] = {}
         self._latest: dict[tuple[int, str], int] = {}
         self._count = Counter[tuple[int, str]]()
         self._empty = 0  # rounds that were given up, or went on without this client
@@ -75,7 +75,7 @@ class Expected:
         """Note a message. Raises ``DataError`` for one that no party of this run sends."""
         if not self._known:
             return
-        known = self._check_contents(envelope, specs)
+        known = self._check_contents(envelope, specs, batch)
         if batch is not None and envelope.round >= 0 and made_of.embedding and batch.index != envelope.round:
             raise DataError(f"{_named(envelope)}: of batch {batch.index}", allowed=f"batch {envelope.round}")
         if self._receiver == SERVER:
@@ -90,7 +90,7 @@ class Expected:
         key, over = (envelope.sender, envelope.kind), self._mailbox.world.over
         if made_of.awaited:
             wanted = self._mailbox.awaited(envelope.kind, envelope.sender)
-            if wanted and envelope.round not in wanted and not over:
+            if wanted and envelope.round not in wanted and not over and self._in_order(envelope.sender):
                 raise DataError(_named(envelope), allowed=f"round {wanted[0]}, for which the server waits")
             return
         reached = max(self._count[key] if made_of.ordered else 0, self._recorder.current_round)
@@ -108,10 +108,12 @@ class Expected:
             if envelope.round - self._empty > self._most_rounds:
                 raise DataError(_named(envelope), allowed=f"{self._most_rounds:.0f} rounds, by stop.rounds")
 
-    def _check_contents(self, envelope: Envelope, specs: Mapping[str, Spec]) -> list[Content]:
-        known = self.contents(envelope.sender).get(envelope.kind)
+    def _check_contents(self, envelope: Envelope, specs: Mapping[str, Spec], batch: Batch | None) -> Sequence[Content]:
+        pair = envelope.sender, self._receiver
+        rows = () if batch is None else (self._sequence.length(batch.index),)
+        known = self._contents_of(*pair, *rows).get(envelope.kind)
         if known is None:
-            raise DataError(_named(envelope), allowed=f"{', '.join(sorted(self.contents(envelope.sender)))} messages")
+            raise DataError(_named(envelope), allowed=f"{', '.join(sorted(self._contents_of(*pair)))} messages")
         if not any(content.tensors == specs for content in known):
             what = f"{_named(envelope)}: {_described(specs)}"
             raise DataError(what, allowed=" or ".join(dict.fromkeys(_described(each.tensors) for each in known[:4])))
@@ -126,16 +128,20 @@ class Expected:
             what += f"{party_name(passing.to)}, of {passing.size} bytes"
             raise DataError(what, allowed=f"{', '.join(map(str, sorted(sizes))) or 'no such message'}")
 
-    def contents(self, sender: int, receiver: int | None = None) -> Mapping[str, list[Content]]:
+    def contents(self, sender: int, receiver: int | None = None) -> Mapping[str, Sequence[Content]]:
         """Return, by kind, what messages of a party may contain: to this one, or to another ``receiver``."""
-        pair = sender, self._receiver if receiver is None else receiver
-        if pair not in self._contents:
+        return self._contents_of(sender, self._receiver if receiver is None else receiver)
+
+    def _contents_of(self, sender: int, receiver: int, *rows: int) -> Mapping[str, Sequence[Content]]:
+        """Return them for batches of so many ``rows``; of none and of any size, by default."""
+        key = sender, receiver, *rows
+        if key not in self._contents:
             found: dict[str, list[Content]] = {}
-            for rows in {self._sequence.length(0), self._sequence.length(-1)}:
-                for kind, contents in self._protocol.contents(self._setting, *pair, rows).items():
+            for each in rows or {self._sequence.length(0), self._sequence.length(-1)}:
+                for kind, contents in self._protocol.contents(self._setting, sender, receiver, each).items():
                     found.setdefault(kind, []).extend(contents)
-            self._contents[pair] = found
-        return self._contents[pair]
+            self._contents[key] = found
+        return self._contents[key]
 
     def most_held(self, sender: int) -> int:
         """Return how many bytes of a party's messages may wait to be read: those of its rounds under way, twice."""
