@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from protocols_by_kind import KINDS
 from pydantic import ValidationError
 from tampering import relist, rewrite
 from tiny_worlds import raw
@@ -63,6 +64,15 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def scenario(study: Path) -> ByScenario:
     return ByScenario(Results.open(study))
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_protocol_leaves_is_sound(kind: str, tmp_path: Path) -> None:
+    changes = {"stop": {"rounds": 6}, "seeds": [0], "evaluate": {"every": "2 rounds"}}
+    assert run_study(load(raw({"only": KINDS[kind]}, **changes)), tmp_path / "out").failures == {}
+    notes: list[str] = []
+    assert verify_folder(tmp_path / "out", notes.append) == notes == []
 
 
 def damaged_columns(table: pa.Table) -> Iterator[tuple[str, float, pa.Table]]:

@@ -54,7 +54,8 @@ class ValueRange:
         """Mark NaN and infinite values that must not be."""
         if values.dtype.kind != "f":
             return np.zeros(len(values), bool)
-        return (np.isnan(values) & (not self.absent)) | (np.isinf(values) & (not self.infinite))
+        improper: NDArray[np.bool_] = np.zeros(len(values), bool) if self.absent else np.isnan(values)
+        return improper if self.infinite else improper | np.isinf(values)
 
     def __str__(self) -> str:
         most = "" if self.most == math.inf else f" and at most {self.most:g}"

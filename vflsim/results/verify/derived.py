@@ -77,8 +77,8 @@ def curve_problems(results: Results, scenario: ByScenario) -> Iterator[str]:
         return
     reasons = {(each.protocol, each.quantity) for each in left_out}
     for name in results.protocols:
-        curves_by_client = curves[curves["protocol"] == name].groupby(["quantity", "client"])
-        own = {(str(quantity), int(client)): curve for (quantity, client), curve in curves_by_client}  # type: ignore[misc]
+        each = (curve for _, curve in curves[curves["protocol"] == name].groupby(["quantity", "client"]))
+        own = {(str(curve["quantity"].iloc[0]), int(curve["client"].iloc[0])): curve for curve in each}
         broken = {key: problem for key, curve in own.items() if (problem := _of_curve(curve))}
         if not broken and (own or (name, ROUND) not in reasons) and _of_this_version(results):
             broken = _of_laws(name, own, scenario, {what.replace(" ", "_") for who, what in reasons if who == name})
