@@ -239,6 +239,44 @@ def test_compare_shows_quantiles_with_intervals_or_that_rounds_are_too_few(vflsi
     assert "not enough rounds" in ended.out
 
 
+def test_a_sweep_shows_any_measure_and_percentile_at_every_point(vflsim: Callable[..., Ended]) -> None:
+    swept = ("sweep", "tiny.yaml", "--over", "partition.clients=2,4", *LONG, "--out", "there")
+    ended = vflsim(*swept, "--metric", "p99")
+    assert (ended.status, ended.err) == (0, "")
+    compared = vflsim("compare", "there", "--metric", "p99")
+    assert compared.out.startswith("tiny: p99 of round durations\nclients  ")
+    assert compared.out in ended.out
+    assert ended.out.index("p99 of round durations") < ended.out.index("tiny: mean round")
+    quantile = vflsim("compare", "there/clients-4", "--quantiles").out
+    cell = re.search(r"^wait +[\d,]+ +.+? ms  +.+? ms  +(.+? ms)", quantile, re.MULTILINE)
+    assert cell is not None
+    value = cell[1].partition(" ")[0]
+    assert re.search(rf"^4 +{re.escape(value)} ", compared.out, re.MULTILINE)
+    rounds = vflsim("compare", "there", "--metric", "rounds").out
+    assert rounds.startswith("tiny: rounds\n")
+    assert re.search(r"^2 +1000 +1000$", rounds, re.MULTILINE)
+    every = vflsim("compare", "there", "--quantiles").out
+    assert re.findall(r"^tiny: (p[\d.]+) of round durations", every, re.MULTILINE) == ["p50", "p90", "p99"]
+    assert vflsim("plot", "there", "--kind", "sweep", "--metric", "p99", "--out", "p99.png").status == 0
+
+
+def test_an_unknown_metric_of_a_sweep_costs_none_of_its_tables(vflsim: Callable[..., Ended]) -> None:
+    ended = vflsim("sweep", "tiny.yaml", "--over", "constants.slow=1", "--timing-only", "--metric", "typo")
+    assert ended.status == 2
+    assert "tiny: mean round" in ended.out
+    assert "files in results/tiny-sweep-constants.slow-timing" in ended.out
+    assert "there is no metric, measure or percentile 'typo'" in ended.err
+
+
+@pytest.mark.parametrize("kept", ["one", "swept one"])
+def test_only_sweeps_show_a_chosen_metric(kept: str, vflsim: Callable[..., Ended]) -> None:
+    vflsim("run", "tiny.yaml", "--timing-only", "--out", "one")
+    vflsim("sweep", "tiny.yaml", "--over", "constants.slow=1,2", "--timing-only", "--out", "swept")
+    ended = vflsim("compare", *kept.split(), "--metric", "p99")
+    assert (ended.status, ended.err.count("error: ")) == (2, 1)
+    assert "is no sweep" in ended.err
+
+
 def test_a_sweep_keeps_its_own_tables_beside_results(vflsim: Callable[..., Ended]) -> None:
     vflsim("run", "tiny.yaml", "--timing-only", "--out", "one")
     vflsim("sweep", "tiny.yaml", "--over", "constants.slow=1,2", "--timing-only", "--out", "swept")
@@ -251,7 +289,8 @@ def test_a_sweep_keeps_its_own_tables_beside_results(vflsim: Callable[..., Ended
 @pytest.mark.parametrize(
     ("argv", "fragment"),
     [
-        (["compare", "there", "--quantiles"], "quantiles are of one value of a sweep"),
+        (["compare", "there", "--metric", "typo"], "there is no metric, measure or percentile 'typo'"),
+        (["plot", "there", "--kind", "sweep", "--metric", "test_accuracy"], "'test_accuracy'"),
         (["compare", "there", "--baseline", "wait"], "the tables of a sweep have no baseline"),
         (["compare", "there", "--out", "figures"], "there are only sweeps"),
         (["compare", "absent"], "no such folder"),

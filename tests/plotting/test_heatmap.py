@@ -1,5 +1,6 @@
 """Sweeps over two keys are heat maps, over more small multiples; keys that change together stay lines."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -45,7 +46,7 @@ def test_two_keys_are_a_panel_of_cells_in_ascending_order(tmp_path: Path) -> Non
         ["5 Mbps", 1, 40],
         ["0.5 Mbps", 2, 400],
     ]
-    assert "1 value has not finished" in figure.get_suptitle()
+    assert "1 value has not finished" in " ".join(figure.get_suptitle().split())
 
 
 @pytest.mark.slow
@@ -91,3 +92,17 @@ def test_keys_that_change_together_stand_side_by_side(tmp_path: Path) -> None:
     (axes,) = plot(sweep, "sweep").axes
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["a 1\nb 5 ms", "a 2\nb 9 ms"]
     assert [path.name for path in save_all(sweep, tmp_path / "out")] == ["sweep.png"]
+
+
+@pytest.mark.parametrize("keys", [["timing.a", "timing.b"], ["timing.a", "timing.b", "timing.c"]])
+@pytest.mark.parametrize("title", [None, "a title of the user's own that is far longer than a narrow figure is wide"])
+def test_a_long_title_stays_within_the_figure(tmp_path: Path, keys: list[str], title: str | None) -> None:
+    points = {(1, k, 1)[: len(keys)]: [1.0, 2.0 + k] for k in (1, 2)}
+    sweep = swept(tmp_path, keys, points, finished=2)
+    sweep = dataclasses.replace(sweep, scenario="a_scenario_whose_name_alone_is_wider_than_all_cells_together")
+    figure = plot(sweep, "sweep", title=title)
+    figure.draw_without_rendering()
+    words = next(text for text in figure.texts if text.get_text() == figure.get_suptitle())
+    box = words.get_window_extent()
+    assert 0 <= box.x0 < box.x1 <= figure.bbox.width
+    assert "over seeds" in " ".join(figure.get_suptitle().split())

@@ -53,6 +53,27 @@ def test_a_line_is_the_means_at_the_values_in_their_unit(tmp_path: Path) -> None
         assert bar[0, 1] == pytest.approx(max(low, 1e-3 * np.mean(seconds)))
 
 
+def test_a_line_may_be_any_measure_or_percentile_with_its_unit(tmp_path: Path) -> None:
+    for k, seconds in enumerate((1.0, 3.0)):
+        story = Story(clients=1)
+        for step in range(500):
+            story.step(step * seconds, (step + 1) * seconds, [1])
+        story.written(tmp_path / str(k), 0)
+    sweep = page(tmp_path, "partition.clients", [2, 4])
+    (axes,) = (figure := plot(sweep, "sweep", metric="p99")).axes
+    assert axes.lines[0].get_ydata() == pytest.approx([1, 3])
+    assert axes.get_ylabel() == "p99 of round durations [s]"
+    assert figure.numbers["times"]["statistic"].unique().tolist() == ["quantile"]
+    assert not len(figure.numbers["closed_form"])  # it is of the mean
+    (axes,) = plot(sweep, "sweep", metric="rounds").axes
+    assert axes.lines[0].get_ydata() == pytest.approx([500, 500])
+    assert axes.get_ylabel() == "rounds"
+    (axes,) = plot(sweep, "sweep", metric="bytes").axes
+    assert axes.get_ylabel() == "bytes [B]"
+    with pytest.raises(NotRecordedError, match="'p100'"):
+        plot(sweep, "sweep", metric="p100")
+
+
 def test_plain_numbers_close_together_stand_on_a_linear_axis(tmp_path: Path) -> None:
     sweep = swept(tmp_path, "constants.t", [2, 3, 4], [[1.0], [2.0], [3.0]])
     (axes,) = plot(sweep, "sweep").axes

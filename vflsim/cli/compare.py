@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vflsim.cli.app import app, complain, console, must_be_folder, say
-from vflsim.cli.formats import Csv, Html, Latex, Markdown, form_of, show
+from vflsim.cli.formats import Csv, Html, Latex, Markdown, Metric, form_of, show
 from vflsim.errors import ResultsError
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ def compare(
     quantiles: Annotated[
         bool, typer.Option("--quantiles", help="Quantiles of round durations with 95 % intervals instead.")
     ] = False,
+    metric: Metric = None,
     target: Annotated[
         str | None,
         typer.Option(help="Target instead of the scenario's: test_accuracy=0.85, or {test_accuracy: 0.85, for: 20 s}."),
@@ -51,9 +52,12 @@ def compare(
     form = form_of("compare", latex, markdown, csv, html)
     targets = None if target is None else target_from_text(target)
     found, sweeps = opened(results, baseline, targets)
+    if metric is not None and found is not None:
+        remedy = f"its table shows the final metric; for others: vflsim plot {found.folder} --metric {metric}"
+        raise ResultsError("is no sweep, of which --metric shows one", str(found.folder), "folders of sweeps", remedy)
     tables = [] if found is None else [table_of(found, quantiles, pairing=pairing)]
     for folder in sweeps:
-        for table in tables_of(folder, quantiles, targets):
+        for table in tables_of(folder, quantiles, targets, metric=metric):
             table.title += f" ({folder})" if len(results) > 1 else ""
             tables.append(table)
     paths = [] if out is None else _written(out, found, tables[0])

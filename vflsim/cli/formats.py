@@ -21,6 +21,13 @@ Latex = Annotated[
 ]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print the tables as Markdown, and nothing else.")]
 Csv = Annotated[bool, typer.Option("--csv", help="Print the tables as CSV, cells and their numbers, and nothing else.")]
+Metric = Annotated[
+    str | None,
+    typer.Option(
+        help="Show this at every point of a sweep: a metric (test_loss), a measure (rounds, bytes, one of your own), "
+        "or a percentile of the rounds (p99)."
+    ),
+]
 Html = Annotated[bool, typer.Option("--html", help="Print the tables as HTML, and nothing else.")]
 
 

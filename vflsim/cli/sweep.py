@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from vflsim.cli.app import Overrides, Protocols, ScenarioFile, Seeds, app, complain, console, overriding, say
-from vflsim.cli.formats import Csv, Html, Latex, Markdown, form_of, show
+from vflsim.cli.formats import Csv, Html, Latex, Markdown, Metric, form_of, show
 from vflsim.cli.options import EXECUTION, again, with_execution
 from vflsim.cli.runs import conclude
 from vflsim.vocabulary.execution_options import ExecutionOptions
@@ -42,6 +42,7 @@ def sweep(
     seeds: Seeds = None,
     protocol: Protocols = None,
     timing_only: Annotated[bool, typer.Option("--timing-only", help="Simulate the timing without training.")] = False,
+    metric: Metric = None,
     latex: Latex = False,
     markdown: Markdown = False,
     csv: Csv = False,
@@ -51,6 +52,7 @@ def sweep(
 ) -> None:
     """Run a scenario with every combination of values of its keys, and say which are best for each protocol."""
     from vflsim.learning.learners.embedding_table import reusing_memory
+    from vflsim.results.read import NotRecordedError
     from vflsim.results.sweeps.table import sweep_tables
     from vflsim.studies.runs.interrupt import exit_status
     from vflsim.studies.runs.options import RunOptions, remark
@@ -84,9 +86,17 @@ def sweep(
         complain(display.interrupted(again()))
         raise typer.Exit(exit_status(interruption)) from None
     page.print()
-    show(page, sweep_tables(done.sweep), form)
+    tables, unknown = sweep_tables(done.sweep), None
+    if metric is not None:
+        try:
+            tables = [*sweep_tables(done.sweep, metric), *tables]
+        except NotRecordedError as error:  # nothing that has been computed is left out
+            unknown = error
+    show(page, tables, form)
     page.print()
     tell(f"{sum(len(found.runs) for found in done.sweep.results)} runs; files in {done.sweep.folder}")
     for text in failures(done):
         complain(text)
+    if unknown is not None:
+        raise unknown
     conclude(done.sweep.results, again())

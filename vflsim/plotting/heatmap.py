@@ -11,10 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
-from vflsim.plotting.style import Picture, picture, plain_number, spread_widely
-from vflsim.plotting.sweep_lines import axis_label, tick_labels
+from vflsim.plotting.style import Picture, headline, picture, spread_widely
+from vflsim.plotting.sweep_lines import PREFIXED, axis_label, number_format, tick_labels
 from vflsim.results.sweeps.sweep import Sweep
 
 _COLOURS = colormaps["cividis"]
@@ -62,13 +62,13 @@ def heat_map(sweep: Sweep, found: pd.DataFrame, label: str, note: str) -> Pictur
         bar = figure.colorbar(ScalarMappable(norm, _COLOURS), ax=panels, label=label, aspect=25, pad=0.02)
         if logarithmic:
             bar.ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if most < 300 * least else (1,), numticks=9))
-        bar.ax.yaxis.set_major_formatter(FuncFormatter(plain_number))
+        bar.ax.yaxis.set_major_formatter(number_format(found))
         bar.ax.yaxis.set_minor_formatter(NullFormatter())
         bar.ax.grid(False)
         figure.supxlabel(axis_label(across), fontsize=9)
         figure.supylabel(axis_label(up), fontsize=9)
         bounds = "; hatched: more than this, since not all seeds reached it" if _bounds(found).any() else ""
-        figure.suptitle(f"{sweep.scenario}: {note}{bounds}", fontsize=8.5, x=0.01, ha="left")
+        headline(figure, sweep.scenario, f"{note}{bounds}")
     return figure
 
 
@@ -83,7 +83,7 @@ def _cells(axes: Axes, sweep: Sweep, own: pd.DataFrame, name: str, norm: Normali
             continue
         share = float(norm(row["shown"]))
         bound = bool(_bounds(row))
-        text = f"{'> ' if bound else ''}{_number(row['shown'])}"
+        text = f"{'> ' if bound else ''}{_number(row['shown'], row['unit'])}"
         _cell(axes, at, _COLOURS(share), text, _BLACK if share > _LIGHT else _WHITE, bound)
     for point in sweep.pending:
         _cell(axes, (across.place(point[0]), up.place(point[1])), _EMPTY, "not\nfinished", "#444444")
@@ -111,6 +111,8 @@ def _why(sweep: Sweep, position: int, name: str) -> str:
     return "—" if not lost else "diverged" if all(run.diverged for run in lost) else "failed"
 
 
-def _number(value: float) -> str:
-    """Format a number with three digits, without powers of ten."""
+def _number(value: float, unit: str) -> str:
+    """Format a number with three digits, without powers of ten; bytes and joules with the prefixes of SI."""
+    if unit in PREFIXED:
+        return EngFormatter(sep="")(float(f"{value:.3g}"))
     return f"{float(f'{value:.3g}'):,.10g}"

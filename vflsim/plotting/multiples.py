@@ -9,15 +9,15 @@ import pandas as pd
 from matplotlib.artist import Artist
 
 from vflsim.plotting.protocol_style import protocol_styles
-from vflsim.plotting.style import Picture, legend, picture, sides
+from vflsim.plotting.style import Picture, headline, legend, picture, sides
 from vflsim.plotting.sweep_lines import (
     BOUND,
     axis_label,
     bound_handle,
     line,
+    measure_axis,
     places,
     tick_labels,
-    time_axis,
     value_axis,
 )
 from vflsim.results.sweeps.sweep import Sweep
@@ -56,11 +56,11 @@ def small_multiples(sweep: Sweep, found: pd.DataFrame, label: str, note: str) ->
             ]
             axes.set_title("\n".join(words), loc="left", fontsize=8)
         value_axis(panels[0, 0], first, x, labels=False)
-        time_axis(panels[0, 0], found["shown"], "")
+        measure_axis(panels[0, 0], found, "")
         for axes in panels[-1]:
             axes.set_xlabel(axis_label(first))
         sides(figure, label)
-        figure.suptitle(f"{sweep.scenario}: {note}", fontsize=8.5, x=0.01, ha="left")
+        headline(figure, sweep.scenario, note)
         if (found["reached"] < found["n"]).any():
             handles[BOUND] = bound_handle()
         legend(figure, list(handles.values()), list(handles))

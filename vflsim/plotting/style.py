@@ -114,14 +114,18 @@ def _without_colours(figure: Figure) -> None:
             put(colors if isinstance(artist, Collection) else tuple(colors[0]) if len(colors) else "none")
 
 
-def headline(place: Axes | Picture, text: str = "") -> None:
-    """Write the title of a figure above its (first) axes, or above all of them: the user's, or ``text``."""
+def headline(place: Axes | Picture, text: str = "", note: str = "") -> None:
+    """Write the title of a figure above its (first) axes, or above all of them: the user's, or ``text``.
+
+    Above all axes, a ``note`` follows that explains means and marks. Lines are as long as the figure is wide.
+    """
     given = current().title
-    text = "\n".join(_lines(place, text if given is None else given, mpl.rcParams["axes.titlesize"]))
+    size = mpl.rcParams["axes.titlesize"]
+    lines = _lines(place, text if given is None else given, size) + _lines(place, note, size)
     if isinstance(place, Axes):
-        place.set_title(text, loc="left")
-    elif text:
-        place.suptitle(text, x=0.01, ha="left", fontsize=place.rc["axes.titlesize"])
+        place.set_title("\n".join(lines), loc="left")
+    elif lines:
+        place.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=place.rc["axes.titlesize"])
 
 
 def legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str], columns: int = 6) -> None:

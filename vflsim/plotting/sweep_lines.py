@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,15 @@ import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import (
+    EngFormatter,
+    FixedLocator,
+    Formatter,
+    FuncFormatter,
+    LogLocator,
+    NullFormatter,
+    NullLocator,
+)
 
 from vflsim.plotting.protocol_style import Style
 from vflsim.plotting.style import plain_number, spread_widely
@@ -22,6 +30,8 @@ _NAMED = 9
 """Most values that are all written on the axis."""
 _UNEVEN = 2.0
 """Ratio of largest to smallest gap above which values count as unevenly spaced, such as 1, 2, 5, 10."""
+PREFIXED = ("B", "J")
+"""Units whose numbers have the prefixes of SI."""
 BOUND = "more than this: not all seeds reached it"
 
 
@@ -84,17 +94,27 @@ def axis_label(axis: SweepAxis) -> str:
     return f"{axis.title} [{unit}]" if unit and _finite(axis) is not None else axis.title
 
 
-def time_axis(axes: Axes, shown: Sequence[float] | pd.Series, label: str) -> None:
-    """Label and scale the y axis for these values: logarithmic if they spread widely, else from 0."""
-    if spread_widely(shown):
+def measure_axis(axes: Axes, found: pd.DataFrame, label: str) -> None:
+    """Label and scale the y axis for the values ``shown``: logarithmic if they spread widely.
+
+    Else one of amounts begins at 0. Metrics, which have no unit, keep the range that they have.
+    """
+    amounts, negative = bool(found["unit"].iloc[0]), bool((found["shown"] < 0).any())
+    if logarithmic := spread_widely(found["shown"]) and bool((found["shown"] > 0).all()):
         axes.set_yscale("log")
         low, high = axes.get_ylim()
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 300 * low else (1,), numticks=9))
-        axes.yaxis.set_major_formatter(FuncFormatter(plain_number))
         axes.yaxis.set_minor_formatter(NullFormatter())
-    else:
+    elif amounts and not negative:
         axes.set_ylim(bottom=0)
+    if logarithmic or found["unit"].iloc[0] in PREFIXED:
+        axes.yaxis.set_major_formatter(number_format(found))
     axes.set_ylabel(label)
+
+
+def number_format(found: pd.DataFrame) -> Formatter:
+    """Return the format of a measure's ticks: bytes and joules with the prefixes of SI."""
+    return EngFormatter() if found["unit"].iloc[0] in PREFIXED else FuncFormatter(plain_number)
 
 
 def tick_text(value: Any) -> str:

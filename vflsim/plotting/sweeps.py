@@ -13,27 +13,32 @@ from vflsim.plotting.multiples import small_multiples
 from vflsim.plotting.numbers import frame, stacked
 from vflsim.plotting.protocol_style import Style, protocol_styles
 from vflsim.plotting.style import Picture, headline, legend, picture, remark, target_label
-from vflsim.plotting.sweep_lines import BOUND, bound_handle, line, places, time_axis, value_axis
+from vflsim.plotting.sweep_lines import BOUND, bound_handle, line, measure_axis, places, value_axis
 from vflsim.results.read import NotRecordedError
 from vflsim.results.statistics.estimates import GEOMETRIC, WIDE
 from vflsim.results.statistics.summary import STEADY
+from vflsim.results.sweeps.measure import QUANTILE, shown_measure
 from vflsim.results.sweeps.sweep import Sweep
 from vflsim.timing.floats import Floats
 
 
-def round_time_against(sweep: Sweep) -> Picture:
-    """Plot the mean round duration against the swept values.
+def round_time_against(sweep: Sweep, metric: str | None = None) -> Picture:
+    """Plot the mean round duration, or what ``metric`` names, against the swept values.
 
-    One key: lines with 95 % intervals over seeds (with one seed, batch means after the warm-up give the interval), and
-    dashed ones for the mean of the closed form, if there is one, or areas for its bounds. The axis has a scale for
+    ``metric`` is a metric, a measure of the summary, or a percentile of the rounds such as ``p99``. One key: lines with
+    95 % intervals over seeds (with one seed, batch means after the warm-up give that of the mean round), and dashed
+    ones for the mean round of the closed form, if there is one, or areas for its bounds. The axis has a scale for
     numbers (logarithmic if they spread widely and unevenly); other values, and points of several keys that change
     together, stand side by side. Two keys: a :func:`~vflsim.plotting.heatmap.heat_map` per protocol. More keys:
     :func:`~vflsim.plotting.multiples.small_multiples`. ``numbers``: ``times`` (the columns of ``Sweep.estimates``, x:
-    the value's place, shown), ``closed_form`` (protocol, x, lower, upper). Raises NotRecordedError if rounds were not
-    kept.
+    the value's place, shown), ``closed_form`` (protocol, x, lower, upper). Raises NotRecordedError for what runs do not
+    have.
     """
+    if metric is not None:
+        known = shown_measure(metric, sweep.measures, "--metric")
+        return _figure(sweep, known.measure, known.target, target_label(known.label))
     single = sweep.estimates("round_duration")["n"].max() <= 1  # then the interval comes from within the run
-    return _figure(sweep, STEADY if single else "round_duration", None, "mean round duration", "s")
+    return _figure(sweep, STEADY if single else "round_duration", None, "mean round duration")
 
 
 def time_to_target_against(sweep: Sweep) -> Picture:
@@ -45,26 +50,28 @@ def time_to_target_against(sweep: Sweep) -> Picture:
     targets = [name for summary in sweep.summaries for name in summary["target"].dropna().unique()]
     if not targets:
         raise NotRecordedError("no target, or its metric was not evaluated", str(sweep.folder))
-    return _figure(sweep, "time_to_target", targets[0], f"time to {target_label(targets[0])}", "s")
+    return _figure(sweep, "time_to_target", targets[0], f"time to {target_label(targets[0])}")
 
 
-def _figure(sweep: Sweep, measure: str, target: str | None, label: str, unit: str) -> Picture:
+def _figure(sweep: Sweep, measure: str, target: str | None, label: str) -> Picture:
     found = sweep.estimates(measure, target)
     known, wide = found["reached"] == found["n"], found["most"] - found["least"] > WIDE * found["mean"]
     ends = {low: found[low].mask(known & wide & found[low].isna(), found[least])
             for low, least in (("low", "least"), ("high", "most"))}  # fmt: skip
     found = found.assign(**ends, shown=found["mean"].fillna(found["at_least"]))
-    found["low"] = found["low"].clip(lower=0)
+    if (found["shown"].dropna() >= 0).all():
+        found = found.assign(low=found["low"].clip(lower=0))
     found = found[found["shown"].notna()]
     if found.empty:
         raise NotRecordedError(f"the {label} is not in these results", str(sweep.folder))
     found = found.reset_index(drop=True)
-    label = f"{label} [{unit}]"
+    unit = str(found["unit"].iloc[0])
+    label = f"{label} [{unit}]" if unit not in ("", "rounds", "updates") else label
     if len(sweep.keys) == 2 and not sweep.zipped:
         return heat_map(sweep, found, label, _remark(sweep, found, target is not None, bars=False))
     note = _remark(sweep, found, target is not None)
     if sweep.zipped or len(sweep.keys) == 1:
-        return _lines(sweep, found, label, note, theory=target is None)
+        return _lines(sweep, found, label, note, theory=measure in ("round_duration", STEADY))
     return small_multiples(sweep, found, label, note)
 
 
@@ -81,7 +88,7 @@ def _lines(sweep: Sweep, found: pd.DataFrame, label: str, note: str, theory: boo
         for name in (names := [name for name in sweep.protocols if (found["protocol"] == name).any()]):
             handles.append(line(axes, found[found["protocol"] == name], styles[name]))
             _theory(axes, means[means["protocol"] == name], styles[name])
-        time_axis(axes, found["shown"], label)
+        measure_axis(axes, found, label)
         value_axis(axes, axis, x)
         headline(axes, sweep.scenario)
         remark(axes, note)
@@ -97,9 +104,13 @@ def _lines(sweep: Sweep, found: pd.DataFrame, label: str, note: str, theory: boo
 
 def _remark(sweep: Sweep, found: pd.DataFrame, costs: bool, bars: bool = True) -> str:
     several, bars = found["n"].max() > 1, bars and bool(found["low"].notna().any())
-    mean = "geometric mean" if (found["statistic"] == GEOMETRIC).all() else "mean"
-    note = f"{mean}{' and 95 % interval' if bars else ''} over seeds" if several else "one seed"
-    note += "; 95 % interval by batch means" if bars and not several else ""
+    if (found["statistic"] == QUANTILE).all():
+        note = f"over the rounds of all seeds{', with 95 % intervals' if bars else ''}"
+    elif several:
+        mean = "geometric mean" if (found["statistic"] == GEOMETRIC).all() else "mean"
+        note = f"{mean}{' and 95 % interval' if bars else ''} over seeds"
+    else:
+        note = f"one seed{'; 95 % interval by batch means' if bars else ''}"
     note += "; bars cover the time between evaluations" if costs and (found["least"] < found["most"]).any() else ""
     for what in ("diverged", "failed"):
         lost = [name for name in sweep.protocols if found.loc[found["protocol"] == name, what].any()]

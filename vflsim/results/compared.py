@@ -52,22 +52,24 @@ def table_of(
 
 
 def tables_of(
-    folder: Path, quantiles: bool = False, targets: Mapping[str, Any] | None = None, pairing: bool = False
+    folder: Path,
+    quantiles: bool = False,
+    targets: Mapping[str, Any] | None = None,
+    pairing: bool = False,
+    metric: str | None = None,
 ) -> list[TextTable]:
     """Make the tables of a folder: the comparison or ``quantiles`` of results, a sweep's tables, or a tuning's scores.
 
-    ``targets`` and ``pairing`` are those of :func:`~vflsim.results.tables.comparison.comparison_table`.
-    Raises ResultsError for any other folder, and for quantiles of a sweep (they are of one value).
+    ``targets`` and ``pairing`` are those of :func:`~vflsim.results.tables.comparison.comparison_table`, ``metric`` that
+    of :func:`~vflsim.results.sweeps.table.sweep_tables`. Raises ResultsError for any other folder.
     """
     if not (folder / SWEEP).is_file():
         return [table_of(Results.open(folder), quantiles, targets, pairing)]
-    sweep = Sweep.open(folder, targets)
-    if quantiles:
-        allowed = ", ".join(str(found.folder) for found in sweep.results)
-        raise ResultsError("quantiles are of one value of a sweep", str(folder), allowed, "name one of its folders")
-    return tables_of_sweep(sweep)
+    return tables_of_sweep(Sweep.open(folder, targets), metric, quantiles)
 
 
-def tables_of_sweep(sweep: Sweep) -> list[TextTable]:
-    """Make the tables of a sweep, or a tuning's scores. Raises ResultsError."""
-    return [tuning_table(Tuning.open(sweep.folder))] if (sweep.folder / TUNING).is_file() else sweep_tables(sweep)
+def tables_of_sweep(sweep: Sweep, metric: str | None = None, quantiles: bool = False) -> list[TextTable]:
+    """Make the tables of a sweep, or without a ``metric`` or ``quantiles`` a tuning's scores. Raises ResultsError."""
+    if (sweep.folder / TUNING).is_file() and metric is None and not quantiles:
+        return [tuning_table(Tuning.open(sweep.folder))]
+    return sweep_tables(sweep, metric, quantiles)

@@ -37,6 +37,8 @@ BEYOND = 100
 """Rounds needed on either side of a quantile if they are dependent."""
 CYCLES = 4
 """Cycles of the slowest change, such as bursts, that a batch of rounds has to last for."""
+QUANTILES = "Quantiles of round durations with 95 % intervals, over the rounds of all seeds after each run’s warm-up."
+"""Note below tables of quantiles."""
 
 Method = Literal["order statistics", "batch means", "not enough rounds"]
 
@@ -208,7 +210,7 @@ def _dependent(values: Floats, ordered: _Ordered, level: float, confidence: floa
     return ordered.estimate(level, low, high, "batch means")
 
 
-def _too_slow(results: RunSet) -> Iterator[str]:
+def too_slow(results: RunSet) -> Iterator[str]:
     """Yield a note for every protocol whose runs have seen too few cycles of a slow change."""
     for name in results.protocols:
         known = variation_of(results, name)
@@ -230,7 +232,7 @@ def quantile_table(results: RunSet, levels: Sequence[float] = LEVELS) -> TextTab
         ]
         rows.append((str(name), f"{first['rounds']:,}", *cells))
     header = ("protocol", "rounds", *(f"{100 * level:.6g} %" for level in levels))
-    notes = ["Quantiles of round durations with 95 % intervals, over the rounds of all seeds after each run’s warm-up."]
+    notes = [QUANTILES]
     warm = found.groupby("protocol", sort=False)["warm_up"].first()
     if warm.any():
         removed = ", ".join(f"{name} {count:,}" for name, count in warm[warm > 0].items())
@@ -243,5 +245,5 @@ def quantile_table(results: RunSet, levels: Sequence[float] = LEVELS) -> TextTab
         )
     if found["value"].isna().any():
         notes.append("“not enough rounds”: too few for an interval, and so for a number.")
-    notes += _too_slow(results)
+    notes += too_slow(results)
     return TextTable(header, rows, title=f"{results.name}: round durations after the warm-up", notes=notes)

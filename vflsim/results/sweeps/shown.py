@@ -19,9 +19,12 @@ class SweepResults(Sweep):
     Example: ``SweepResults.open("results/batches").tables()``
     """
 
-    def tables(self) -> list[TextTable]:
-        """Make the tables that ``vflsim sweep`` prints: what was measured, and what the sweep answers."""
-        return sweep_tables(self)
+    def tables(self, metric: str | None = None) -> list[TextTable]:
+        """Make the tables that ``vflsim sweep`` prints: what was measured, and what the sweep answers.
+
+        ``metric`` is shown alone: a metric, a measure, or a percentile of the rounds such as ``p99``.
+        """
+        return sweep_tables(self, metric)
 
     def runs(self) -> pd.DataFrame:
         """Return a row per run: see :func:`~vflsim.results.sweeps.frame.sweep_frame`."""

@@ -19,6 +19,7 @@ from vflsim.results.statistics.summary import summarise
 from vflsim.results.store.write import SWEEP
 from vflsim.results.sweeps.axis import SweepAxis, axes_of, setting_of
 from vflsim.results.sweeps.choices import is_choice
+from vflsim.results.sweeps.measure import level_of, quantile_rows
 from vflsim.scenario.emit import flow
 from vflsim.vocabulary.metric import MetricFacts
 
@@ -182,20 +183,28 @@ class Sweep:
     def estimates(self, measure: str = "round_duration", target: str | None = None) -> pd.DataFrame:
         """Return one measure of :func:`~vflsim.results.statistics.summary.summarise`, one row per point and protocol.
 
-        Columns: position (of the point, from 0), value, protocol, unit, failed, diverged, the fields of ``Estimate``.
-        ``target`` is written as in the summary (``test_accuracy ≥ 0.9 for 5 evaluations``). Raises NotRecordedError,
-        which lists the allowed ones, for a measure or a target that no point has.
+        ``p99`` is the 99th percentile of round durations, ``p50`` their median. Columns: position (of the point, from
+        0), value, protocol, unit, failed, diverged, the fields of ``Estimate``. ``target`` is written as in the summary
+        (``test_accuracy ≥ 0.9 for 5 evaluations``). Raises NotRecordedError, which lists the allowed ones, for a
+        measure or a target that no point has.
         """
         frames = []
-        self._refuse_unknown(measure, target)
-        for position, (value, summary) in enumerate(zip(self.values, self.summaries, strict=True)):
-            rows = summary[(summary["measure"] == measure) & summary["baseline"].isna()]
-            rows = rows[rows["target"].isna() if target is None else rows["target"] == target]
-            rows = rows.drop(columns=["measure", "target", "baseline"])
+        for position, (value, rows) in enumerate(zip(self.values, self._rows(measure, target), strict=True)):
             rows.insert(0, "position", position)
             rows.insert(1, "value", pd.Series([value] * len(rows), index=rows.index, dtype=object))
             frames.append(rows)
         return pd.concat(frames, ignore_index=True)
+
+    def _rows(self, measure: str, target: str | None) -> Iterator[pd.DataFrame]:
+        """Yield every point's rows of the summary about one measure, or estimates of a quantile."""
+        if measure not in self.measures and target is None and (level := level_of(measure)) is not None:
+            yield from (quantile_rows(found, level) for found in self.results)
+            return
+        self._refuse_unknown(measure, target)
+        for summary in self.summaries:
+            rows = summary[(summary["measure"] == measure) & summary["baseline"].isna()]
+            rows = rows[rows["target"].isna() if target is None else rows["target"] == target]
+            yield rows.drop(columns=["measure", "target", "baseline"])
 
     @cached_property
     def measures(self) -> dict[str, tuple[str, ...]]:

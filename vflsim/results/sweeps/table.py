@@ -9,23 +9,32 @@ from vflsim.results.statistics.estimates import Estimate
 from vflsim.results.statistics.heavy_tail_note import heavy_tail_notes
 from vflsim.results.statistics.open_rounds import OPEN, open_notes
 from vflsim.results.statistics.past_best import past_best_note
+from vflsim.results.statistics.quantiles import LEVELS, QUANTILES, too_slow
 from vflsim.results.statistics.resolution import resolution_note
 from vflsim.results.statistics.summary import STEADY, outcomes
 from vflsim.results.statistics.targets import wanted_targets
 from vflsim.results.sweeps.answers_table import answer_tables
+from vflsim.results.sweeps.measure import ShownMeasure, has_values, level_of, percentile, shown_measure
 from vflsim.results.sweeps.sweep import Sweep
 from vflsim.results.tables.comparison import describe
 from vflsim.results.tables.footnotes import AT_LEAST, about_means, final_label, round_measure
-from vflsim.scenario.emit import flow as shown
+from vflsim.scenario.emit import flow
 from vflsim.text_table import TextTable
 from vflsim.vocabulary.metrics import is_share
 
 
-def sweep_tables(sweep: Sweep) -> list[TextTable]:
+def sweep_tables(sweep: Sweep, metric: str | None = None, quantiles: bool = False) -> list[TextTable]:
     """Tabulate what was measured at every point, and then what the sweep answers.
 
-    See ``measure_tables`` and :func:`~vflsim.results.sweeps.answers_table.answer_tables`.
+    ``metric`` is shown alone: a metric, a measure, or a percentile of the rounds such as ``p99``; or ``quantiles`` of
+    the rounds. See ``measure_tables`` and :func:`~vflsim.results.sweeps.answers_table.answer_tables`. Raises
+    NotRecordedError for what runs do not have.
     """
+    if metric is not None:
+        return _alone(sweep, [shown_measure(metric, sweep.measures, "--metric")])
+    if quantiles:
+        every = [shown_measure(percentile(level), sweep.measures, "--quantiles") for level in LEVELS]
+        return _alone(sweep, [each for each in every if has_values(sweep.estimates(each.measure))] or every[:1])
     return [*measure_tables(sweep), *answer_tables(sweep)]
 
 
@@ -45,6 +54,16 @@ def measure_tables(sweep: Sweep) -> list[TextTable]:
     return tables
 
 
+def _alone(sweep: Sweep, shown: Sequence[ShownMeasure]) -> list[TextTable]:
+    """Tabulate measures, without what the sweep answers."""
+    tables = [_table(sweep, each.measure, each.target, each.label) for each in shown]
+    quantiles = shown[0].measure not in sweep.measures
+    lacking = any("—" in row for table in tables for row in table.rows)
+    notes = _about_quantiles(sweep, lacking) if quantiles else _notes(sweep, shown[0].measure == STEADY)
+    tables[-1].notes = tuple(notes)
+    return tables
+
+
 def _all_reached(sweep: Sweep, targets: Sequence[str]) -> bool:
     """Whether there are targets, and all runs of all points reached them."""
     costs = [sweep.estimates("time_to_target", target) for target in targets]
@@ -57,7 +76,8 @@ def _main_metric(sweep: Sweep) -> str | None:
 
 
 def _table(sweep: Sweep, measure: str, target: str | None, title: str) -> TextTable:
-    known = measure in sweep.measures  # otherwise rounds were not kept, and the table shows dashes
+    # Where rounds were not kept there is no mean round, and the table shows dashes.
+    known = measure in sweep.measures or level_of(measure) is not None
     cells = {
         (row["position"], row["protocol"]): describe(
             Estimate.of(row), row["unit"], share=is_share(measure.removeprefix("plateau_"), sweep.own_metrics)
@@ -65,7 +85,7 @@ def _table(sweep: Sweep, measure: str, target: str | None, title: str) -> TextTa
         for _, row in (sweep.estimates(measure, target).iterrows() if known else ())
     }
     rows = [
-        (*map(shown, point), *(cells.get((position, name), "—") for name in sweep.protocols))
+        (*map(flow, point), *(cells.get((position, name), "—") for name in sweep.protocols))
         for position, point in enumerate(sweep.points)
     ]
     labels = (axis.label for axis in sweep.axes)
@@ -90,6 +110,20 @@ def _notes(sweep: Sweep, single: bool) -> Iterator[str]:
     yield from _by_points(sweep, [*_too_rough(sweep)])
     pairs = zip(sweep.points, sweep.results, strict=True)
     yield from _by_points(sweep, [(point, note) for point, found in pairs for note in past_best_note(found)])
+    yield from _missing(sweep)
+
+
+def _about_quantiles(sweep: Sweep, lacking: bool) -> Iterator[str]:
+    yield QUANTILES
+    if lacking:
+        yield "“—”: too few rounds for an interval, and so for a number."
+    slow = [(point, note) for point, found in zip(sweep.points, sweep.results, strict=True) for note in too_slow(found)]
+    yield from _by_points(sweep, slow)
+    yield from _missing(sweep)
+
+
+def _missing(sweep: Sweep) -> Iterator[str]:
+    """Name the runs that failed, and the points that have not finished."""
     for point, found in zip(sweep.points, sweep.results, strict=True):
         for run in found.failed:
             problem = (run.info.error or "?").splitlines()[0]
