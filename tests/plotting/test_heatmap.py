@@ -37,7 +37,7 @@ def test_two_keys_are_a_panel_of_cells_in_ascending_order(tmp_path: Path) -> Non
     assert [text.get_text() for text in panel.get_xticklabels()] == ["0.5", "5"]
     assert [text.get_text() for text in panel.get_yticklabels()] == ["1", "2"]
     assert (figure.get_supxlabel(), figure.get_supylabel()) == ("bandwidth [Mbps]", "t (clients waited for)")
-    assert bar.get_ylabel() == "mean round duration [s]"
+    assert " ".join(bar.get_ylabel().split()) == "mean round duration [s]"
     assert bar.get_yscale() == "log"
     assert bar.get_ylim() == pytest.approx((2, 400))
     times = figure.numbers["times"]
@@ -106,3 +106,16 @@ def test_a_long_title_stays_within_the_figure(tmp_path: Path, keys: list[str], t
     box = words.get_window_extent()
     assert 0 <= box.x0 < box.x1 <= figure.bbox.width
     assert "over seeds" in " ".join(figure.get_suptitle().split())
+
+
+def test_labels_stay_within_a_figure_of_few_cells(tmp_path: Path) -> None:
+    sweep = swept(tmp_path, ["timing.a", "protocols.fast.t"], {(1, k): [1.0, 2.0 + k] for k in (1, 2)})
+    figure = plot(sweep, "sweep", metric="steady_round_duration")
+    figure.draw_without_rendering()
+    (title,) = (text for text in figure.texts if text.get_text() == figure.get_suptitle())
+    (side,) = (text for text in figure.texts if text.get_text() == figure.get_supylabel())
+    label = figure.axes[-1].yaxis.label
+    for text in (side, label):
+        box = text.get_window_extent()
+        assert 0 <= box.y0 < box.y1 <= figure.bbox.height
+    assert side.get_window_extent().y1 <= title.get_window_extent().y0

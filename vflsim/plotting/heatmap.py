@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import ceil
+from textwrap import wrap
 from typing import Any
 
 import pandas as pd
@@ -23,6 +24,10 @@ _COLUMNS, _WIDTH = 3, 11.0
 """Most panels side by side, and the inches that they may take."""
 _CELL = (0.5, 0.36)
 """Inches of a cell."""
+_LEAST, _TITLES = 2.5, 1.0
+"""Inches that a figure is high at least, of which titles and the lower axis take as many: labels need the rest."""
+_LETTERS = 14
+"""Letters of an axis's label that an inch has room for."""
 _LIGHT = 0.5
 """The share of the colour scale above which text is black."""
 _EMPTY = "#dddddd"
@@ -43,9 +48,11 @@ def heat_map(sweep: Sweep, found: pd.DataFrame, label: str, note: str) -> Pictur
     rows = ceil(len(names) / columns)
     least, most = found["shown"].min(), found["shown"].max()
     logarithmic = spread_widely(found["shown"]) and least > 0
-    norm = LogNorm(least, most) if logarithmic else Normalize(0 if least > 0 and not logarithmic else least, most)
+    amounts = bool(found["unit"].iloc[0])  # metrics, which have no unit, keep the range that they have
+    norm = LogNorm(least, most) if logarithmic else Normalize(0 if least > 0 and amounts else least, most)
     keys = {axis.name: [axis.values[place] for place in found["position"]] for axis in sweep.axes}
-    with picture(size[0] * columns + 1.4, size[1] * rows + 0.75, {"times": found.assign(**keys)}) as figure:
+    height = max(size[1] * rows + 0.75, _LEAST)
+    with picture(size[0] * columns + 1.4, height, {"times": found.assign(**keys)}) as figure:
         panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
         for axes, name in zip(panels.flat, names, strict=False):
             _cells(axes, sweep, found[found["protocol"] == name], name, norm)
@@ -59,7 +66,8 @@ def heat_map(sweep: Sweep, found: pd.DataFrame, label: str, note: str) -> Pictur
             axes.set_title(name, loc="left")
         for axes in panels.flat[len(names) :]:
             axes.set_visible(False)
-        bar = figure.colorbar(ScalarMappable(norm, _COLOURS), ax=panels, label=label, aspect=25, pad=0.02)
+        words = "\n".join(wrap(label, int((height - _TITLES) * _LETTERS)))
+        bar = figure.colorbar(ScalarMappable(norm, _COLOURS), ax=panels, label=words, aspect=25, pad=0.02)
         if logarithmic:
             bar.ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if most < 300 * least else (1,), numticks=9))
         bar.ax.yaxis.set_major_formatter(number_format(found))

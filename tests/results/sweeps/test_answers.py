@@ -178,7 +178,7 @@ def test_what_is_the_worlds_is_no_choice_and_protocols_compete_at_each_of_its_va
               for t in (1, 2) for k, up in enumerate(("50 Mbps", "5 Mbps"))}  # fmt: skip
     sweep = swept(tmp_path, points, (KEY, "timing.clients.link.up"))
     (table, *_, last) = answer_tables(sweep)
-    assert [*table.header[:4]] == ["up", "protocol", "best t", "time to the target"]
+    assert [*table.header[:4]] == ["bandwidth", "protocol", "best t", "time to the target"]
     assert [(*row[:3], row[-1].partition(" ")[0]) for row in table.rows] == [
         ("50 Mbps", "t-sync", "1", "first"), ("50 Mbps", "wait", "any", "2.77"),
         ("5 Mbps", "t-sync", "1", "1.65"), ("5 Mbps", "wait", "any", "first"),

@@ -21,6 +21,7 @@ _HELPS: dict[Estimated, str] = {
     "cost": "Intervals of speed-ups cover",
 }
 """What helps instead."""
+_COST: tuple[Estimated, ...] = ("cost",)
 
 
 def heavy_tail_notes(
@@ -31,19 +32,19 @@ def heavy_tail_notes(
     They are those of costs to the first target of a study's summary, and those of ``means`` over whole runs with their
     differences, or of ``differences`` alone.
     """
-    shown: list[Estimated] = ["mean", "difference"] if means else ["difference"] if differences else []
-    worst: dict[tuple[str, Estimated], tuple[Coverage, str]] = {}
+    shown: tuple[Estimated, ...] = ("mean", "difference") if means else ("difference",) if differences else ()
+    worst: dict[tuple[str, tuple[Estimated, ...]], tuple[Coverage, str]] = {}
     for results, summary in studies:
         to_target = _rounds_to_target(summary)
         for name, (tail, rounds) in _heaviest(results).items():
-            for kinds, passed in ((shown, float(rounds)), (["cost"], to_target.get(name, 0.0))):
-                for kind in kinds[:1] if passed > 0 else ():
-                    row = measured(tail, rounds, passed, kind)
-                    if (name, kind) not in worst or getattr(row, kind) < getattr(worst[name, kind][0], kind):
-                        worst[name, kind] = row, _cause(tail)
+            for kinds, passed in ((shown, float(rounds)), (_COST, to_target.get(name, 0.0))):
+                if kinds and passed > 0:
+                    row = measured(tail, rounds, passed, kinds[0])
+                    known = worst.setdefault((name, kinds), (row, _cause(tail)))[0]
+                    if getattr(row, kinds[0]) < getattr(known, kinds[0]):
+                        worst[name, kinds] = row, _cause(tail)
     grouped: dict[str, list[str]] = {}
-    for (name, kind), (row, cause) in worst.items():
-        kinds = ["cost"] if kind == "cost" else shown
+    for (name, kinds), (row, cause) in worst.items():
         if min(getattr(row, each) for each in kinds) < ENOUGH:
             grouped.setdefault(f"{_figures(row, kinds)}: {cause}. {_HELPS[kinds[-1]]}.", []).append(name)
     for said, names in grouped.items():

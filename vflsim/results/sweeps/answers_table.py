@@ -45,7 +45,8 @@ def _table(found: Sequence[SweepAnswer]) -> TextTable:
     axes, several = found[0].axes, any(len(answer.choices) > 1 for answer in found)
     amounts = list(dict.fromkeys(_after(answer) for answer in found if answer.metric))
     what = found[0].metric.removeprefix("test_").replace("_", " ") or f"{found[0].competition.cost} to the target"
-    header = [*found[0].world, "protocol", *(f"best {axis.label}" for axis in axes)]
+    worlds = [axis.label for axis in found[0].sweep.axes if axis.name in found[0].world]
+    header = [*worlds, "protocol", *(f"best {axis.label}" for axis in axes)]
     header += ["after"] if len(amounts) > 1 else []
     header += [what, *(["not told apart"] if axes else []), *(["against the first"] if several else [])]
     rows = []
@@ -56,8 +57,7 @@ def _table(found: Sequence[SweepAnswer]) -> TextTable:
             rows.append((*cells, *([_against(answer, name)] if several else [])))
     said = [text for answer in found if (text := _sentence(answer))]
     more = [f"{len(said) - MOST} more sentences such as these: vflsim report."] if len(said) > MOST else []
-    left = [place for place, head in enumerate(header) if head.startswith(("best ", "protocol", "not told"))]
-    left += range(len(found[0].world))
+    left = [place for place, head in enumerate(header) if head.startswith((*worlds, "best ", "protocol", "not told"))]
     return TextTable(header, rows, title=_title(found[0], amounts), notes=[*said[:MOST], *more], left=left)
 
 
@@ -134,8 +134,7 @@ def _sentence(answer: SweepAnswer) -> str:
         level = "highest" if answer.highest else "lowest"
         what = answer.metric.replace("_", " ")
         begin = f"{where}after" if where else "After"
-        named = _named(answer, overall.best)
-        text = f"{begin} {_after(answer)}, {named} has the {level} {what}, {amount}"
+        text = f"{begin} {_after(answer)}, {_named(answer, overall.best)} has the {level} {what}, {amount}"
     else:
         text = f"{where}{_named(answer, overall.best)} reaches the target {_LEAST[answer.competition.cost]}, {amount}"
     others = [each for each in overall.close if each.protocol != overall.best.protocol]

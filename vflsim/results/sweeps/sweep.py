@@ -142,7 +142,8 @@ class Sweep:
             key = (flow(value) for value, chosen in zip(point, self.choices, strict=True) if not chosen)
             found.setdefault((*key,), []).append(position)
         for positions in found.values():
-            points, results = (tuple(each[place] for place in positions) for each in (self.points, self.results))
+            points = tuple(self.points[position] for position in positions)
+            results = tuple(self.results[position] for position in positions)
             yield tuple(positions), replace(self, points=points, results=results)
 
     @property

@@ -17,7 +17,7 @@ from vflsim.results.sweeps.answers_table import answer_tables
 from vflsim.results.sweeps.measure import ShownMeasure, has_values, level_of, percentile, shown_measure
 from vflsim.results.sweeps.sweep import Sweep
 from vflsim.results.tables.comparison import describe
-from vflsim.results.tables.footnotes import AT_LEAST, about_means, final_label, round_measure
+from vflsim.results.tables.footnotes import AT_LEAST, MEANS, about_means, final_label, round_measure
 from vflsim.scenario.emit import flow
 from vflsim.text_table import TextTable
 from vflsim.vocabulary.metrics import is_share
@@ -57,9 +57,11 @@ def measure_tables(sweep: Sweep) -> list[TextTable]:
 def _alone(sweep: Sweep, shown: Sequence[ShownMeasure]) -> list[TextTable]:
     """Tabulate measures, without what the sweep answers."""
     tables = [_table(sweep, each.measure, each.target, each.label) for each in shown]
-    quantiles = shown[0].measure not in sweep.measures
-    lacking = any("—" in row for table in tables for row in table.rows)
-    notes = _about_quantiles(sweep, lacking) if quantiles else _notes(sweep, shown[0].measure == STEADY)
+    if shown[0].measure in sweep.measures:
+        rounds, about_target = shown[0].measure in ("round_duration", STEADY), shown[0].target is not None
+        notes = _notes(sweep, shown[0].measure == STEADY) if rounds or about_target else _about_other(sweep)
+    else:
+        notes = _about_quantiles(sweep, any("—" in row for table in tables for row in table.rows))
     tables[-1].notes = tuple(notes)
     return tables
 
@@ -110,6 +112,12 @@ def _notes(sweep: Sweep, single: bool) -> Iterator[str]:
     yield from _by_points(sweep, [*_too_rough(sweep)])
     pairs = zip(sweep.points, sweep.results, strict=True)
     yield from _by_points(sweep, [(point, note) for point, found in pairs for note in past_best_note(found)])
+    yield from _missing(sweep)
+
+
+def _about_other(sweep: Sweep) -> Iterator[str]:
+    if any((summary["n"] > 1).any() for summary in sweep.summaries):
+        yield MEANS
     yield from _missing(sweep)
 
 

@@ -29,6 +29,8 @@ from vflsim.vocabulary.targets import target_note
 if TYPE_CHECKING:
     from vflsim.results.run_set import RunSet
 
+MEANS = "Means over seeds ± 95 % Student-t intervals; “a (b … c)”: mean and interval, where its sides differ."
+"""Note below a table with means over seeds."""
 AT_LEAST = (
     "“k of n: a, > x”: k of n runs reached it, and a is their median (from six runs on with its 95 % interval); the "
     "others could have reached it at x or later: at their end, or after the evaluation before a stretch that was still "
@@ -105,7 +107,7 @@ def notes(
 
 def about_means(summaries: Iterable[pd.DataFrame]) -> Iterator[str]:
     """Yield what the means of tables and their intervals are."""
-    yield "Means over seeds ± 95 % Student-t intervals; “a (b … c)”: mean and interval, where its sides differ."
+    yield MEANS
     costs = {
         kind for each in summaries for kind in each.loc[each["target"].notna() & each["baseline"].isna(), "statistic"]
     }
