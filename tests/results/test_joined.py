@@ -204,8 +204,11 @@ def test_independent_runs_have_welchs_interval(study: Study) -> None:
 
 @pytest.mark.slow
 def test_independent_runs_that_miss_the_target_bound_the_difference(study: Study) -> None:
-    short, long = study(WAIT, stop={"rounds": 4}), study(ASYNC, stop={"rounds": 80}, seeds=[3, 4, 5, 6])
-    joined, asked = JoinedResults.of([short, long]), {"test_loss": 2.28, "for": "2 evaluations"}
+    short, long = (
+        study(protocols, stop={"rounds": rounds}, seeds=seeds, evaluate={"every": "1 rounds"})  # so costs are exact
+        for protocols, rounds, seeds in ((WAIT, 4, [0, 1, 2]), (ASYNC, 200, [3, 4, 5, 6]))
+    )
+    joined, asked = JoinedResults.of([short, long]), {"test_loss": 2.27, "for": "2 evaluations"}
     row = joined.estimates(asked).query("measure == 'time_to_target' and baseline == 'wait'")
     alone = joined.estimates(asked).query("measure == 'time_to_target' and baseline.isna()").set_index("protocol")
     assert alone["reached"].to_dict() == {"wait": 0, "async": 4}
