@@ -29,13 +29,13 @@ def rising(time: np.ndarray) -> np.ndarray:
 
 
 def results(
-    folder: Path, curves: dict[str, Curve], seeds: int = 3, noise: float = 0.0, reason: str = "time"
+    folder: Path, curves: dict[str, Curve], seeds: int = 3, noise: float = 0.0, reason: str = "time", every: float = 1.0
 ) -> Results:
     """Runs of 60 s with an evaluation a second; each seed's AUC lies a little higher."""
     (folder / "scenario.yaml").write_text(
         f"name: past\nprotocols: {{{', '.join(f'{name}: {{}}' for name in curves)}}}\n"
     )
-    time = np.arange(61.0)
+    time = np.arange(0.0, 60.5, every)
     for name, curve in curves.items():
         for seed in range(seeds):
             scatter = np.random.default_rng([seed, len(name)]).normal(0, noise, len(time))
@@ -84,6 +84,16 @@ def test_noise_around_a_plateau_is_no_loss(tmp_path: Path, noise: float, seeds: 
     assert past_best(found) == {}
     assert not [*past_best_note(found)]
     assert "best auc" not in comparison_table(found).header
+
+
+@pytest.mark.parametrize("every", [10.0, 25.0])
+def test_few_evaluations_are_not_taken_for_a_loss_by_their_noise(tmp_path: Path, every: float) -> None:
+    flat = results(tmp_path, {"slow": lambda time: 0.8 + 0 * time}, 3, 0.01, every=every)
+    assert past_best(flat) == {}
+
+
+def test_a_clear_loss_shows_in_few_evaluations(tmp_path: Path) -> None:
+    assert past_best(results(tmp_path, {"slow": overfitted}, 3, 0.002, every=10.0)).keys() == {"slow"}
 
 
 def test_what_a_target_ended_is_not_past_its_best(tmp_path: Path) -> None:

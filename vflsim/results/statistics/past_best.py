@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from vflsim.results.statistics.near_plateau import NEAR, level
 from vflsim.results.statistics.plateau import best_of, distinct, highest_mean, plateau_of
@@ -15,6 +16,9 @@ from vflsim.vocabulary.metrics import higher_is_better
 
 if TYPE_CHECKING:
     from vflsim.results.run_set import RunSet
+
+FEWEST_STEPS = 3
+"""Steps between evaluations, in the later half of a run, that tell their noise."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,7 @@ def past_best(results: RunSet) -> dict[str, PastBest]:
 
     The best mean over a tenth of a run's evaluations is compared with the final one, over the last tenth. Clear is a
     mean loss above the standard deviation of the final value over seeds, and above two standard deviations of the noise
-    of single evaluations. Runs that a target ended do not count.
+    of single evaluations. Runs that a target ended do not count, nor do those of too few evaluations to tell noise.
     """
     metric, metrics, found = results.main_metric, results.metrics, dict[str, PastBest]()
     higher = higher_is_better(metric, results.own_metrics)
@@ -41,16 +45,25 @@ def past_best(results: RunSet) -> dict[str, PastBest]:
         runs = [run.seed for run in finished if run.info.stop_reason != "target"]
         steps = [distinct(metrics[(protocols == name) & (seeds == seed)]) for seed in runs]
         steps = [each for each in steps if metric in each and each[metric].notna().any()]
-        noise = [known[1] for each in steps if (known := level(each, metric)) is not None]
-        if not steps or (len(steps) < 2 and not noise):
+        noise = [known for each in steps if (known := _noise(each, metric)) is not None]
+        if not noise:
             continue
         final = np.array([plateau_of(each, metric) for each in steps])
         lost = np.abs(np.array([highest_mean(each, metric, higher) for each in steps]) - final)
         spread = float(final.std(ddof=1)) if len(final) > 1 else 0.0
-        if lost.mean() > max(spread, NEAR * float(np.mean(noise)) if noise else 0.0):
+        if lost.mean() > max(spread, NEAR * float(np.mean(noise))):
             best, times = np.transpose([best_of(each, metric, higher) for each in steps])
             found[name] = PastBest(float(best.mean()), float(times.mean()), float(final.mean()))
     return found
+
+
+def _noise(steps: pd.DataFrame, metric: str) -> float | None:
+    """Return the standard deviation of the noise of a run's evaluations; of few, from the differences of later ones."""
+    if (known := level(steps, metric)) is not None:
+        return known[1]
+    values = steps[metric].dropna().to_numpy(dtype=np.float64)
+    later = np.diff(values[len(values) // 2 :])
+    return float(later.std(ddof=1) / np.sqrt(2)) if len(later) >= FEWEST_STEPS else None
 
 
 def past_best_note(results: RunSet) -> Iterator[str]:
