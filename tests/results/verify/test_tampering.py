@@ -291,7 +291,8 @@ SAME = {"notes: of another seed", "manifest.json: longer"}
 @pytest.fixture
 def no_invariants(monkeypatch: pytest.MonkeyPatch) -> None:
     """Digests have to find everything by themselves (and tables need not be looked through, which takes its time)."""
-    monkeypatch.setattr("vflsim.results.verify.runs._of_tables", lambda *_: iter(()))
+    for rules in ("problems_of", "summary_problems", "curve_problems"):
+        monkeypatch.setattr(f"vflsim.results.verify.runs.{rules}", lambda *_: iter(()))
 
 
 def caught(folder: Path) -> list[str]:
