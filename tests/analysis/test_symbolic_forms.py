@@ -18,11 +18,8 @@ from vflsim.analysis.formulas import (
     round_formulas,
 )
 from vflsim.analysis.order_formulas import (
-    beta_mean,
     cdf_of,
     described,
-    exponential_mean,
-    exponential_variance,
     needs_recursion,
     order_cdf,
     order_mean,
@@ -53,17 +50,6 @@ def test_the_symbolic_mean_of_alike_times_is_the_numeric_one(law: Law, t: int) -
     said = order_mean(law, 5, t)
     assert said is not None
     assert float(said.doit()) == pytest.approx(order_statistic([law] * 5, t).expectation(), rel=1e-10)
-
-
-def test_the_variance_of_alike_exponential_times() -> None:
-    said = exponential_variance(6, 4, sympy.Integer(2)).doit()
-    assert float(said) == pytest.approx(order_statistic([exponential(2.0)] * 6, 4).variance(), rel=1e-8)
-
-
-@pytest.mark.parametrize(("n", "t"), [(3, 1), (5, 4)])
-def test_the_beta_integral_gives_the_mean_of_any_law(n: int, t: int) -> None:
-    integral = beta_mean(n, t).replace(sympy.Function("Q"), lambda u: -2 * sympy.log(1 - u))
-    assert sympy.simplify(integral.doit() - exponential_mean(n, t, sympy.Integer(2)).doit()) == 0
 
 
 @pytest.mark.parametrize("t", [1, 2, 3, 5])

@@ -28,20 +28,11 @@ def exponential_mean(n: int, t: int, mean: sympy.Expr | None = None) -> sympy.Ex
     return mu * (_harmonic(n) - _harmonic(n - t))
 
 
-def exponential_variance(n: int, t: int, mean: sympy.Expr | None = None) -> sympy.Expr:
-    """Give Var X₍ₜ₎ of n alike exponential times: mean² · (H⁽²⁾_n − H⁽²⁾_{n−t})."""
-    import sympy
-
-    mu = sympy.Symbol("mu", positive=True) if mean is None else mean
-    return mu**2 * (_harmonic(n, 2) - _harmonic(n - t, 2))
-
-
-def _harmonic(n: int, power: int = 1) -> sympy.Expr:
+def _harmonic(n: int) -> sympy.Expr:
     """Give H_n as a symbol that ``doit`` turns into a fraction; 0 for n = 0."""
     import sympy
 
-    arguments = (n,) if power == 1 else (n, power)
-    return sympy.harmonic(*arguments, evaluate=False) if n else sympy.Integer(0)
+    return sympy.harmonic(n, evaluate=False) if n else sympy.Integer(0)
 
 
 def uniform_mean(n: int, t: int, low: sympy.Expr, high: sympy.Expr) -> sympy.Expr:
@@ -49,15 +40,6 @@ def uniform_mean(n: int, t: int, low: sympy.Expr, high: sympy.Expr) -> sympy.Exp
     import sympy
 
     return low + (high - low) * sympy.Rational(t, n + 1)
-
-
-def beta_mean(n: int, t: int) -> sympy.Expr:
-    """Give E X₍ₜ₎ of n alike times with quantile function Q: ∫₀¹ Q(u) u^(t−1) (1−u)^(n−t) du / B(t, n+1−t)."""
-    import sympy
-
-    u = sympy.Symbol("u", positive=True)
-    density = u ** (t - 1) * (1 - u) ** (n - t) * t * sympy.binomial(n, t)
-    return sympy.Integral(sympy.Function("Q")(u) * density, (u, 0, 1))
 
 
 def order_mean(law: Law, n: int, t: int) -> sympy.Expr | None:

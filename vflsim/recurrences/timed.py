@@ -262,8 +262,3 @@ class SingleTrip:
 def of_kinds(values: Floats | None, kinds: Ints) -> Floats | None:
     """Return the values (n, M) of batches of ``kinds``, None if there are none."""
     return None if values is None else values[kinds]
-
-
-def nothing_to_wait(factors: Floats) -> bool:
-    """Return whether computations with these factors take no time whatever is drawn."""
-    return not np.any(factors)
