@@ -32,10 +32,10 @@ def speed_up(
     ``baseline`` defaults to the first protocol that waits for all clients; ``protocols`` are the others. Times are
     divided within each seed that both protocols have; the figure shows the geometric mean and its 95 % interval
     (Student's t of the logarithms; Welch's for protocols of several studies that are not paired). If some run did not
-    reach the target, the point is a one-sided 95 % limit, and an arrow points to where the ratio lies. References, such
-    as training with all features in one place, are left out. ``numbers``: ``ratios`` (measure, protocol, mean, low,
-    high, n, bound, common). Raises NotRecordedError if no protocol waits for all clients, if there is no second
-    protocol, or if no times can be divided; ResultsError for an unknown baseline.
+    reach the target, or met it at its first evaluation, the point is a one-sided 95 % limit, and an arrow points to
+    where the ratio lies. References, such as training with all features in one place, are left out. ``numbers``:
+    ``ratios`` (measure, protocol, mean, low, high, n, bound, common). Raises NotRecordedError if no protocol waits for
+    all clients, if there is no second protocol, or if no times can be divided; ResultsError for an unknown baseline.
     """
     baseline = _baseline(results) if baseline is None else baseline
     if baseline not in results.protocols:
@@ -115,5 +115,5 @@ def _key(figure: Picture, several: bool, censored: bool) -> None:
         labels.append("95 % interval")
     if censored:
         handles.append(Line2D([], [], **dot, markerfacecolor="white"))
-        labels.append("target not always reached: a 95 % limit" if several else "target not reached: a bound")
+        labels.append("costs not exact: a 95 % limit" if several else "costs not exact: a bound")
     legend(figure, handles, labels)
