@@ -27,8 +27,14 @@ from vflsim.world.messages import Embedding, EvaluationAnswer, Message
 Send = Callable[[Message, bool], None]
 
 
-def evil_client(server: LiveServer, port: int, identity: Path, attack: Callable[[Send, BatchSequence], None]) -> None:
-    """Play client 1: answer evaluations with zeros, and ``attack`` once the run has begun."""
+def evil_client(
+    server: LiveServer,
+    port: int,
+    identity: Path,
+    attack: Callable[[Send, BatchSequence], None],
+    tags: Callable[[int], int | None],
+) -> None:
+    """Play client 1: ``attack`` once the run has begun; answer evaluations with zeros, of the round in ``tags``."""
     loop, data = precise_loop(), server.data.of("only")
     rows, training = data.rows, server.scenario.training_of("only")
     hello = Hello(party=1, machine=machine(), **common(server.scenario, server.data)._asdict())
@@ -45,9 +51,9 @@ def evil_client(server: LiveServer, port: int, identity: Path, attack: Callable[
         def take(message: Control) -> None:
             if isinstance(message, Prepare):
                 channel.control(Ready())
-            elif isinstance(message, EvaluateNow) and message.number == 1:
+            elif isinstance(message, EvaluateNow) and (tag := tags(message.number)) is not None:
                 zeros = torch.zeros(len(data.labels["test"]), 6, dtype=torch.float64)
-                send(EvaluationAnswer(value=ready_value(zeros), round=2), False)
+                send(EvaluationAnswer(value=ready_value(zeros), round=tag), False)
             elif isinstance(message, Start):
                 attack(send, BatchSequence(rows, training, 0, -1))
             elif isinstance(message, Done):
@@ -85,18 +91,36 @@ def outside_time(send: Send, sequence: BatchSequence) -> None:
     send(embedding(sequence, 3), False)
 
 
-@pytest.mark.parametrize("attack", [a_later_round, the_same_round_again, no_round, outside_time])
-def test_a_wrong_round_ends_the_run_and_names_the_client(
-    attack: Callable[[Send, BatchSequence], None], tmp_path: Path
-) -> None:
-    scenario = load(world_of({"kind": "synchronous"}, clients=1))
-    make_identities(tmp_path / "keys", clients=1)
-    server = LiveServer(scenario, tmp_path / "keys" / "server", tmp_path / "parts", timeout=LONG_S)
+def honest(send: Send, sequence: BatchSequence) -> None:
+    send(embedding(sequence, 0), True)
+
+
+def error_of(attack: Callable[[Send, BatchSequence], None], tags: Callable[[int], int | None], folder: Path) -> str:
+    """Play one round of a run with the evil client; return the error that ended it."""
+    scenario = load(world_of({"kind": "synchronous"}, clients=1) | {"stop": {"rounds": 1}})
+    make_identities(folder / "keys", clients=1)
+    server = LiveServer(scenario, folder / "keys" / "server", folder / "parts", timeout=LONG_S)
     port = server.open("127.0.0.1", 0)
-    playing = threading.Thread(target=evil_client, args=(server, port, tmp_path / "keys" / "client-1", attack))
+    playing = threading.Thread(target=evil_client, args=(server, port, folder / "keys" / "client-1", attack, tags))
     playing.start()
     server.wait(within=LONG_S)
     outcome = server.run("only", seed=0)
     server.close()
     playing.join()
-    assert "client-1 sent what cannot be used: client-1 sent a 'embedding' message of round" in str(outcome.error)
+    return str(outcome.error)
+
+
+@pytest.mark.parametrize("attack", [a_later_round, the_same_round_again, no_round, outside_time])
+def test_a_wrong_round_ends_the_run_and_names_the_client(
+    attack: Callable[[Send, BatchSequence], None], tmp_path: Path
+) -> None:
+    error = error_of(attack, {1: 2}.get, tmp_path)
+    assert "client-1 sent what cannot be used: client-1 sent a 'embedding' message of round" in error
+
+
+@pytest.mark.parametrize("tags", [{1: 3}, {1: 2, 2: 999}], ids=["the first", "after the end"])
+def test_an_answer_to_another_evaluation_ends_the_run_and_names_the_client(
+    tags: dict[int, int], tmp_path: Path
+) -> None:
+    error = error_of(honest, tags.get, tmp_path)
+    assert f"client-1 sent a 'evaluation' message of round {[*tags.values()][-1]}" in error
