@@ -65,6 +65,7 @@ def test_a_key_more_or_a_changed_kind_is_refused(message: control.Control) -> No
         b"[]",
         b"\xff\xfe",
         b'{"kind": "counted", "updates": -1}',
+        b'{"kind": "counted", "updates": 9007199254740991}',
         b'{"kind": "counted", "updates": "1"}',
         b'{"kind": "counted", "updates": 1.5}',
         b'{"kind": "start", "in_s": 1e9, "at": 0, "machine": ""}',

@@ -171,10 +171,10 @@ class Start(_Control):
 
 
 class Counted(_Control):
-    """A client has taken so many more steps."""
+    """A client has taken so many more steps: few enough that no number of messages overflows the results."""
 
     kind: Literal["counted"] = "counted"
-    updates: _Count
+    updates: Annotated[int, Field(ge=0, lt=2**20)]
 
 
 class NoiseAdded(_Control):
