@@ -57,8 +57,8 @@ def passage(metrics: pd.DataFrame, target: Target, diverged: bool = False, evalu
 def _before(before: pd.Series, row: pd.Series, evaluate: Evaluate | None) -> pd.Series:
     """Return what a run had certainly spent when its models first met a target: at ``row``, but not at the one before.
 
-    A row ``every: 5 s`` follows the first change since the last multiple of 5 s. After every round, the row itself is
-    where they met it.
+    A row ``every: 5 s`` follows the first change since the last multiple of 5 s. After every round, costs count from
+    the server's step: that of the row itself, even if a client's step since the row before would have been enough.
     """
     found = before.copy()
     if row["updates"] == before["updates"]:  # a step of the server it was
