@@ -196,3 +196,13 @@ def test_other_columns_are_features(tmp_path, name, values):
     pd.DataFrame({name: values, "y": [0, 1] * 20}).to_csv(tmp_path / "a.csv", index=False)
     loaded = load(Data(file="a.csv", label="y"), Partition(clients=1), folder=tmp_path)
     assert loaded.parties[0].feature_names == (name,)
+
+
+def test_spaces_beside_a_delimiter_are_no_part_of_a_label_an_id_or_a_category(tmp_path):
+    rows = [f"{row:3},{'a' if row % 3 else ' a '}, {row % 7},{' ' if row > 20 else ''}{row % 2}" for row in range(40)]
+    (tmp_path / "a.csv").write_text("\n".join(["key,town,size,y", *rows]))
+    (tmp_path / "b.csv").write_text("\n".join(["key,z", *(f"{row},{row % 5}" for row in range(40))]))
+    data = Data(parties=("a.csv", "b.csv"), id="key", label="y", categorical=("town",))
+    loaded = load(data, Partition(), folder=tmp_path)
+    assert loaded.class_names == ("0", "1")
+    assert categories_of(loaded) == {"town": {"a"}}

@@ -201,7 +201,10 @@ def _csv(path: Path, skip_lines: int, held: int, text: Sequence[str]) -> tuple[p
             parse_options=pa.csv.ParseOptions(delimiter=delimiter.decode()),
             convert_options=pa.csv.ConvertOptions(column_types=dict.fromkeys(text, pa.string()), decimal_point=decimal),
         )
-        return columns, decimal
+    for place, column in enumerate(columns.column_names):
+        if column in text:  # spaces beside a delimiter are no part of a field, as in numbers
+            columns = columns.set_column(place, column, pc.utf8_trim_whitespace(columns.column(place)))
+    return columns, decimal
 
 
 def _is_number(kind: pa.DataType) -> bool:
