@@ -35,6 +35,12 @@ def test_what_nobody_has_done_is_said(counts: dict[str, int], start: str) -> Non
     assert [each[: len(start)] for each in found] == ([start] if start else [])
 
 
+def test_initial_models_that_meet_the_target_are_said() -> None:
+    scenario = tiny(stop={"target": {"test_accuracy": 0.0, "for": "1 evaluations"}, "rounds": 3})
+    outcome = run_protocol(scenario, "synchronous", 0, data_of(scenario))
+    assert outcome.note == "the initial models meet the target, so nothing was trained: choose a harder one"
+
+
 @pytest.mark.parametrize("name", SOME)
 def test_an_ordinary_run_needs_no_caution(name: str) -> None:
     scenario = as_scenario(raw({"it": KINDS[name]}, stop={"rounds": 6}))

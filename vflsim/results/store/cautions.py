@@ -25,9 +25,11 @@ def _idle(info: RunInfo) -> str:
     rounds, updates = (info.counts.get(name, -1) for name in ("rounds", "updates"))
     if info.status != "finished" or rounds < 0:
         return ""
+    if rounds == updates == 0 and info.stop_reason == "target":
+        return "the initial models meet the target, so nothing was trained: choose a harder one"
     if rounds == updates == 0:
         scores = "" if info.timing_only else ", so the scores are those of untrained models"
-        return f"no round has ended and no client has done a step{scores}: see who waits in events.parquet"
+        return f"no round has ended and no client has done a step{scores}: see who waits (record: events)"
     if updates == 0 and info.participants:
         return (
             f"no client has done a step in {rounds:,} rounds, so only the server has learnt: "
