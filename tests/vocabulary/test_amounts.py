@@ -1,5 +1,7 @@
 """Amounts in words: one rule for the digits of all intervals."""
 
+import math
+
 import pytest
 
 from vflsim.vocabulary.amounts import quantity, spanned
@@ -29,3 +31,11 @@ def test_a_symmetric_interval_has_the_same_digits_in_both_forms(value: float, ha
     number, _, after = quantity(value, "rounds", half).partition(" ± ")
     assert spanned(value, value - half, value + half, "rounds").partition(" (")[0] == number
     assert after
+
+
+def test_numbers_too_long_to_read_have_an_exponent_and_end_in_no_error() -> None:
+    assert quantity(1e300, "s") == "1e+300 s"
+    assert quantity(1e300, "s", 2e299) == "1e+300 ± 2e+299 s"
+    assert quantity(1e308, "s", math.inf) == "1e+308 ± inf s"
+    assert spanned(1e300, 1e299, 1e301, "s") == "1e+300 (1e+299 … 1e+301) s"
+    assert quantity(12345.6, "s", 3.0) == "12346 ± 3 s"

@@ -10,6 +10,8 @@ _SCALES = {
     "J": ((1e6, "MJ"), (1e3, "kJ"), (1.0, "J"), (1e-3, "mJ"), (1e-6, "µJ"), (1e-9, "nJ")),
 }
 
+_LONG = 1e15
+"""Numbers from here on have an exponent."""
 _DURATIONS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 
@@ -21,6 +23,8 @@ def quantity(value: float, unit: str, half: float = math.nan) -> str:
     value, half = value / scale, half / scale
     if math.isnan(half):
         text = _four_digits(value)
+    elif not max(abs(value), half) < _LONG:
+        text = f"{_four_digits(value)} ± {_four_digits(half)}"
     elif (places := _places(value, half)) is None:
         text = f"{_four_digits(value)} ± 0"
     else:
@@ -32,9 +36,9 @@ def _places(value: float, half: float) -> int | None:
     """Return the decimal places of a number ± half an interval; None for an interval without width.
 
     They are those of half the interval's one significant digit (two if the first is 1), and no more than the number's
-    five digits: an interval as narrow as rounding errors says nothing.
+    five digits: an interval as narrow as rounding errors says nothing. Nor do digits of numbers from ``_LONG`` on.
     """
-    if half == 0:
+    if half == 0 or not max(abs(value), half) < _LONG:
         return None
     exponent = math.floor(math.log10(half))
     places = max(0, (1 if half < 2 * 10**exponent else 0) - exponent)
@@ -42,7 +46,7 @@ def _places(value: float, half: float) -> int | None:
 
 
 def _four_digits(value: float) -> str:
-    return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
+    return f"{value:.0f}" if 1e4 <= abs(value) < _LONG else f"{value:.4g}"
 
 
 def roughly(seconds: float) -> str:
