@@ -118,7 +118,7 @@ class Played:
         timed = [*RANDOM_TIMING["clients"], *({"select": str(each), "availability": away} for each in crashing)]
         timed += [{"select": "2", **slow}] if slow else []
         timing = {**RANDOM_TIMING, "clients": timed}
-        said = raw({"it": KINDS[protocol]}, timing=timing, stop={"rounds": rounds}, record="events")
+        said = raw({"it": KINDS[protocol]}, timing=timing, stop={"rounds": rounds}, record="events", seeds=[0, 1, 2])
         said["partition"]["clients"] = clients
         folder.mkdir()
         self.timeout = timeout
@@ -147,7 +147,7 @@ class Played:
     def cut(self, client: int) -> None:
         self.server.connected[client]._writer.transport.abort()
 
-    def run(self, when: Callable[[Any], bool], call: Callable[[], None]) -> Outcome:
+    def run(self, when: Callable[[Any], bool], call: Callable[[], None], seed: int = 0) -> Outcome:
         """Play, and make a call once, as soon as the progress is so."""
         done = False
 
@@ -157,7 +157,7 @@ class Played:
                 done = True
                 call()
 
-        outcome = self.server.run("it", 0, report)
+        outcome = self.server.run("it", seed, report)
         assert done
         return outcome
 
