@@ -144,7 +144,7 @@ def _panel(
             )
     room = 0.3 if measured["censored"].any() else 0.1
     right = largest * ((largest / left) ** room if logarithmic else 1 + room)
-    axes.set_xlim(left, right)
+    axes.set_xlim(left, right if right > left else left + 1)  # all costs may be 0
     x_axis(axes, f"{label} to target", unit, logarithmic=logarithmic)
     if isinstance(ticks := axes.xaxis.get_major_locator(), LogLocator):
         ticks.set_params(numticks=5)  # a panel is a third of the figure
