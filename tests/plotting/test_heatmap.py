@@ -67,7 +67,7 @@ def test_cells_that_did_not_reach_the_target_are_hatched_lower_bounds(tmp_path: 
             place for place, bound in bounds.items() if bound
         }
     assert {bool(row.reached < row.n) for row in found.itertuples()} == {False, True}
-    assert "hatched: more than this" in figure.get_suptitle()
+    assert "hatched: more than this" in " ".join(figure.get_suptitle().split())
 
 
 def test_three_keys_are_panels_of_lines_against_the_first(tmp_path: Path) -> None:
