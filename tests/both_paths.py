@@ -13,11 +13,11 @@ from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.simulation.vectorised import obstacles, run_vectorised
 
 
-def quick(protocol: dict[str, Any], **changes: Any) -> Scenario:
+def quick(protocol: str | dict[str, Any], **changes: Any) -> Scenario:
     """A tiny scenario for one protocol, called ``it``, on links without contention."""
     changes.setdefault("record", "rounds")
     changes["timing"] = {"network": "dedicated", **changes.get("timing", {})}
-    return tiny({"it": protocol}, **changes)
+    return tiny({"it": {"kind": protocol} if isinstance(protocol, str) else protocol}, **changes)
 
 
 def written(outcome: Outcome, folder: Path) -> dict[str, bytes]:

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from vflsim.protocols import PROTOCOLS
-from vflsim.protocols.vectorisable import Vectorisable
 from vflsim.scenario.load import as_scenario, most_clients
 from vflsim.studies.study import run_study
 
@@ -47,13 +46,11 @@ def test_some_of_many_clients_have_the_same_tables_on_both_paths(
     ]
 
 
-def test_the_huge_benchmark_covers_every_protocol_with_a_recurrence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_huge_benchmark_covers_every_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[1] / "benchmarks"), *sys.path])
     import timing
 
-    kinds = {
-        kind for made in PROTOCOLS for kind in [made.model_fields["kind"].default] if issubclass(made, Vectorisable)
-    }
+    kinds = {made.model_fields["kind"].default for made in PROTOCOLS}
     assert {said["kind"] for said, _ in timing.RECURRENT.values()} == kinds - timing.TOO_MANY_VALUES
 
 

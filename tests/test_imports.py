@@ -20,6 +20,7 @@ LAYERS: list[set[str]] = [
     {"codecs", "coding", "learning", "timing"},
     {"world"},
     {"setting"},
+    {"tracing"},
     {"analysis", "recurrences"},
     {"protocols"},
     {"kinds", "protocol", "scenario"},

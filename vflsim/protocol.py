@@ -82,7 +82,7 @@ from vflsim.protocols.capabilities import (
 from vflsim.protocols.evaluation import Scores
 from vflsim.protocols.synchronous import Synchronous
 from vflsim.protocols.traits import REFERENCE, ROUNDS, TABLE, Traits
-from vflsim.protocols.vectorisable import Vectorisable
+from vflsim.protocols.vectorisable import ActsByHand, Vectorisable
 from vflsim.recurrences import (
     BARRIERS,
     Activated,
@@ -100,6 +100,7 @@ from vflsim.recurrences import (
     ToClients,
     ToPeers,
     ToServer,
+    lockstep,
 )
 from vflsim.setting import (
     BatchPlan,
@@ -160,6 +161,7 @@ __all__ = [
     "Activation",
     "ActivationProcess",
     "Acts",
+    "ActsByHand",
     "Aggregate",
     "Analysable",
     "Answering",
@@ -276,6 +278,7 @@ __all__ = [
     "client_parts",
     "finite_loss",
     "generator",
+    "lockstep",
     "party_name",
     "server_parts",
     "split_learners",

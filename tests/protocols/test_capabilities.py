@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import pytest
-from tiny_worlds import data_of, tiny
+from both_paths import assert_same_bytes, quick
+from tiny_worlds import RANDOM_TIMING, data_of, tiny
 
 from vflsim.analysis.cycles import Unanalysable
 from vflsim.protocol import Embedding, Protocol, Synchronous, Vectorisable
 from vflsim.protocols import PROTOCOLS
 from vflsim.protocols.capabilities import CAPABILITIES
-from vflsim.protocols.defaults import closed_forms_of, outgrown
+from vflsim.protocols.defaults import closed_forms_of, outgrown, vectorised_by_hand
+from vflsim.protocols.ignore import Ignore
 from vflsim.scenario.resolve import setting
 from vflsim.simulation.vectorised import obstacles
 
@@ -32,12 +34,19 @@ class Pausing(Synchronous):
 
 
 class Confirmed(Pausing):
-    """The same, whose author says that closed forms and recurrence hold."""
+    """The same, whose author says that closed forms hold."""
 
     kind: Literal["confirmed"] = "confirmed"  # type: ignore[assignment]
-    vectorised_keys = frozenset({"kind"})
     closed_forms = Synchronous.closed_forms
-    recurrence = Synchronous.recurrence
+
+
+class OwnIgnore(Ignore):
+    """Rounds of the fastest, whose clients are those of ``synchronous``."""
+
+    kind: Literal["own_ignore"] = "own_ignore"  # type: ignore[assignment]
+
+    async def client(self, node: Any) -> None:
+        await Synchronous().client(node)
 
 
 class Renamed(Synchronous):
@@ -47,13 +56,19 @@ class Renamed(Synchronous):
 VECTORISED = {"timing": {"network": "dedicated"}, "record": "rounds"}
 
 
-def test_a_class_with_its_own_client_does_not_inherit_closed_forms_or_recurrence() -> None:
+def test_a_class_with_its_own_client_does_not_inherit_closed_forms() -> None:
     scenario = tiny("synchronous", **VECTORISED).with_protocols({"it": Pausing()})
     with pytest.raises(Unanalysable, match="Pausing has its own client, and closed_forms of Synchronous"):
         closed_forms_of(Pausing(), setting(scenario, "it", data_of(scenario)))
-    (problem,) = obstacles(scenario, "it")
-    assert problem.what == "Pausing has its own client, and recurrence of Synchronous"
-    assert "`recurrence = Synchronous.recurrence` in the class if that still holds" in problem.allowed
+
+
+def test_rounds_of_a_class_with_its_own_client_are_traced() -> None:
+    assert_same_bytes(quick("synchronous", timing=RANDOM_TIMING).with_protocols({"it": Pausing()}))
+
+
+def test_a_class_with_its_own_client_does_not_inherit_a_recurrence_by_hand() -> None:
+    assert vectorised_by_hand(Ignore(fastest=2)) is not None
+    assert vectorised_by_hand(OwnIgnore(fastest=2)) is None
 
 
 @pytest.mark.parametrize("protocol", [Confirmed(), Renamed()], ids=lambda each: each.kind)

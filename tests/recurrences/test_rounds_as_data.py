@@ -10,11 +10,13 @@ from both_paths import assert_same_bytes, quick
 from tiny_worlds import data_of, metrics, rounds
 
 from vflsim.learning.batches import Batch
+from vflsim.protocols.synchronous import Synchronous
 from vflsim.recurrences import Acts, ClientsWait, ServerWaits, SynchronousRounds, TimedWorld, ToClients
-from vflsim.recurrences.acts import split_acts
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
 from vflsim.simulation.vectorised import UndecidedError, run_vectorised
+from vflsim.world.messages import Embedding
+from vflsim.world.node import ClientNode
 
 # Embedding, predicting or stepping takes a client 2 s, an upload m s, the server's work 1 s; links take no time.
 SLOW = {"server": {"compute": "1 s"}, "clients": {"select": "all", "compute": "2 s", "upload_delay": "m s"}}
@@ -115,7 +117,7 @@ def test_acts_that_do_not_say_who_may_be_late_are_refused(missing: type) -> None
         return tuple(left if missing is ToClients else [act for act in whole if not isinstance(act, missing)])
 
     with pytest.raises(ValueError, match=r"allowed: one of each"):
-        SynchronousRounds(TimedWorld(protocol, resolved, 0, acts, protocol.first_acts))
+        SynchronousRounds(TimedWorld(protocol, resolved, 0, (protocol.first_acts, acts)))
 
 
 # Cycles of 10, 20, 30 and 40 s besides the server's 1 s: arrivals at 10, 20, 21 (client 1 again), 30, …
@@ -215,14 +217,20 @@ def test_a_first_pass_longer_than_all_activations_leaves_the_run_to_the_event_pa
     assert isinstance(outcome.error, UndecidedError)
 
 
+class Hasty(Synchronous):
+    """Clients that wait for no activation."""
+
+    async def client(self, node: ClientNode) -> None:
+        for k in node.rounds():
+            h = await node.compute(node.learner.embed(node.batch(k)))
+            await node.upload("server", Embedding(node.batch(k), h, round=k))
+            await node.compute(node.learner.client_step(node.batch(k), await node.recv("gradient", round=k)))
+
+
 def test_acts_without_activations_are_not_played_where_clients_wait_for_them() -> None:
     clients = {"select": "all", "activation": {"kind": "poisson", "rate": "9 /s"}}
     scenario = quick({"kind": "synchronous"}, timing={"server": {"compute": "1 s"}, "clients": clients})
-    protocol, resolved = scenario.protocols["it"].protocol, setting(scenario, "it", data_of(scenario))
-
-    def hasty(server: Any, clients: Any, client: int, batch: Batch) -> Acts:
-        return split_acts(server, clients, client, batch)[1:]
-
-    SynchronousRounds(TimedWorld(protocol, resolved, 0))
+    resolved = setting(scenario, "it", data_of(scenario))
+    SynchronousRounds(TimedWorld(Synchronous(), resolved, 0))
     with pytest.raises(UndecidedError, match="activations, which the protocol's acts leave out"):
-        SynchronousRounds(TimedWorld(protocol, resolved, 0, hasty))
+        SynchronousRounds(TimedWorld(Hasty(), resolved, 0))

@@ -130,8 +130,8 @@ def by_arrays(
         trial, name, scenario.seeds[0], data, with_tails=False, with_variation=False, seen=arrivals.take
     )
     if isinstance(outcome.error, UndecidedError):
-        why = "activities end at the same instant, and only events tell which comes first"
-        return None, why, outcome.tables.rounds
+        ties = "activities end at the same instant, and only events tell which comes first"
+        return None, ties if outcome.error.where else outcome.error.what, outcome.tables.rounds
     return _rounds(outcome, {} if its.traits.reference else arrivals.shares()), "", None
 
 

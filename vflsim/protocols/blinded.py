@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from vflsim.errors import IncompleteRoundError, NoProgressError
 from vflsim.learning.learners.key_agreement import join_keys, make_public_key, take_keys
-from vflsim.recurrences.acts import Acts, ServerWaits, ToClients, ToServer
 from vflsim.streams import few, party_name
 from vflsim.world.messages import Gradient, Message
 from vflsim.world.node import Node
@@ -35,14 +34,6 @@ class PublicKeys(Message):
 def blinds(node: Node) -> bool:
     """Return whether the clients of this run blind their embeddings."""
     return node.learner.held.blinded_sum is not None
-
-
-def key_acts(server: Any, clients: Mapping[int, Any], client: int) -> Acts:
-    """Return the acts of the key agreement, as a recurrence needs them: a public key up, those of all clients down."""
-    own = PublicKey(value=make_public_key(clients[client]).result)
-    own.sender = client
-    keys = PublicKeys(value=join_keys(server, [own] * len(clients)).result)
-    return ToServer(own), ServerWaits(), ToClients(keys)
 
 
 async def relay_keys(node: Node) -> None:

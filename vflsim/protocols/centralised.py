@@ -11,15 +11,12 @@ from vflsim.protocols.base import Protocol
 from vflsim.protocols.capabilities import Analysable, OwnNodes
 from vflsim.protocols.synchronous import Synchronous
 from vflsim.protocols.traits import REFERENCE, Traits
-from vflsim.protocols.vectorisable import Vectorisable
-from vflsim.recurrences import Recurrence, TimedWorld
-from vflsim.recurrences.synchronous import ServerSteps
 from vflsim.setting import Setting
 from vflsim.streams import SERVER
 from vflsim.world.node import ClientNode, Node, ServerNode
 
 
-class Centralised(Analysable, Vectorisable, OwnNodes, Protocol):
+class Centralised(Analysable, OwnNodes, Protocol):
     """Train with the models and batches of synchronous training, but with all features at the server and no messages.
 
     The server computes the whole model, the clients' parts included. A round takes the time of this one computation
@@ -32,7 +29,6 @@ class Centralised(Analysable, Vectorisable, OwnNodes, Protocol):
 
     kind: Literal["centralised"] = "centralised"
     traits: ClassVar[Traits] = REFERENCE
-    vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind"})
 
     def placed(self, node: Node) -> Node:
         """Return a node on which only the server's computations take time."""
@@ -49,7 +45,3 @@ class Centralised(Analysable, Vectorisable, OwnNodes, Protocol):
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
         """Return the law of a round, which is one server step."""
         return centralised(Cycles(self, setting))
-
-    def recurrence(self, world: TimedWorld) -> Recurrence:
-        """Return the recurrence of consecutive server steps."""
-        return ServerSteps(world)

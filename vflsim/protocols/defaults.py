@@ -27,6 +27,8 @@ from vflsim.protocols.capabilities import (
     Selective,
 )
 from vflsim.protocols.evaluation import Scores, evaluate
+from vflsim.protocols.vectorisable import ActsByHand, Vectorisable
+from vflsim.recurrences import BARRIERS, Recurrence, TimedWorld, lockstep
 from vflsim.setting import Learners, ServerPrediction, Setting, linear_heads, split_prediction
 from vflsim.world.node import Node
 
@@ -156,6 +158,46 @@ def closed_forms_of(protocol: Protocol, setting: Setting) -> tuple[Finding, ...]
     if why := outgrown(protocol, "closed_forms"):
         raise Unanalysable(why)
     return protocol.closed_forms(setting)
+
+
+def vectorised_by_hand(protocol: Protocol) -> Vectorisable | None:
+    """Return a protocol that has a recurrence of its own, made for its own algorithm; None if it has to be traced."""
+    return protocol if isinstance(protocol, Vectorisable) and not outgrown(protocol, "recurrence") else None
+
+
+def timed_world_of(protocol: Protocol, setting: Setting, seed: int) -> TimedWorld:
+    """Return the inputs of a run's times. Raises ``Untraceable`` with the reason if there is no trace."""
+    by_hand = vectorised_by_hand(protocol)
+    acts = (by_hand.first_acts, by_hand.acts) if isinstance(by_hand, ActsByHand) else None
+    return TimedWorld(protocol, setting, seed, acts, by_hand is not None)
+
+
+def recurrence_of(protocol: Protocol, world: TimedWorld) -> Recurrence:
+    """Return the recurrence of a protocol's rounds: its own, or that of rounds that wait for all clients."""
+    by_hand = vectorised_by_hand(protocol)
+    return lockstep(world) if by_hand is None else by_hand.recurrence(world)
+
+
+def records_of(protocol: Protocol, world: TimedWorld | None) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return the rows that the server records as a run begins, each with its table."""
+    if world is None:
+        return []
+    by_hand = vectorised_by_hand(protocol)
+    if isinstance(by_hand, ActsByHand):
+        return [*by_hand.records(world.server).items()]
+    return [(row.table, row.fields) for row in world.rows]
+
+
+def vectorised_with(protocol: Protocol) -> frozenset[str]:
+    """Return what the vectorised path of a protocol knows: see ``Vectorisable.vectorised_with``."""
+    by_hand = vectorised_by_hand(protocol)
+    return BARRIERS if by_hand is None else by_hand.vectorised_with
+
+
+def numbers_a_round_of(protocol: Protocol, clients: int) -> int:
+    """Return about how many times a round of so many clients has."""
+    by_hand = vectorised_by_hand(protocol)
+    return clients if by_hand is None else by_hand.numbers_a_round(clients)
 
 
 def default_blinding_of(protocol: Protocol) -> Blinding | None:

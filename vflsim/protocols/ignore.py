@@ -17,9 +17,8 @@ from vflsim.protocols.capabilities import Analysable, Blindable, Explainable, Se
 from vflsim.protocols.in_time import in_time, take_part
 from vflsim.protocols.traits import ROUNDS, Traits, replace
 from vflsim.protocols.vectorisable import Vectorisable
-from vflsim.recurrences import BARRIERS, Recurrence, TimedWorld
+from vflsim.recurrences import BARRIERS, Recurrence, TimedWorld, lockstep
 from vflsim.recurrences.dropping import Dropping
-from vflsim.recurrences.synchronous import SynchronousRounds
 from vflsim.setting import Setting
 from vflsim.vocabulary.quantities import Count, PositiveSeconds
 from vflsim.vocabulary.selections import Selection, others
@@ -89,7 +88,7 @@ class Ignore(Analysable, Vectorisable, Blindable, Explainable, Selective, Protoc
     def recurrence(self, world: TimedWorld) -> Recurrence:
         """Return a synchronous recurrence of the participants, or one whose rounds end without late clients."""
         if self.exclude is not None:
-            return SynchronousRounds(world)
+            return lockstep(world)
         return Dropping(world, self.fastest, self.deadline)
 
     def check(self, context: CheckContext) -> None:

@@ -58,7 +58,7 @@ class InFlight:
         """Yield the replies to step on before the next batch: those that are here, and those that must be awaited."""
         while self._waiting:
             batch, round_, replies = self._waiting[0]
-            here = self._node.arrived(self._kind, round=round_)
+            here = self._node.arrived(self._kind, round=round_) if self._depth else []
             if not here and len(self._waiting) <= self._depth:
                 return
             reply = here[0] if here else await self._node.recv(self._kind, round=round_)

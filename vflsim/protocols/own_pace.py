@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -10,7 +10,6 @@ from vflsim.learning.batches import Batch, BatchSequence
 from vflsim.learning.execution.operations import Operation
 from vflsim.protocols.base import Protocol
 from vflsim.recurrences import Obstacle
-from vflsim.recurrences.acts import Acts, ClientWork, ServerWaits, ToServer, embedding
 from vflsim.recurrences.batch_rows import BatchRows
 from vflsim.recurrences.own_pace import OfStep, OwnPace
 from vflsim.recurrences.sources import unit_seconds
@@ -18,7 +17,7 @@ from vflsim.recurrences.world import TimedWorld
 from vflsim.setting import Learners
 from vflsim.streams import SERVER
 from vflsim.timing.compute import ComputeModel
-from vflsim.world.messages import FirstFill
+from vflsim.tracing.acts import embedding
 
 
 def staleness_obstacles(max_staleness: int | None) -> Iterator[Obstacle]:
@@ -29,12 +28,6 @@ def staleness_obstacles(max_staleness: int | None) -> Iterator[Obstacle]:
             "shares the processor and the draws with it"
         )
         yield Obstacle("max_staleness", what, "none")
-
-
-def fill_acts(clients: Mapping[int, Any], client: int) -> Acts:
-    """Return a client's embedding of every training row, and its upload, for which the server waits."""
-    embed = clients[client].embed_split("train", "first_fill")
-    return ClientWork(embed), ToServer(FirstFill(value=embed.result)), ServerWaits()
 
 
 def numbers_at_own_pace(t: int, clients: int) -> int:

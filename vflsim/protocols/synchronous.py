@@ -33,7 +33,6 @@ class Synchronous(WaitsForAll, Blindable, Explainable, Protocol):
 
     kind: Literal["synchronous"] = "synchronous"
     traits: ClassVar[Traits] = ROUNDS
-    vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind"})
 
     async def server(self, node: ServerNode) -> None:
         """Wait for all embeddings of the round; step; return the gradients."""

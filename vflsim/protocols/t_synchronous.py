@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Literal
+from collections.abc import Iterator
+from typing import ClassVar, Literal
 
 from vflsim.analysis.cycles import Cycles
 from vflsim.analysis.findings import Finding
 from vflsim.analysis.own_pace import own_pace
 from vflsim.analysis.rounds import starting_afresh, synchronous
-from vflsim.learning.batches import Batch
 from vflsim.protocols.base import CheckContext
 from vflsim.protocols.capabilities import Analysable
-from vflsim.protocols.own_pace import at_own_pace, fill_acts, numbers_at_own_pace, staleness_obstacles
+from vflsim.protocols.own_pace import at_own_pace, numbers_at_own_pace, staleness_obstacles
 from vflsim.protocols.table import TableProtocol
 from vflsim.protocols.vectorisable import Vectorisable
-from vflsim.recurrences import Acts, Obstacle, Recurrence, TimedWorld
+from vflsim.recurrences import Obstacle, Recurrence, TimedWorld
 from vflsim.recurrences.first_t import FirstOfAll
 from vflsim.setting import Setting
 from vflsim.vocabulary.quantities import Count
@@ -90,10 +89,6 @@ class TSynchronous(Analysable, Vectorisable, TableProtocol):
     def obstacles(self) -> Iterator[Obstacle]:
         """Yield a bound on staleness."""
         yield from staleness_obstacles(self.max_staleness)
-
-    def first_acts(self, server: Any, clients: Mapping[int, Any], client: int, batch: Batch) -> Acts:
-        """Return the upload of a first pass, if there is one."""
-        return fill_acts(clients, client) if self.first_fill == "upload" else ()
 
     def numbers_a_round(self, clients: int) -> int:
         """Return about how many times a round has."""

@@ -1,4 +1,4 @@
-"""The capability of protocols whose rounds follow from earlier rounds by arrays: the vectorised path."""
+"""The capability of protocols whose rounds follow from earlier rounds by arrays of their own."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from vflsim.learning.batches import Batch
-from vflsim.protocols.blinded import key_acts
 from vflsim.recurrences import Acts, Obstacle, Recurrence, TimedWorld
-from vflsim.recurrences.acts import split_acts
 
 
 class Vectorisable(ABC):
-    """A protocol whose rounds follow from earlier rounds by a recurrence over arrays.
+    """A protocol with a recurrence of its own. Rounds that wait for all clients need none: they are traced.
 
     Example::
 
@@ -21,7 +19,7 @@ class Vectorisable(ABC):
             vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind"})
 
             def recurrence(self, world: TimedWorld) -> Recurrence:
-                return Synchronous().recurrence(world)
+                return lockstep(world)
     """
 
     vectorised_keys: ClassVar[frozenset[str]]
@@ -30,18 +28,6 @@ class Vectorisable(ABC):
     @abstractmethod
     def recurrence(self, world: TimedWorld) -> Recurrence:
         """Return the recurrence of the rounds. Called only if ``vectorised_keys`` has all set keys."""
-
-    def acts(self, server: Any, clients: Mapping[int, Any], client: int, batch: Batch) -> Acts:
-        """Return what ``client`` and the server do in a round on ``batch``: by default plain split training.
-
-        It makes operations and messages of the learners ``server`` and ``clients``, which are counted and never run.
-        Without clients, ``client`` is the server.
-        """
-        return split_acts(server, clients, client, batch)
-
-    def first_acts(self, server: Any, clients: Mapping[int, Any], client: int, batch: Batch) -> Acts:
-        """Return what ``client`` and the server do before the first round: with blinding, they agree on keys."""
-        return key_acts(server, clients, client) if server.held.blinded_sum is not None else ()
 
     def records(self, server: Any) -> Mapping[str, Mapping[str, Any]]:
         """Return the rows that the server records as the run begins, one for each table: by default none.
@@ -54,9 +40,8 @@ class Vectorisable(ABC):
     def vectorised_with(self) -> frozenset[str]:
         """Return what the recurrence knows besides: of ``activation``, ``blinding``, ``energy``, ``pauses``, ``peers``.
 
-        Those whose rounds wait for all clients know all but the last, where ``acts`` has an ``Activated``
-        (``BARRIERS``). ``pauses`` are outages in which work is resumed; ``energy``: chunks tell the parties' ``spans``;
-        ``peers``: its clients send each other messages.
+        Those whose rounds wait for all clients know all but the last (``BARRIERS``). ``pauses`` are outages in which
+        work is resumed; ``energy``: chunks tell the parties' ``spans``; ``peers``: clients send each other messages.
         """
         return frozenset()
 
@@ -67,3 +52,30 @@ class Vectorisable(ABC):
     def obstacles(self) -> Iterator[Obstacle]:
         """Yield values of the protocol's keys for which the recurrence does not hold."""
         yield from ()
+
+
+class ActsByHand(Vectorisable):
+    """A protocol whose clients' work depends on times, so that a trace does not show all that they may do.
+
+    Example::
+
+        class Pipelined(ActsByHand, Protocol):
+            vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind"})
+
+            def recurrence(self, world: TimedWorld) -> Recurrence:
+                return InFlightRounds(world, window=2, steps=1)
+
+            def acts(self, server: Any, clients: Mapping[int, Any], client: int, batch: Batch) -> Acts:
+                return held_acts(server, clients, client, batch, steps=2, further=0)
+    """
+
+    @abstractmethod
+    def acts(self, server: Any, clients: Mapping[int, Any], client: int, batch: Batch) -> Acts:
+        """Return what ``client`` and the server do in a round on ``batch``.
+
+        It makes operations and messages of the learners ``server`` and ``clients``, which are counted and never run.
+        """
+
+    def first_acts(self, server: Any, clients: Mapping[int, Any], client: int, batch: Batch) -> Acts:
+        """Return what ``client`` and the server do before the first round: by default nothing."""
+        return ()

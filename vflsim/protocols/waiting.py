@@ -7,24 +7,12 @@ from vflsim.analysis.findings import Finding
 from vflsim.analysis.rounds import synchronous
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.capabilities import Analysable
-from vflsim.protocols.vectorisable import Vectorisable
-from vflsim.recurrences import BARRIERS, Recurrence, TimedWorld
-from vflsim.recurrences.synchronous import SynchronousRounds
 from vflsim.setting import Setting
 
 
-class WaitsForAll(Analysable, Vectorisable, Protocol):
+class WaitsForAll(Analysable, Protocol):
     """Rounds that end when the slowest client's message, or the last of its trips, has been dealt with."""
 
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
         """Return the law of a round with one trip: the longest of the clients' cycles, plus a server step."""
         return synchronous(Cycles(self, setting))
-
-    @property
-    def vectorised_with(self) -> frozenset[str]:
-        """Return what rounds know that wait for all clients."""
-        return BARRIERS
-
-    def recurrence(self, world: TimedWorld) -> Recurrence:
-        """Return the recurrence of rounds that wait for the slowest client."""
-        return SynchronousRounds(world)

@@ -1,6 +1,9 @@
 """Recurrences of rounds on arrays of clients: every round follows from the previous one."""
 
-from vflsim.recurrences.acts import (
+from vflsim.recurrences.chunk import Obstacle, Recurrence
+from vflsim.recurrences.synchronous import BARRIERS, SynchronousRounds, lockstep
+from vflsim.recurrences.world import TimedWorld
+from vflsim.tracing.acts import (
     Activated,
     Acts,
     ClientDelay,
@@ -13,9 +16,6 @@ from vflsim.recurrences.acts import (
     ToPeers,
     ToServer,
 )
-from vflsim.recurrences.chunk import Obstacle, Recurrence
-from vflsim.recurrences.synchronous import BARRIERS, SynchronousRounds
-from vflsim.recurrences.world import TimedWorld
 
 __all__ = [
     "BARRIERS",
@@ -34,4 +34,5 @@ __all__ = [
     "ToClients",
     "ToPeers",
     "ToServer",
+    "lockstep",
 ]

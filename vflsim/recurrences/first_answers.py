@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from vflsim.recurrences.acts import Late
 from vflsim.recurrences.chunk import Bools, Moves
 from vflsim.recurrences.errors import undecided
 from vflsim.recurrences.ledger import bytes_through, chosen_of
@@ -15,6 +14,7 @@ from vflsim.recurrences.peers import PeerMessages
 from vflsim.recurrences.stages import Ints, Stage
 from vflsim.recurrences.timed import Draw, Way
 from vflsim.timing.base import Floats
+from vflsim.tracing.acts import Late
 
 Play = Callable[[int, int], None]
 """Plays one act in round k of the chunk, whose batch is of a kind."""

@@ -23,6 +23,7 @@ from vflsim.recurrences.timed import (
     TimedDelay,
     TimedSending,
     TimedService,
+    TimedSleep,
     TimedToPeers,
     TimedTurns,
     TimedWait,
@@ -94,6 +95,8 @@ class PlayedRounds:
             yield self._wait if act.count is None or self.answers is None else self.answers.waiting(act.count)
         elif isinstance(act, TimedDelay):
             yield self._noted("radio", self._passing(self.drawn(act.draw) * act.factor))
+        elif isinstance(act, TimedSleep):
+            yield self._passing(np.broadcast_to(act.seconds, self.shape))
         elif isinstance(act, TimedToPeers):
             yield self._to_peers(act)
         elif isinstance(act, TimedClientsWait):
@@ -192,7 +195,12 @@ class PlayedRounds:
             np.add(latency[k], now.server, out=began[k])
             now.clients = np.add(began[k], moving(kind, began[k]), out=ends[k])
 
-        yield play
+        def play_busy(k: int, kind: int) -> None:
+            busy = now.clients
+            play(k, kind)
+            now.clients = np.maximum(busy, ends[k])
+
+        yield play_busy if act.busy else play
         if self.answers is not None and act.late is not None:
             yield self.answers.hearing(act.late, ends)
             self.heard, self.answers = self.answers, None

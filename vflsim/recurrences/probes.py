@@ -9,9 +9,9 @@ import numpy as np
 
 from vflsim.codecs import Codec
 from vflsim.learning.execution.operations import Operation
-from vflsim.recurrences.acts import Act, Acts, ClientWork, InTurn, ServerWork, ToClients, ToPeers, ToServer
 from vflsim.recurrences.stages import Ints
 from vflsim.streams import SERVER, SHARED
+from vflsim.tracing.acts import Act, Acts, ClientWork, InTurn, ServerWork, ToClients, ToPeers, ToServer
 from vflsim.world.messages import Message
 from vflsim.world.wire import specs_of
 

@@ -19,6 +19,7 @@ from vflsim.recurrences.timed import (
     TimedDelay,
     TimedSending,
     TimedService,
+    TimedSleep,
     TimedTurns,
     TimedWait,
     TimedWork,
@@ -26,7 +27,9 @@ from vflsim.recurrences.timed import (
 from vflsim.recurrences.world import TimedWorld
 from vflsim.timing.arrivals import ActivationProcess
 
-_PAUSABLE = TimedActivation | TimedWork | TimedDelay | TimedService | TimedSending | TimedAnswers | TimedWait
+_PAUSABLE = (
+    TimedActivation | TimedWork | TimedDelay | TimedSleep | TimedService | TimedSending | TimedAnswers | TimedWait
+)
 """The acts of rounds in which clients may pause."""
 
 

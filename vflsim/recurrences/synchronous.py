@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from vflsim.recurrences.chunk import AT_SERVER, Chunk, Moves, RoundAges, Stretches
+from vflsim.recurrences.chunk import AT_SERVER, Chunk, Moves, Recurrence, RoundAges, Stretches
 from vflsim.recurrences.errors import undecided
 from vflsim.recurrences.now import Now
 from vflsim.recurrences.program import Program
@@ -87,6 +87,18 @@ class ServerSteps:
         steps = np.broadcast_to(ends[:, None], (count, len(self._world.clients)))
         ages = fresh(self._world, kinds)
         return Chunk(first, ends, ends, None, steps, (), (), ages, ordered=True, spans=spans)
+
+
+def lockstep(world: TimedWorld) -> Recurrence:
+    """Return the recurrence of rounds that wait for all clients; without any, of consecutive server steps.
+
+    Example::
+
+        lockstep(TimedWorld(Synchronous(), setting, seed=0)).advance(first=0, count=64).ends.shape  # (64,)
+    """
+    if all(isinstance(act, TimedService) for act in world.round):
+        return ServerSteps(world)
+    return SynchronousRounds(world)
 
 
 def fresh(world: TimedWorld, kinds: Ints) -> RoundAges:

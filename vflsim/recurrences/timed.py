@@ -11,10 +11,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from vflsim.recurrences.acts import Late
 from vflsim.recurrences.chunk import Bools
 from vflsim.recurrences.stages import Ints, Stage
 from vflsim.timing.base import Floats
+from vflsim.tracing.acts import Late
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -171,6 +171,13 @@ class TimedDelay:
 
 
 @dataclass(frozen=True, slots=True)
+class TimedSleep:
+    """A wait of every client for so many seconds."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class TimedSending:
     """A message of every client to the server, after its upload delay."""
 
@@ -180,10 +187,14 @@ class TimedSending:
 
 @dataclass(frozen=True, slots=True)
 class TimedAnswers:
-    """A message of the server to every client, and what it does to work of clients that are ``late``."""
+    """A message of the server to every client, and what it does to work of clients that are ``late``.
+
+    Clients that are ``busy`` take it up when they have done what they do.
+    """
 
     way: Way
     late: Late | None = None
+    busy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +227,7 @@ TimedAct: TypeAlias = (
     TimedActivation
     | TimedWork
     | TimedDelay
+    | TimedSleep
     | TimedService
     | TimedSending
     | TimedAnswers

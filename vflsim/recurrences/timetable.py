@@ -9,20 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from vflsim.recurrences.acts import (
-    Act,
-    Activated,
-    Acts,
-    ClientDelay,
-    ClientsWait,
-    ClientWork,
-    InTurn,
-    ServerWaits,
-    ServerWork,
-    ToClients,
-    ToPeers,
-    ToServer,
-)
 from vflsim.recurrences.chunk import Bools
 from vflsim.recurrences.peer_links import PeerLinks
 from vflsim.recurrences.probes import Probe
@@ -39,6 +25,7 @@ from vflsim.recurrences.timed import (
     TimedDelay,
     TimedSending,
     TimedService,
+    TimedSleep,
     TimedToPeers,
     TimedTurns,
     TimedWait,
@@ -51,6 +38,21 @@ from vflsim.setting import Setting
 from vflsim.streams import SERVER
 from vflsim.timing.base import Floats
 from vflsim.timing.compute import law
+from vflsim.tracing.acts import (
+    Act,
+    Activated,
+    Acts,
+    ClientDelay,
+    ClientSleep,
+    ClientsWait,
+    ClientWork,
+    InTurn,
+    ServerWaits,
+    ServerWork,
+    ToClients,
+    ToPeers,
+    ToServer,
+)
 
 
 class Timetable:
@@ -114,6 +116,8 @@ class Timetable:
             return TimedWait(act.count)
         if isinstance(act, ClientsWait):
             return TimedClientsWait()
+        if isinstance(act, ClientSleep):
+            return TimedSleep(act.seconds)
         if isinstance(act, ClientDelay):
             return TimedDelay(draw(_of_delay(act)), act.factor)
         if isinstance(act, ClientWork):
@@ -132,7 +136,9 @@ class Timetable:
         if isinstance(act, ToPeers):
             return TimedToPeers(self._peers.way(draw(_PEERS), sizes))
         way = Way(draw(_way(act)), self._rates(upward=isinstance(act, ToServer)), sizes)
-        return TimedSending(draw(_of_upload(act)), way) if isinstance(act, ToServer) else TimedAnswers(way, act.late)
+        if isinstance(act, ToServer):
+            return TimedSending(draw(_of_upload(act)), way)
+        return TimedAnswers(way, act.late, act.busy)
 
     def _in_turn(
         self, probes: Sequence[Probe], series: Mapping[tuple[str, str], Series], taken: Counter[tuple[str, str]]

@@ -5,23 +5,26 @@ Sizes and FLOPs come from the learners' real operations and from the codec.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from vflsim.learning.batches import Batch
-from vflsim.recurrences.acts import Acts, MakeActs, no_acts, split_acts
 from vflsim.recurrences.pauses import Pauses
 from vflsim.recurrences.probes import Probe
 from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.timed import Timed
 from vflsim.recurrences.timetable import Timetable
-from vflsim.setting import Algorithm, Setting
+from vflsim.setting import Setting
 from vflsim.streams import SERVER
 from vflsim.timing.arrivals import ActivationProcess
 from vflsim.timing.base import Floats
+from vflsim.tracing.acts import Acts, MakeActs
+from vflsim.tracing.notes import Row
+from vflsim.tracing.recording import Traceable
+from vflsim.tracing.trace import trace
 from vflsim.world.messages import Gradient
 from vflsim.world.wire import specs_of
 
@@ -29,8 +32,10 @@ from vflsim.world.wire import specs_of
 class TimedWorld:
     """All parties of one run. ``clients`` are the participants; ``empty`` is the size of a message without tensors.
 
-    ``before`` and ``round`` are what all parties do before the first round, and in each round. ``server`` is the
-    server's learner, ``pauses`` are the clients' outages.
+    ``before`` and ``round`` are what all parties do before the first round, and in each round: traced from the
+    protocol's coroutines, or ``acts_by_hand`` (before the first round, and in each). ``rounds_by_hand``: a recurrence
+    by hand knows what depends on times. ``rows`` is what the server records as the run begins, ``server`` its
+    learner; ``pauses`` are the clients' outages. Raises ``Untraceable`` with the reason if there is no trace.
 
     Example::
 
@@ -40,11 +45,11 @@ class TimedWorld:
 
     def __init__(
         self,
-        protocol: Algorithm,
+        protocol: Traceable,
         setting: Setting,
         seed: int,
-        acts: MakeActs = split_acts,
-        before: MakeActs = no_acts,
+        acts_by_hand: tuple[MakeActs, MakeActs] | None = None,
+        rounds_by_hand: bool = False,
     ) -> None:
         learners = protocol.learners(setting, seed)
         self.server = learners.server
@@ -53,20 +58,33 @@ class TimedWorld:
         self.clients = np.array(clients, np.int32)
         self.sequence = protocol.batch_plan().batches(setting.data.rows, setting.training, seed)
         self._batches = self.sequence.sizes()
-        first: dict[Any, int] = {}  # of clients with the same model and shape of features, which have the same costs
-        alike = [first.setdefault(setting.alike(client), place) for place, client in enumerate(clients)]
-
-        batches = list(self._batches)
+        batches = self._batches
         if setting.training.batches == "own":  # messages name the rows of a batch that only one party knows
-            batches = [replace(batch, origin=1) for batch in batches]
-
-        def made(make: MakeActs, batch: Batch) -> dict[int, Acts]:
-            firsts = [(place, client) for place, client in enumerate(clients) if alike[place] == place] or [(0, SERVER)]
-            return {place: make(learners.server, learners.clients, client, batch) for place, client in firsts}
-
+            batches = tuple(replace(batch, origin=1) for batch in batches)
+        self.rows: Sequence[Row] = ()
         table = Timetable(setting, seed, clients)
-        self.before: Timed = table.timed([Probe(made(before, batch), alike, setting.codec) for batch in batches])
-        self.round: Timed = table.timed([Probe(made(acts, batch), alike, setting.codec) for batch in batches])
+
+        def timed(parts: Sequence[Mapping[int, Acts]], alike: Sequence[int]) -> Timed:
+            return table.timed([Probe(part, alike, setting.codec) for part in parts])
+
+        if acts_by_hand is None:
+            known = {len(batch): batch for batch in batches}
+            found = {many: trace(protocol, setting, seed, batch, rounds_by_hand) for many, batch in known.items()}
+            traces = [found[len(batch)] for batch in batches]
+            self.rows, sorts = traces[0].rows, traces[0].sorts
+            places = {client: place for place, client in enumerate(clients)}
+            alike = [places[sorts[client]] for client in clients]
+            each = [[{places.get(client, 0): acts for client, acts in part.items()} for part in parts]
+                    for parts in ([one.before for one in traces], [one.round for one in traces])]  # fmt: skip
+        else:
+            first: dict[
+                Any, int
+            ] = {}  # of clients with the same model and shape of features, which have the same costs
+            alike = [first.setdefault(setting.alike(client), place) for place, client in enumerate(clients)]
+            firsts = [(place, client) for place, client in enumerate(clients) if alike[place] == place]
+            each = [[{place: make(learners.server, learners.clients, client, batch) for place, client in firsts}
+                     for batch in batches] for make in acts_by_hand]  # fmt: skip
+        self.before, self.round = (timed(parts, alike) for parts in each)
         self.pauses = Pauses(setting, seed, clients)
         self.empty = setting.codec.size_of(specs_of(Gradient(round=0)))
 

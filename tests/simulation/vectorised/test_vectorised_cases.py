@@ -241,7 +241,8 @@ def test_very_many_clients_go_through_parts_of_a_block(
     assert_same_bytes(quick(protocol, timing=timing, stop=stop, evaluate={"every": "7 rounds"}))
 
 
-def test_a_run_without_training_makes_a_learner_of_each_sort(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_few_clients_of_each_sort_stand_for_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vflsim.tracing.trace.FEW", 4)
     made = []
     init = ClientLearner.__init__
 
@@ -251,9 +252,11 @@ def test_a_run_without_training_makes_a_learner_of_each_sort(monkeypatch: pytest
 
     monkeypatch.setattr(ClientLearner, "__init__", counted)
     entries = [{"select": "all", "kind": "linear", "embedding": 3}, {"select": "3", "kind": "linear", "embedding": 6}]
-    scenario = quick(SYNCHRONOUS, timing=SLOW, stop={"rounds": 3}, models__client=entries, models__aggregate="concat")
+    models = {"models__client": entries, "models__aggregate": "concat"}
+    many = {"clients": 8, "by": "columns"}
+    scenario = quick(SYNCHRONOUS, timing=SLOW, stop={"rounds": 3}, partition=many, **models)
     assert run_vectorised(scenario, "it", 0, data_of(scenario)).error is None
-    assert made == [1, 3]
+    assert set(made) == {1, 2, 3, 4}  # three of one sort, and the only one of the other
 
 
 LOCAL_STEPS: dict[str, dict[str, Any]] = {

@@ -14,7 +14,7 @@ from vflsim.protocols.fedbcd.acts import held_acts
 from vflsim.protocols.fedbcd.learning import BlockServer
 from vflsim.protocols.in_flight import train_in_flight
 from vflsim.protocols.traits import ROUNDS, Traits, replace
-from vflsim.protocols.vectorisable import Vectorisable
+from vflsim.protocols.vectorisable import ActsByHand
 from vflsim.recurrences import Acts, Recurrence, TimedWorld
 from vflsim.recurrences.in_flight import InFlightRounds
 from vflsim.setting import Exchange, Learners, Setting, server_parts, split_clients
@@ -23,7 +23,7 @@ from vflsim.world.messages import Gradient, Message
 from vflsim.world.node import ClientNode, Node
 
 
-class BsVfl(Analysable, Vectorisable, Protocol):
+class BsVfl(Analysable, ActsByHand, Protocol):
     """Clients keep up to D batches in flight. On each gradient they take Q steps; so does the server on each batch.
 
     A client steps as soon as the gradient of its oldest batch is here, and embeds another batch otherwise, until more

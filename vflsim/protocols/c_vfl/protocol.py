@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from vflsim.protocols.fedbcd.learning import BlockServer
 from vflsim.protocols.fedbcd.messages import shared_values_of
@@ -28,7 +28,6 @@ class CVfl(SharingRounds):
     kind: Literal["c_vfl"] = "c_vfl"
     local_steps: Count = 1
     """Q, the steps of every party in a round. Each is a computation; a client's counts as an update."""
-    vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind", "local_steps"})
 
     async def server(self, node: Node[BlockServer]) -> None:
         """Forward all C(h_m) of B(t) without re-encoding, send C(θ_0), and take Q steps, the first before sending."""

@@ -21,12 +21,12 @@ from vflsim.protocols.fedbcd.acts import steps_on
 from vflsim.protocols.meanwhile import while_waiting
 from vflsim.protocols.message_cache import MessageCache
 from vflsim.protocols.traits import ROUNDS, Traits
-from vflsim.protocols.vectorisable import Vectorisable
+from vflsim.protocols.vectorisable import ActsByHand
 from vflsim.recurrences import Activated, Acts, ClientWork, Recurrence, ServerWork, TimedWorld
-from vflsim.recurrences.acts import embedding as embedding_of
-from vflsim.recurrences.acts import trip
 from vflsim.recurrences.caching import CachingRounds
 from vflsim.setting import Learners, Setting, server_parts, split_clients
+from vflsim.tracing.acts import embedding as embedding_of
+from vflsim.tracing.acts import trip
 from vflsim.vocabulary.quantities import Count, Quantity
 from vflsim.world.messages import Embedding, Gradient, Message
 from vflsim.world.node import ClientNode, Node
@@ -49,7 +49,7 @@ class OfServer(NamedTuple):
     step: ServerStep
 
 
-class CeluVfl(Analysable, Vectorisable, Remembering, Protocol):
+class CeluVfl(Analysable, ActsByHand, Remembering, Protocol):
     """Synchronous rounds; while a party waits, it steps on exchanges of its cache, weighted row by row.
 
     The cache has the latest W exchanges, each for R steps, the one of the exchange included. A row's weight is the

@@ -37,7 +37,6 @@ class AggVfl(WaitsForAll, Predicting, Answering, Protocol):
     combine: Combine = "mean"
     """The prediction is the ``mean`` of all parties' predictions, or their ``sum``."""
     traits: ClassVar[Traits] = PREDICTORS
-    vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind", "combine"})
 
     async def server(self, node: Node[WholeActive]) -> None:
         """Combine the predictions; send each client ∂ℓ/∂o_k."""

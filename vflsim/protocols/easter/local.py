@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from vflsim.analysis.cycles import Cycles
 from vflsim.analysis.findings import Finding
 from vflsim.analysis.rounds import centralised
-from vflsim.learning.batches import Batch, Split
+from vflsim.learning.batches import Split
 from vflsim.learning.execution.operations import Handle
 from vflsim.protocols.base import CheckContext, Protocol
 from vflsim.protocols.capabilities import Analysable, OwnEvaluation, Predicting, Selective
@@ -16,14 +16,11 @@ from vflsim.protocols.easter.features import need_features
 from vflsim.protocols.easter.whole import WholeActive
 from vflsim.protocols.evaluation import Scores
 from vflsim.protocols.traits import Traits
-from vflsim.protocols.vectorisable import Vectorisable
-from vflsim.recurrences import Acts, Recurrence, ServerWork, TimedWorld
-from vflsim.recurrences.synchronous import ServerSteps
 from vflsim.setting import Learners, ServerPrediction, Setting, prediction_of
 from vflsim.world.node import ClientNode, Node
 
 
-class Local(Analysable, Vectorisable, Predicting, Selective, OwnEvaluation, Protocol):
+class Local(Analysable, Predicting, Selective, OwnEvaluation, Protocol):
     """Round t: the active party steps its two nets on B(t) of its own features. No client takes part.
 
     Example: ``{kind: local}``
@@ -38,8 +35,6 @@ class Local(Analysable, Vectorisable, Predicting, Selective, OwnEvaluation, Prot
         refuses_absent_rows="the server predicts every row from its own features",
         uploads_nothing="no client takes part, so the server gets no embedding from anybody",
     )
-
-    vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind"})
 
     def participants(self, clients: int, symbols: Mapping[str, float]) -> list[int]:
         """Return no client."""
@@ -76,11 +71,3 @@ class Local(Analysable, Vectorisable, Predicting, Selective, OwnEvaluation, Prot
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
         """Return the law of a round, which is one server step."""
         return centralised(Cycles(self, setting))
-
-    def acts(self, server: WholeActive, clients: Mapping[int, Any], client: int, batch: Batch) -> Acts:
-        """Return a step of the active party."""
-        return (ServerWork(server.server_step([], batch)),)
-
-    def recurrence(self, world: TimedWorld) -> Recurrence:
-        """Return the recurrence of consecutive server steps."""
-        return ServerSteps(world)

@@ -11,7 +11,7 @@ from torch import Tensor
 from vflsim.analysis.findings import Finding
 from vflsim.codecs.frame import ONLY
 from vflsim.errors import DisconnectedError
-from vflsim.learning.batches import Batch, Split
+from vflsim.learning.batches import Split
 from vflsim.learning.execution.operations import Handle
 from vflsim.learning.privacy.blinding import Blinding
 from vflsim.protocols.answering import Answering
@@ -19,7 +19,6 @@ from vflsim.protocols.base import CheckContext, Protocol
 from vflsim.protocols.blinded import agree_on_keys, of_all, relay_keys
 from vflsim.protocols.capabilities import Blindable, OwnEvaluation, Predicting
 from vflsim.protocols.contents import EMPTY, Contents, evaluated, single
-from vflsim.protocols.easter.acts import two_trip_acts
 from vflsim.protocols.easter.features import need_features
 from vflsim.protocols.easter.formulas import two_trips
 from vflsim.protocols.easter.learning import ActiveParty, EasterParty
@@ -29,7 +28,6 @@ from vflsim.protocols.easter.stack import stack_parties
 from vflsim.protocols.evaluation import Scores
 from vflsim.protocols.traits import Traits, replace
 from vflsim.protocols.waiting import WaitsForAll
-from vflsim.recurrences import Acts
 from vflsim.setting import ClientsMade, Exchange, Learners, ServerPrediction, Setting, prediction_of
 from vflsim.streams import SERVER
 from vflsim.world.messages import Embedding, EvaluationAnswer, EvaluationRequest, Gradient, Message
@@ -46,7 +44,6 @@ class Easter(WaitsForAll, Predicting, Blindable, OwnEvaluation, Answering, Proto
 
     kind: Literal["easter"] = "easter"
     traits: ClassVar[Traits] = replace(PREDICTORS, awaited_replies=("prediction",), only_embeddings_up=False)
-    vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind"})
     default_blinding: ClassVar[Blinding | None] = Blinding()
 
     async def server(self, node: Node[ActiveParty]) -> None:
@@ -174,10 +171,6 @@ class Easter(WaitsForAll, Predicting, Blindable, OwnEvaluation, Answering, Proto
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
         """Return the law of a round: the longest first trip, the longest second trip, and a server step."""
         return two_trips(self, setting)
-
-    def acts(self, server: Any, clients: Mapping[int, Any], client: int, batch: Batch) -> Acts:
-        """Return the two trips of a round, and the step of both nets."""
-        return two_trip_acts(server, clients, client, batch)
 
     def describe(self, setting: Setting) -> str:
         """Count the models."""

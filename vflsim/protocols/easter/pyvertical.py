@@ -20,7 +20,6 @@ class PyVertical(WaitsForAll, Protocol):
 
     kind: Literal["pyvertical"] = "pyvertical"
     traits: ClassVar[Traits] = ROUNDS
-    vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind"})
 
     async def server(self, node: ServerNode) -> None:
         """Wait for the outputs of all bottoms; step; return the gradients."""

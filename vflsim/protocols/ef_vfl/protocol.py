@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 from vflsim.analysis.findings import Finding
-from vflsim.learning.batches import Batch
 from vflsim.protocols.base import CheckContext, Protocol
 from vflsim.protocols.capabilities import LabelSharing, Remembering
 from vflsim.protocols.contents import Contents
 from vflsim.protocols.ef_vfl.learning import Sent, SharedDifferences, SurrogateServer, surrogate_learners
 from vflsim.protocols.ef_vfl.messages import Difference
-from vflsim.protocols.fedbcd.acts import held_acts, sharing_acts
 from vflsim.protocols.fedbcd.formulas import in_parallel
 from vflsim.protocols.fedbcd.messages import SharedValues, shared_values_of
 from vflsim.protocols.fedbcd.recomputed import HeldEmbedding, shared_content, shared_shapes
 from vflsim.protocols.traits import ROUNDS, Traits, replace
 from vflsim.protocols.waiting import WaitsForAll
-from vflsim.recurrences import Acts
 from vflsim.setting import Exchange, Learners, Setting
 from vflsim.streams import SERVER, party_name
 from vflsim.vocabulary.quantities import Count
@@ -42,7 +39,6 @@ class EfVfl(WaitsForAll, Remembering, LabelSharing, Protocol):
     local_steps: Count = 1
     """The steps of every party in a round. Each is a computation; a client's counts as an update."""
     traits: ClassVar[Traits] = replace(ROUNDS, evaluates_uncompressed=True)
-    vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind", "labels", "local_steps"})
 
     async def server(self, node: Node[SurrogateServer]) -> None:
         """Add all differences to the surrogates, and step on these.
@@ -143,12 +139,6 @@ class EfVfl(WaitsForAll, Remembering, LabelSharing, Protocol):
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
         """Return the law of the maximum of the clients' cycles and the server's further steps, plus a server step."""
         return in_parallel(self, setting, self.local_steps - 1)
-
-    def acts(self, server: Any, clients: Mapping[int, Any], client: int, batch: Batch) -> Acts:
-        """Return a difference up, a gradient or all values down, and the steps of the client and of the server."""
-        further = self.local_steps - 1
-        make = held_acts if self.labels == "private" else sharing_acts  # differences have the shapes of embeddings
-        return make(server, clients, client, batch, self.local_steps, further)
 
     def describe(self, setting: Setting) -> str:
         """Say which labels and surrogates the parties have to hold."""

@@ -12,7 +12,6 @@ from vflsim.learning.batches import Batch
 from vflsim.protocols.base import CheckContext, Protocol
 from vflsim.protocols.capabilities import LabelSharing, OwnFacts
 from vflsim.protocols.contents import EMPTY, Contents
-from vflsim.protocols.fedbcd.acts import held_acts, sharing_acts, turn_acts
 from vflsim.protocols.fedbcd.formulas import in_parallel, in_turn
 from vflsim.protocols.fedbcd.learning import BlockServer
 from vflsim.protocols.fedbcd.messages import RoundOver, SharedValues, shared_values_of
@@ -20,7 +19,6 @@ from vflsim.protocols.fedbcd.recomputed import recomputing_learners, shared_cont
 from vflsim.protocols.in_flight import train_in_flight
 from vflsim.protocols.traits import ROUNDS, Traits
 from vflsim.protocols.waiting import WaitsForAll
-from vflsim.recurrences import Acts
 from vflsim.setting import Exchange, Learners, Setting, server_parts, split_clients
 from vflsim.streams import SERVER, party_name
 from vflsim.vocabulary.quantities import Count
@@ -50,7 +48,6 @@ class FedBcd(WaitsForAll, LabelSharing, OwnFacts, Protocol):
     """The ∂ℓ/∂h_m of a client's steps: the server's, ``held`` for all Q steps; or ``recomputed`` by the client in each
     step, at its present h_m, from the server's weights, the others' embeddings, and labels that it has."""
     traits: ClassVar[Traits] = ROUNDS
-    vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind", "local_steps", "order", "server_steps", "gradients"})
 
     async def server(self, node: Node[BlockServer]) -> None:
         """Run the server of ``order``."""
@@ -159,14 +156,6 @@ class FedBcd(WaitsForAll, LabelSharing, OwnFacts, Protocol):
                 "gradients: recomputed is for clients that step in parallel; "
                 "allowed: gradients: held, or order: parallel"
             )
-
-    def acts(self, server: Any, clients: Mapping[int, Any], client: int, batch: Batch) -> Acts:
-        """Return an embedding up, a gradient or values down, and the steps of both; or the turns of all."""
-        if self.order == "sequential":
-            return turn_acts(server, clients, client, batch, self.local_steps, self.further_steps)
-        if self.gradients == "held":
-            return held_acts(server, clients, client, batch, self.local_steps, self.further_steps)
-        return sharing_acts(server, clients, client, batch, self.local_steps, self.further_steps, own=False)
 
     def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
         """Make the clients of split training, and a server that can step repeatedly on the same embeddings."""

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from vflsim.analysis.cycles import Unanalysable
 from vflsim.analysis.findings import Finding
-from vflsim.learning.batches import Batch
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.capabilities import LabelSharing
 from vflsim.protocols.contents import Contents
-from vflsim.protocols.fedbcd.acts import sharing_acts
 from vflsim.protocols.fedbcd.formulas import in_parallel
 from vflsim.protocols.fedbcd.messages import SharedValues
 from vflsim.protocols.fedbcd.recomputed import recomputing_learners, shared_content, shared_shapes
 from vflsim.protocols.traits import ROUNDS, Traits
 from vflsim.protocols.waiting import WaitsForAll
-from vflsim.recurrences import Acts
 from vflsim.setting import Exchange, Learners, Setting
 from vflsim.streams import SERVER, party_name
 
@@ -66,9 +62,3 @@ class SharingRounds(WaitsForAll, LabelSharing, Protocol):
         if steps is None:
             raise Unanalysable("how many steps a party takes follows from the times of the round before")
         return in_parallel(self, setting, steps - 1)
-
-    def acts(self, server: Any, clients: Mapping[int, Any], client: int, batch: Batch) -> Acts:
-        """Return an embedding up, all values down, and the steps of the client and of the server."""
-        each = {party: self.steps_of(party) or 1 for party in clients}
-        further = (self.steps_of(SERVER) or 1) - 1
-        return sharing_acts(server, clients, client, batch, max(each.values()), further, each=each)

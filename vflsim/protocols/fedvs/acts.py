@@ -10,7 +10,7 @@ from vflsim.protocols.fedvs.learning.client import CodedClientLearner
 from vflsim.protocols.fedvs.learning.segments import SegmentedBatch
 from vflsim.protocols.fedvs.learning.server import CodedServerLearner
 from vflsim.protocols.fedvs.messages import CodedEmbedding, DataShare, ModelShare
-from vflsim.recurrences.acts import (
+from vflsim.tracing.acts import (
     Activated,
     Acts,
     ClientDelay,

@@ -28,7 +28,7 @@ from vflsim.protocols.fedvs.rounds import coded
 from vflsim.protocols.fedvs.scales import MAGNITUDE, coding_plan, expanded_columns, magnitude
 from vflsim.protocols.fedvs.stages import CodedStages
 from vflsim.protocols.traits import Traits
-from vflsim.protocols.vectorisable import Vectorisable
+from vflsim.protocols.vectorisable import ActsByHand
 from vflsim.recurrences import Acts, Obstacle, Recurrence, SynchronousRounds, TimedWorld
 from vflsim.setting import BatchPlan, Learners, Setting
 from vflsim.streams import SERVER
@@ -43,7 +43,7 @@ FEWEST_CLIENTS = 3
 """R with K = T = 1: the answers of fewer clients decode nothing."""
 
 
-class FedVS(Analysable, Vectorisable, Remembering, Peering, Answering, CodedKeys):
+class FedVS(Analysable, ActsByHand, Remembering, Peering, Answering, CodedKeys):
     """Every client shares its data once and its model every round; the server decodes from the R fastest answers.
 
     Any R = 2(K+T−1) + 1 coded embeddings give the exact sum over **all** clients that have shared, stragglers included.

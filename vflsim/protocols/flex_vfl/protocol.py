@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import model_validator
 
@@ -42,7 +42,6 @@ class FlexVfl(SharingRounds):
     A party's first round has one step."""
     scale_rate: bool = False
     """Whether learning rates shrink as a party takes more steps: by Q_m of the round before ÷ Q_m, in each round."""
-    vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind", "local_steps"})
 
     async def server(self, node: Node[BlockServer]) -> None:
         """Forward all h_m of B(t), send θ_0, and take Q_0 steps, the first before sending."""

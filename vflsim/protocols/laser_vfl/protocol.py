@@ -15,9 +15,8 @@ from vflsim.protocols.in_time import in_time, take_part
 from vflsim.protocols.laser_vfl.learning import SubsetServer
 from vflsim.protocols.traits import ROUNDS, Traits, replace
 from vflsim.protocols.vectorisable import Vectorisable
-from vflsim.recurrences import BARRIERS, Recurrence, TimedWorld
+from vflsim.recurrences import BARRIERS, Recurrence, TimedWorld, lockstep
 from vflsim.recurrences.dropping import Dropping
-from vflsim.recurrences.synchronous import SynchronousRounds
 from vflsim.setting import Learners, Setting, split_clients
 from vflsim.vocabulary.quantities import Count, PositiveSeconds
 from vflsim.world.messages import Gradient
@@ -91,5 +90,5 @@ class LaserVfl(Analysable, Vectorisable, Protocol):
     def recurrence(self, world: TimedWorld) -> Recurrence:
         """Return the recurrence of rounds that wait for all clients, or that end without late ones."""
         if self.fastest is None and self.deadline is None:
-            return SynchronousRounds(world)
+            return lockstep(world)
         return Dropping(world, self.fastest, self.deadline)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from torch import Tensor
 
@@ -31,7 +31,6 @@ class Fdml(WaitsForAll, Predicting, Answering, LinearHeads):
     kind: Literal["fdml"] = "fdml"
     combine: Combine = "sum"
     """The prediction is the ``sum`` of the clients' logits, or their ``mean``."""
-    vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind", "combine", "exclude"})
 
     async def server(self, node: Node) -> None:
         """Combine the logits; send each client ∇_{o^k} ℓ."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
-from vflsim.learning.batches import Batch
 from vflsim.learning.losses import Auto, BinaryCrossEntropy, CrossEntropy, MeanSquaredError
 from vflsim.protocols.base import CheckContext, UnsuitableError
 from vflsim.protocols.capabilities import Remembering
@@ -14,8 +12,6 @@ from vflsim.protocols.vim.heads import LinearHeads
 from vflsim.protocols.vim.learning.admm import AdmmClient, AdmmServer, ResidualHeads
 from vflsim.protocols.vim.messages import AdmmVariables
 from vflsim.protocols.waiting import WaitsForAll
-from vflsim.recurrences import Acts
-from vflsim.recurrences.acts import Activated, ClientWork, embedding, trip
 from vflsim.setting import ClientsMade, Exchange, Learners, Setting, client_parts, server_parts, stack_split_learners
 from vflsim.vocabulary.quantities import Count, PositiveNumber
 from vflsim.world.messages import Embedding
@@ -29,7 +25,6 @@ class Admm(WaitsForAll, Remembering, LinearHeads):
     """ρ, the penalty factor of the augmented Lagrangian."""
     local_steps: Count
     """τ, the steps that a client takes in a round. Each is a computation of its own, and counts as an update."""
-    vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind", "exclude", "rho", "local_steps"})
 
     def check(self, context: CheckContext) -> None:
         """Raise ``UnsuitableError`` for a loss that the z-step cannot minimise."""
@@ -46,14 +41,6 @@ class Admm(WaitsForAll, Remembering, LinearHeads):
         """Count the bytes of λ and z."""
         return 2 * setting.data.rows * setting.data.outputs * setting.dtype.itemsize
 
-    def acts(self, server: Any, clients: Mapping[int, Any], client: int, batch: Batch) -> Acts:
-        """Return an embedding or logits up, variables down, and τ equal steps."""
-        embed, up = embedding(clients, client, batch)
-        serve = server.server_step([up])
-        down = AdmmVariables(round=0, tensors=serve.result.variables_for(client))
-        step = ClientWork(clients[client].client_step(batch, down))
-        return Activated(), *trip(embed, up, serve, down), *(step,) * self.local_steps
-
 
 class VimAdmm(Admm):
     """Round t: clients embed B(t), the server updates z, λ and W_k, clients take ``local_steps`` on the sent values.
@@ -64,7 +51,6 @@ class VimAdmm(Admm):
     """
 
     kind: Literal["vimadmm"] = "vimadmm"
-    vectorised_keys: ClassVar[frozenset[str]] = Admm.vectorised_keys | {"residual_heads"}
     residual_heads: ResidualHeads = "new"
     """The heads in s^k: those after the round's step (Eq. 9), or those before it, as in the authors' program."""
 

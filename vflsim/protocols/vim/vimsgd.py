@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from vflsim.learning.learners.server import ServerLearner
 from vflsim.protocols.vim.heads import LinearHeads
@@ -23,7 +23,6 @@ class VimSgd(WaitsForAll, LinearHeads):
     gradient_heads: Literal["new", "old"] = "new"
     """The heads at which the clients' gradients are taken: those after the round's step, as in Alg. 2, or those before
     it, as in the authors' program and in ``synchronous`` training."""
-    vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind", "gradient_heads", "exclude"})
 
     async def server(self, node: ServerNode) -> None:
         """Update all W_k (Eq. 12–13); send each client ∇_{h^k} ℓ (Eq. 14)."""

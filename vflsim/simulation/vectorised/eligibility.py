@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from vflsim.protocols import kinds_with
-from vflsim.protocols.defaults import outgrown, participants_of
-from vflsim.protocols.vectorisable import Vectorisable
+from vflsim.protocols.defaults import participants_of, vectorised_by_hand, vectorised_with
 from vflsim.scenario.models import Scenario, Timing
 from vflsim.scenario.problems import Problem, shown
 from vflsim.scenario.resolve import location_of, party_timings
@@ -58,27 +56,19 @@ def _recorded(scenario: Scenario) -> Iterator[Problem]:
 
 def _protocol(scenario: Scenario, name: str) -> Iterator[Problem]:
     protocol, loc = scenario.protocols[name].protocol, ("protocols", name)
-    if not isinstance(protocol, Vectorisable):
-        kinds = kinds_with(lambda each: issubclass(each, Vectorisable))
-        what = f"no recurrence is known for the rounds of {protocol.kind}"
-        yield Problem(loc, what, kinds, "leave out --path vectorised")
-        return
-    if why := outgrown(protocol, "recurrence"):
-        what, _, allowed = why.partition("; allowed: ")
-        yield Problem(loc, what, allowed, "leave out --path vectorised")
-        return
-    if scenario.blinding_of(name) is not None and "blinding" not in protocol.vectorised_with:
+    if scenario.blinding_of(name) is not None and "blinding" not in vectorised_with(protocol):
         what = "rounds end without some embeddings, and the vectorised path knows no missing masks"
         yield Problem((*loc, "blinding"), what, "off", "leave out --path vectorised")
-    for obstacle in protocol.obstacles():
-        yield Problem((*loc, obstacle.key), obstacle.what, obstacle.allowed, "leave out --path vectorised")
-    yield from _unknown(protocol, lambda key: (*loc, key), protocol.vectorised_keys)
+    if (by_hand := vectorised_by_hand(protocol)) is not None:
+        for obstacle in by_hand.obstacles():
+            yield Problem((*loc, obstacle.key), obstacle.what, obstacle.allowed, "leave out --path vectorised")
+        yield from _unknown(protocol, lambda key: (*loc, key), by_hand.vectorised_keys)
 
 
 def _timing(scenario: Scenario, name: str) -> Iterator[Problem]:
     timing, timings, protocol = scenario.timing, party_timings(scenario), scenario.protocols[name].protocol
     participants = participants_of(protocol, scenario.clients, scenario.symbols)
-    knows = protocol.vectorised_with if isinstance(protocol, Vectorisable) else frozenset[str]()
+    knows = vectorised_with(protocol)
     yield from _unknown(timing, lambda key: ("timing", key))
     if protocol.traits.reference:  # only the server's work takes time
         yield from _delays({("compute",): law(timings[0].compute)}, ("timing", "server"), "the server")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from vflsim.learning.data.loaded import LoadedData
-from vflsim.protocols.vectorisable import Vectorisable
+from vflsim.protocols.defaults import numbers_a_round_of, records_of, recurrence_of, timed_world_of
 from vflsim.recurrences.chunk import Chunk, Recurrence
 from vflsim.recurrences.errors import UndecidedError
 from vflsim.recurrences.stages import WIDE
@@ -29,6 +29,7 @@ from vflsim.simulation.vectorised.bookkeeping import Books
 from vflsim.simulation.vectorised.energy import EnergyBooks
 from vflsim.simulation.vectorised.tables import RoundColumns
 from vflsim.streams import BLOCK, SERVER, party_name
+from vflsim.tracing.node import Untraceable
 from vflsim.world.own_tables import OwnTables
 
 _ELEMENTS = 2**18
@@ -58,30 +59,36 @@ def run_vectorised(
     protocol, stop = scenario.protocols[name].protocol, scenario.stop_of(name)
     resolved = setting(scenario, name, data)
     variation = variation_of(protocol, resolved) if with_variation or stop.precision is not None else None
-    assert isinstance(protocol, Vectorisable), "a protocol without a recurrence is an obstacle"
-    world = TimedWorld(protocol, resolved, seed, protocol.acts, protocol.first_acts)
-    clients, batches = len(world.clients), world.sequence.per_epoch
+    plan = protocol.batch_plan()
+    clients, batches = len(resolved.clients), plan.batches(resolved.data.rows, resolved.training, seed).per_epoch
+    world: TimedWorld | None = None
     course: Recurrence | None = None
-    energy = EnergyBooks.of(resolved, world.clients.astype(np.int64))
+    energy = EnergyBooks.of(resolved, np.array(resolved.clients, np.int64))
     books = Books(
         stop,
         scenario.evaluate_of(name).every,
-        lambda rounds, used: protocol.batch_plan().epochs(rounds, used, clients, batches),
+        lambda rounds, used: plan.epochs(rounds, used, clients, batches),
         variation,
         energy,
     )
-    columns = RoundColumns(world.clients)
+    columns = RoundColumns(np.array(resolved.clients, np.int32))
     least = BLOCK if clients <= WIDE else _PART
     first, count = 0, least
     most = (
-        max(BLOCK, _ELEMENTS // max(1, protocol.numbers_a_round(clients)) // BLOCK * BLOCK) if least == BLOCK else least
+        max(BLOCK, _ELEMENTS // max(1, numbers_a_round_of(protocol, clients)) // BLOCK * BLOCK)
+        if least == BLOCK
+        else least
     )
     error: UndecidedError | None = None
     while books.end is None:
         try:
-            course = course or protocol.recurrence(world)
+            world = world or timed_world_of(protocol, resolved, seed)
+            course = course or recurrence_of(protocol, world)
             chunk = course.advance(first, count)
             done = books.take(chunk)
+        except Untraceable as why:
+            error = UndecidedError(str(why), remedy="leave out --path vectorised")
+            break
         except UndecidedError as found:
             error = found
             break
@@ -120,7 +127,7 @@ def run_vectorised(
     )
     notes = [*cautions(info), not_ended(stop, variation, info.stop_reason, books.rounds, books.row["time_s"])]
     own = OwnTables()
-    for table, row in protocol.records(world.server).items():
+    for table, row in records_of(protocol, world):
         own.add(table, {"time_s": 0.0, "party": party_name(SERVER)}, row)
     extra = own.tables()
     if energy is not None:

@@ -106,7 +106,8 @@ def run_on(
         if choice.forced or not isinstance(outcome.error, UndecidedError):
             return outcome
         found = outcome.error
-        note = f"event by event: in {found.where} {found.what.partition(':')[0]}"
+        where = f"in {found.where} " if found.where else ""
+        note = f"event by event: {where}{found.what.partition(': only')[0]}"
         outcome = run_protocol(scenario, name, seed, data, timing_only=timing_only, report=report, execution=execution)
         return replace(outcome, note=note)
     return run_protocol(

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Operation
-from vflsim.world.messages import Embedding, Gradient, Message
+from vflsim.world.messages import Embedding, Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,18 @@ class ClientDelay:
 
     purpose: str
     factor: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSleep:
+    """The client waits so many ``seconds``.
+
+    Example::
+
+        ClientSleep(2.0).seconds  # 2.0
+    """
+
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +122,8 @@ class ToClients:
     """The server sends every client such a message, and does not wait until it arrives.
 
     ``passed_on`` names the tensors in it that keep the bytes with which clients have sent them. ``late`` says what it
-    does to clients for which the server has not waited; it is needed where the server has not waited for all.
+    does to clients for which the server has not waited; it is needed where the server has not waited for all. A client
+    that is ``busy`` may still work when it comes, and takes it up afterwards.
 
     Example::
 
@@ -120,6 +133,7 @@ class ToClients:
     message: Message
     passed_on: tuple[str, ...] = ()
     late: Late | None = None
+    busy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +170,7 @@ Act: TypeAlias = (
     Activated
     | ClientWork
     | ClientDelay
+    | ClientSleep
     | ServerWork
     | ToServer
     | ToClients
@@ -202,17 +217,3 @@ def trip(
 ) -> Acts:
     """Return one trip: the client works and sends, the server waits for all, works, and sends."""
     return ClientWork(work), ToServer(up), ServerWaits(), ServerWork(serve), ToClients(down, passed_on)
-
-
-def split_acts(server: Any, clients: Mapping[int, Any], client: int, batch: Batch) -> Acts:
-    """Return the acts of plain split training: an activation, an embedding up, a gradient down, and a step."""
-    embed, up = embedding(clients, client, batch)
-    serve = server.server_step([up])
-    down = Gradient(value=serve.result.gradient_for(up), round=0)
-    step = clients[client].client_step(batch, down)
-    return Activated(), *trip(embed, up, serve, down), ClientWork(step)
-
-
-def no_acts(server: Any, clients: Mapping[int, Any], client: int, batch: Batch) -> Acts:
-    """Return no acts: nothing comes before the first round."""
-    return ()

@@ -1,0 +1,233 @@
+"""What cannot be traced says why, and which line is the reason; it runs event by event."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from both_paths import quick
+from scripted_rounds import Scripted
+from tiny_worlds import data_of
+
+from vflsim.learning.batches import Batch
+from vflsim.protocol import ClientNode, Embedding, Gradient, Message, Protocol, ServerNode, Synchronous
+from vflsim.scenario.resolve import setting
+from vflsim.setting import Setting
+from vflsim.simulation.vectorised import UndecidedError, run_vectorised
+from vflsim.tracing.acts import ClientSleep, ClientWork, InTurn, ServerWork, ToClients, ToServer
+from vflsim.tracing.node import Untraceable
+from vflsim.tracing.trace import RoundTrace, trace
+
+HERE = Path(__file__).name
+
+
+@pytest.fixture(scope="module")
+def tiny_setting() -> Setting:
+    scenario = quick({"kind": "synchronous"})
+    return setting(scenario, "it", data_of(scenario))
+
+
+def traced(protocol: Any, its: Setting) -> RoundTrace:
+    return trace(protocol, its, 0, Batch(0, np.arange(20)))
+
+
+class Reads(Synchronous):
+    async def client(self, node: ClientNode) -> None:
+        for k in node.rounds():
+            h = await node.compute(node.learner.embed(node.batch(k)))
+            if node.now > 0.5:  # the line that is the reason
+                await node.sleep(1)
+            await node.upload("server", Embedding(node.batch(k), h, round=k))
+            await node.recv("gradient", round=k)
+
+
+class FirstTwo(Synchronous):
+    async def server(self, node: ServerNode) -> None:
+        for k in node.rounds():
+            embeddings = await node.gather("embedding", senders=node.clients, count=2, round=k)
+            step = await node.compute(node.learner.server_step(embeddings))
+            for message in embeddings:
+                await node.send(message.sender, Gradient(value=step.gradient_for(message), round=k))
+
+
+class Patient(Synchronous):
+    async def server(self, node: ServerNode) -> None:
+        for k in node.rounds():
+            embeddings = await node.gather("embedding", senders=node.clients, round=k, timeout=0.01)
+            step = await node.compute(node.learner.server_step(embeddings))
+            for message in embeddings:
+                await node.send(message.sender, Gradient(value=step.gradient_for(message), round=k))
+
+
+class More(Synchronous):
+    async def client(self, node: ClientNode) -> None:
+        for k in node.rounds():
+            batch = node.batch(k)
+            h = await node.compute(node.learner.embed(batch))
+            await node.upload("server", Embedding(batch, h, round=k))
+            gradient = await node.recv("gradient", round=k)
+            for _ in range(1 + k):
+                await node.compute(node.learner.client_step(batch, gradient))
+
+
+class Gossip(Synchronous):
+    async def client(self, node: ClientNode) -> None:
+        for k in node.rounds():
+            batch = node.batch(k)
+            for other in node.clients:
+                if other != node.party:
+                    await node.send(other, Message(round=k))
+            h = await node.compute(node.learner.embed(batch))
+            await node.upload("server", Embedding(batch, h, round=k))
+            await node.recv("gradient", round=k)
+
+
+class Odd(Synchronous):
+    """Clients with odd numbers step, the others answer: they do different things."""
+
+    async def client(self, node: ClientNode) -> None:
+        for k in node.rounds():
+            batch = node.batch(k)
+            h = await node.compute(node.learner.embed(batch))
+            await node.upload("server", Embedding(batch, h, round=k))
+            gradient = await node.recv("gradient", round=k)
+            if node.party % 2:
+                await node.compute(node.learner.client_step(batch, gradient))
+            else:
+                await node.compute(node.learner.answer(batch))
+
+
+class Endless(Synchronous):
+    async def client(self, node: ClientNode) -> None:
+        while True:
+            await node.compute(node.learner.answer(node.batch(0)))
+
+
+class Broken(Synchronous):
+    async def server(self, node: ServerNode) -> None:
+        await node.gather("embedding", senders=node.clients, round=0)
+        raise KeyError("mine")
+
+
+class Noted(Synchronous):
+    async def server(self, node: ServerNode) -> None:
+        for k in node.rounds():
+            embeddings = await node.gather("embedding", senders=node.clients, round=k)
+            step = await node.compute(node.learner.server_step(embeddings))
+            node.record("norms", round=k)
+            for message in embeddings:
+                await node.send(message.sender, Gradient(value=step.gradient_for(message), round=k))
+
+
+REASONS = {
+    Reads: rf"a client reads the clock \({HERE}:\d+\)",
+    FirstTwo: r"the server waits for 2 of 4 \('embedding' messages\): who that is depends on times",
+    Patient: r"the server waits for some time \('embedding' messages\): who that is depends on times",
+    More: r"the rounds of client-1 are not alike",
+    Gossip: r"clients send each other 'message' messages",
+    Odd: r"clients do different things",
+    Endless: rf"client-1 goes on without end while no time passes \({HERE}:\d+\)",
+    Broken: rf"KeyError: 'mine' \(.*{HERE}:\d+, server\)",
+    Noted: r"the server records rows in the course of the run",
+}
+
+
+@pytest.mark.parametrize("kind", REASONS, ids=lambda kind: kind.__name__)
+def test_the_reason_is_named(kind: type[Protocol], tiny_setting: Setting) -> None:
+    with pytest.raises(Untraceable, match=REASONS[kind]):
+        traced(kind(), tiny_setting)
+
+
+def test_the_reason_names_the_line_that_asks(tiny_setting: Setting) -> None:
+    with pytest.raises(Untraceable) as found:
+        traced(Reads(), tiny_setting)
+    line = int(str(found.value).rpartition(":")[2].rstrip(")"))
+    assert "the line that is the reason" in Path(__file__).read_text().splitlines()[line - 1]
+
+
+def test_arrays_leave_what_cannot_be_traced_to_events() -> None:
+    scenario = quick({"kind": "flex_vfl", "local_time": "6 ms"})
+    outcome = run_vectorised(scenario, "it", 0, data_of(scenario))
+    assert isinstance(outcome.error, UndecidedError)
+    assert "reads the clock" in str(outcome.error)
+
+
+def scripted(client: str, server: str) -> Scripted:
+    return Scripted(of_client=tuple(client.split(", ")), of_server=tuple(server.split(", ")))
+
+
+def kinds(found: RoundTrace) -> list[str]:
+    return [type(act).__name__ for act in found.round[1]]
+
+
+def test_acts_stand_in_an_order_that_takes_the_same_times(tiny_setting: Setting) -> None:
+    beside = scripted(
+        "activated, embed, receive first_down, sleep 2, upload first_up, receive news",
+        "gather embedding, beside first_down first_up, step, work, send news",
+    )
+    assert kinds(traced(beside, tiny_setting)) == [
+        "Activated", "ClientWork", "ToServer", "ServerWaits", "ToClients", "ClientSleep", "ToServer", "ServerWork",
+        "ServerWaits", "ServerWork", "ServerWork", "ToClients",
+    ]  # fmt: skip
+
+
+def test_a_client_that_works_while_a_message_comes_takes_it_up_afterwards(tiny_setting: Setting) -> None:
+    waits = "activated, embed, receive first_down, step"
+    works = "activated, embed, work, receive first_down, step"
+    served = "gather embedding, step, send first_down"
+    busy = [
+        [act.busy for act in traced(scripted(client, served), tiny_setting).round[1] if isinstance(act, ToClients)]
+        for client in (waits, works)
+    ]
+    assert busy == [[False], [True]]
+
+
+@pytest.mark.parametrize(
+    ("client", "server", "why"),
+    [
+        (
+            "embed, receive first_down, step",
+            "gather embedding, send first_down, step",
+            "clients begin another round before the server has ended one",
+        ),
+        ("embed, step", "gather embedding, step", "client-1 goes on without end while no time passes"),
+        (
+            "embed, receive news, upload first_up",
+            "gather embedding, step, send news",
+            "the server does not wait for 'first_up' messages in the round in which clients send them",
+        ),
+        (
+            "embed, upload first_up, receive news",
+            "gather embedding, gather first_up, step, send news",
+            r"waits for 'embedding' messages, and clients have sent \['embedding', 'first_up'\]",
+        ),
+        (
+            "embed, receive news",
+            "gather embedding, step, send first_down, send news",
+            "sends 'first_down' messages, for which clients do not wait",
+        ),
+    ],
+)
+def test_rounds_without_such_an_order_are_refused(client: str, server: str, why: str, tiny_setting: Setting) -> None:
+    with pytest.raises(Untraceable, match=why):
+        traced(scripted(client, server), tiny_setting)
+
+
+def test_clients_in_turn_are_one_act() -> None:
+    scenario = quick({"kind": "fedbcd", "local_steps": 2, "order": "sequential"})
+    its = setting(scenario, "it", data_of(scenario))
+    found = traced(scenario.protocols["it"].protocol, its)
+    (turns,) = (act for act in found.round[1] if isinstance(act, InTurn))
+    assert [type(act) for act in turns.acts] == [ServerWork, ToClients, ClientWork, ClientWork, ClientWork, ToServer]
+
+
+def test_clients_that_take_fewer_steps_are_left_out_of_the_others() -> None:
+    scenario = quick({"kind": "flex_vfl", "local_steps": [1, 3, 1, 2, 1]})
+    found = traced(scenario.protocols["it"].protocol, setting(scenario, "it", data_of(scenario)))
+    steps = [act.by for act in found.round[1] if isinstance(act, ClientWork)]
+    assert steps == [None, None, {1, 3}, {1}]
+
+
+def test_sleeps_are_seconds(tiny_setting: Setting) -> None:
+    found = traced(scripted("sleep 0.25, embed, receive news", "gather embedding, step, send news"), tiny_setting)
+    assert [act.seconds for act in found.round[1] if isinstance(act, ClientSleep)] == [0.25]

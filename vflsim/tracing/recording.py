@@ -1,0 +1,136 @@
+"""Run a protocol's coroutines once, on recording nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from vflsim.errors import VflsimError
+from vflsim.learning.batches import Batch, BatchSequence
+from vflsim.learning.execution.executor import TimingOnlyExecutor
+from vflsim.setting import BatchPlan, Learners, Setting
+from vflsim.streams import SERVER, party_name
+from vflsim.tracing.node import RecordingNode, RoundCounts, Untraceable
+from vflsim.tracing.notes import Notes
+from vflsim.vocabulary.imported import origin
+from vflsim.world.node import Node
+from vflsim.world.party import Draws, Party, PartyClock, RunContext
+from vflsim.world.transport import Transport
+from vflsim.world.virtual import VirtualWorld
+from vflsim.world.wire import Wires
+
+ROUNDS = 3
+"""The rounds of a trace: two that follow each other alike, and one more."""
+
+
+class Traceable(Protocol):
+    """What a trace needs of a protocol."""
+
+    async def server(self, node: Any) -> None:
+        """Run the server."""
+
+    async def client(self, node: Any) -> None:
+        """Run one client."""
+
+    def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
+        """Make the learners of a run."""
+
+    def batch_plan(self) -> BatchPlan:
+        """Return the mini-batches of its rounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunNotes:
+    """What all parties note in some rounds, in order; ``beside``: of what they have started and do not wait for.
+
+    ``reasons`` say why times might change what they do. ``by_number``: clients ask for their number.
+    """
+
+    server: Notes
+    clients: Mapping[int, Notes]
+    beside: Sequence[tuple[int, Notes]]
+    reasons: tuple[str, ...]
+    by_number: bool
+
+
+class _Alike(BatchSequence):
+    """Batches that are all like one."""
+
+    def __init__(self, sequence: BatchSequence, batch: Batch, origin: int) -> None:
+        self.__dict__.update(vars(sequence))
+        self.origin, self._one = origin, replace(batch, origin=origin)
+
+    def batch(self, k: int) -> Batch:
+        return replace(self._one, index=k)
+
+
+def record(
+    protocol: Traceable,
+    setting: Setting,
+    seed: int,
+    batch: Batch,
+    clients: Sequence[int] | None = None,
+    late: bool = False,
+    rounds: int = ROUNDS,
+) -> RunNotes:
+    """Return what a protocol's parties do in its first ``rounds`` rounds, on batches like ``batch``.
+
+    ``clients``: those that take part; None: all. ``late``: the last client is, wherever the server need not wait for
+    all. Raises ``Untraceable`` with the reason.
+
+    Example::
+
+        found = record(Synchronous(), setting, 0, Batch(0, np.arange(4)))
+        [type(note).__name__ for note in found.clients[1][:3]]  # ['AwaitedActivation', 'Work', 'Sending']
+    """
+    learners = protocol.learners(setting, seed)
+    taking_part = tuple(learners.clients) if clients is None else tuple(clients)
+    world = VirtualWorld(TimingOnlyExecutor())
+    recorder = RoundCounts()
+    plan = protocol.batch_plan().batches(setting.data.rows, setting.training, seed)
+    shared = RunContext(
+        world,
+        Transport(world, setting.network, [timing.link for timing in setting.timings], seed, recorder),
+        recorder,
+        Wires(setting.codec, world.executor, seed),
+        taking_part,
+        _Alike(plan, batch, batch.origin),
+        protocol=type(protocol).__name__,
+    )
+    last = taking_part[-1] if late and taking_part else None
+    nodes = dict[int, RecordingNode]()
+    for party in (*taking_part, SERVER):
+        own = _Alike(plan, batch, party) if setting.training.batches == "own" else shared.sequence
+        timing = setting.timings[party]
+        state = Party(party, shared, PartyClock(timing.compute, timing.upload_delay), Draws(seed, party), own)
+        learner = learners.clients[party] if party else learners.server
+        nodes[party] = RecordingNode(state, learner, rounds, last)
+    for party, node in nodes.items():
+        hook = protocol.client if party else protocol.server
+        world.spawn(hook(_placed(protocol, node)), party_name(party), party)
+    try:
+        world.run()
+    except Exception as error:
+        cause = error.__cause__ or error
+        if isinstance(cause, Untraceable):
+            raise cause from None
+        what = error.what if isinstance(error, VflsimError) else f"{type(error).__name__}: {error}"
+        raise Untraceable(f"{what} ({origin(cause)})") from error
+    finally:
+        world.close()
+    reasons = dict.fromkeys(reason for node in nodes.values() for reason in node.reasons)
+    return RunNotes(
+        nodes[SERVER].notes,
+        {client: nodes[client].notes for client in taking_part},
+        [(party, notes) for party, node in nodes.items() for notes in node.beside],
+        tuple(reasons),
+        any(nodes[client].asked_for_its_number for client in taking_part),
+    )
+
+
+def _placed(protocol: Any, node: RecordingNode) -> Node[Any]:
+    """Return the node that a party gets: of a reference, one on which some verbs are free."""
+    placed = getattr(protocol, "placed", None)
+    found: Node[Any] = node if placed is None else placed(node)
+    return found
