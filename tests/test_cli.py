@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import Ended
@@ -25,6 +26,7 @@ from vflsim.kinds import TABLES
 from vflsim.learning.learners.server import ServerLearner
 from vflsim.plotting import PLOTS
 from vflsim.scenario import load
+from vflsim.world.record import Recorder
 
 SCENARIO = """\
 name: tiny
@@ -262,14 +264,14 @@ def test_an_error_in_python_code_is_blamed_on_party_round_and_time(
 
 def interrupt_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C at the ``step``-th server step of the study."""
-    take, count = ServerLearner.server_step, iter(range(step))
+    take, count = Recorder.step, iter(range(step))
 
-    def server_step(learner: ServerLearner, *arguments: object) -> object:
+    def stepped(recorder: Recorder, *arguments: Any) -> None:
         if next(count, None) is None:
             raise KeyboardInterrupt
-        return take(learner, *arguments)  # type: ignore[arg-type]
+        take(recorder, *arguments)
 
-    monkeypatch.setattr(ServerLearner, "server_step", server_step)
+    monkeypatch.setattr(Recorder, "step", stepped)
 
 
 def test_a_study_ends_with_the_answers_under_its_deadlines(vflsim: Callable[..., Ended]) -> None:

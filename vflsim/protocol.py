@@ -104,7 +104,6 @@ from vflsim.recurrences import (
 )
 from vflsim.setting import (
     BatchPlan,
-    Exchange,
     Learners,
     ServerPrediction,
     Setting,
@@ -193,7 +192,6 @@ __all__ = [
     "Envelope",
     "EvaluationAnswer",
     "EvaluationRequest",
-    "Exchange",
     "Explainable",
     "Figure",
     "FinishedRun",

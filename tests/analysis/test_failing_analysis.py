@@ -13,7 +13,7 @@ from tiny_worlds import raw, tiny
 
 import vflsim
 from vflsim.analysis import ClosedForm, Law, OfDelay, Point, maximum, order_statistic
-from vflsim.protocols import waiting
+from vflsim.protocols import defaults
 from vflsim.results.store.closed_forms import LeftOut, read_closed_forms, read_left_out
 from vflsim.scenario import load
 from vflsim.studies.checks import closed_forms as analysis
@@ -42,12 +42,13 @@ def defect(*_: object, **__: object) -> Any:
 
 def break_laws(monkeypatch: pytest.MonkeyPatch) -> None:
     """Closed forms of ``wait`` cannot be made."""
-    monkeypatch.setattr(waiting, "synchronous", defect)
+    monkeypatch.setattr(defaults, "lockstep_law", defect)
 
 
 def break_means(monkeypatch: pytest.MonkeyPatch) -> None:
     """They can be made, but their numbers cannot be had."""
-    monkeypatch.setattr(waiting, "synchronous", lambda _: (ClosedForm("round duration", "s", (), tuple, Broken()),))
+    broken = ClosedForm("round duration", "s", (), tuple, Broken())
+    monkeypatch.setattr(defaults, "lockstep_law", lambda *_: (broken,))
 
 
 def break_curves(monkeypatch: pytest.MonkeyPatch) -> None:

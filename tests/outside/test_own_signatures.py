@@ -15,10 +15,10 @@ from vflsim.protocols.synchronous import Synchronous
 HEAD = """\
 from typing import Literal
 
-from vflsim.protocols.synchronous import Synchronous
+from vflsim.protocol import Analysable, Synchronous
 
 
-class Own(Synchronous):
+class Own({bases}):
     kind: Literal["own"] = "own"
 """
 WRONG: dict[str, tuple[str, str, str]] = {
@@ -33,17 +33,9 @@ WRONG: dict[str, tuple[str, str, str]] = {
     "describe is a property": (
         "@property\n    def describe(self): return 'it'", "Own.describe is no method", "def describe(self, setting)"
     ),
-    "exchange without rows": (
-        "def exchange(self, setting, client): return None", "takes (self, setting, client)",
-        "def exchange(self, setting, client, rows)",
-    ),
-    "exchange without self": (
-        "@staticmethod\n    def exchange(self, setting, client, rows): return None",
-        "takes (self, setting, client, rows)", "def exchange(self, setting, client, rows)",
-    ),
-    "exchange with names alone": (
-        "def exchange(self, *, setting, client, rows): return None", "takes (self, *, setting, client, rows)",
-        "def exchange(self, setting, client, rows)",
+    "rare contents without rows": (
+        "def rare_contents(self, setting, sender, receiver): return {}", "takes (self, setting, sender, receiver)",
+        "def rare_contents(self, setting, sender, receiver, rows)",
     ),
     "closed_forms without a setting": (
         "def closed_forms(self): return ()", "takes (self)", "def closed_forms(self, setting)"
@@ -61,10 +53,6 @@ ANSWERS: dict[str, tuple[str, str, str]] = {
     "describe returns nothing": (
         "def describe(self, setting): pass", "Own.describe(setting) returned a value of type NoneType", "a text"
     ),
-    "exchange returns shapes": (
-        "def exchange(self, setting, client, rows): return {'up': (rows, 3)}",
-        "Own.exchange(setting, client, rows) returned a value of type dict", "an Exchange",
-    ),
     "closed_forms returns a number": (
         "def closed_forms(self, setting): return 0.3", "Own.closed_forms(setting) returned a value of type float",
         "a tuple of ClosedForm and NoClosedForm",
@@ -79,7 +67,7 @@ SOUND = [
     "def describe(self, *_): return 'it'",
     "@classmethod\n    def describe(cls, setting): return 'it'",
     "@staticmethod\n    def describe(setting): return 'it'",
-    "def exchange(self, setting, client, rows, more=1): return super().exchange(setting, client, rows)",
+    "def rare_contents(self, setting, sender, receiver, rows, more=1): return {}",
     "def closed_forms(self, setting): raise KeyError('later')",
 ]
 
@@ -91,7 +79,8 @@ def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vflsim: Callable[...,
 
     def checked(method: str, *options: str) -> Ended:
         name = f"own_{abs(hash(method))}"
-        Path(f"{name}.py").write_text(f"{HEAD}\n    {method}\n")
+        bases = "Analysable, Synchronous" if "closed_forms" in method else "Synchronous"
+        Path(f"{name}.py").write_text(f"{HEAD.format(bases=bases)}\n    {method}\n")
         with Path("own.yaml").open("w") as file:
             YAML().dump(raw({"it": {"kind": "module", "path": f"{name}:Own"}}, stop={"rounds": 2}), file)
         return vflsim("check", "own.yaml", *options)

@@ -28,6 +28,7 @@ from vflsim.analysis.findings import ClosedForm
 from vflsim.errors import BlindingError, IncompleteRoundError, NonFiniteError, NoProgressError
 from vflsim.learning.privacy.blinding import BlindedSum
 from vflsim.learning.privacy.blinding.masks import Masks
+from vflsim.protocols.defaults import closed_forms_of
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
@@ -198,7 +199,7 @@ def test_closed_forms_know_the_bytes_and_the_operations_of_blinding(name: str) -
     scenario = pair(name, timing=timing, training__last_batch="drop")
     means = []
     for each in ("clear", "blinded"):
-        (form,) = scenario.protocols[each].protocol.closed_forms(setting(scenario, each, data_of(scenario)))
+        (form,) = closed_forms_of(scenario.protocols[each].protocol, setting(scenario, each, data_of(scenario)))
         assert isinstance(form, ClosedForm)
         took = rounds(run(scenario, each)).iloc[1:]
         assert (took["end_s"] - took["start_s"]).to_numpy() == pytest.approx(form.mean.low, rel=1e-9)

@@ -9,13 +9,12 @@ from both_paths import assert_same_bytes, quick
 from tiny_worlds import RANDOM_TIMING, data_of, tiny
 
 from vflsim.analysis.cycles import Unanalysable
-from vflsim.protocol import Embedding, Protocol, Synchronous, Vectorisable
+from vflsim.protocol import Embedding, Protocol, Synchronous
 from vflsim.protocols import PROTOCOLS
 from vflsim.protocols.capabilities import CAPABILITIES
 from vflsim.protocols.defaults import closed_forms_of, outgrown, vectorised_by_hand
 from vflsim.protocols.ignore import Ignore
 from vflsim.scenario.resolve import setting
-from vflsim.simulation.vectorised import obstacles
 
 
 class Pausing(Synchronous):
@@ -33,13 +32,6 @@ class Pausing(Synchronous):
             await node.sleep(5.0)
 
 
-class Confirmed(Pausing):
-    """The same, whose author says that closed forms hold."""
-
-    kind: Literal["confirmed"] = "confirmed"  # type: ignore[assignment]
-    closed_forms = Synchronous.closed_forms
-
-
 class OwnIgnore(Ignore):
     """Rounds of the fastest, whose clients are those of ``synchronous``."""
 
@@ -49,41 +41,46 @@ class OwnIgnore(Ignore):
         await Synchronous().client(node)
 
 
-class Renamed(Synchronous):
+class Confirmed(OwnIgnore):
+    """The same, whose author says that closed forms and recurrence hold."""
+
+    kind: Literal["confirmed"] = "confirmed"  # type: ignore[assignment]
+    closed_forms = Ignore.closed_forms
+    recurrence = Ignore.recurrence
+
+
+class Renamed(Ignore):
     kind: Literal["renamed"] = "renamed"  # type: ignore[assignment]
 
 
-VECTORISED = {"timing": {"network": "dedicated"}, "record": "rounds"}
-
-
-def test_a_class_with_its_own_client_does_not_inherit_closed_forms() -> None:
-    scenario = tiny("synchronous", **VECTORISED).with_protocols({"it": Pausing()})
-    with pytest.raises(Unanalysable, match="Pausing has its own client, and closed_forms of Synchronous"):
-        closed_forms_of(Pausing(), setting(scenario, "it", data_of(scenario)))
-
-
 def test_rounds_of_a_class_with_its_own_client_are_traced() -> None:
-    assert_same_bytes(quick("synchronous", timing=RANDOM_TIMING).with_protocols({"it": Pausing()}))
+    scenario = quick("synchronous", timing=RANDOM_TIMING).with_protocols({"it": Pausing()})
+    assert_same_bytes(scenario)
+    plain, pausing = (
+        closed_forms_of(each, setting(scenario, "it", data_of(scenario)))[0] for each in (Synchronous(), Pausing())
+    )
+    assert pausing.mean.low == pytest.approx(plain.mean.low + 5.0)
 
 
-def test_a_class_with_its_own_client_does_not_inherit_a_recurrence_by_hand() -> None:
-    assert vectorised_by_hand(Ignore(fastest=2)) is not None
-    assert vectorised_by_hand(OwnIgnore(fastest=2)) is None
+def test_a_class_with_its_own_client_does_not_inherit_what_was_made_for_another() -> None:
+    scenario = tiny("synchronous").with_protocols({"it": OwnIgnore(deadline=9)})
+    with pytest.raises(Unanalysable, match="the server waits for some time"):  # what its trace says
+        closed_forms_of(OwnIgnore(deadline=9), setting(scenario, "it", data_of(scenario)))
+    assert vectorised_by_hand(OwnIgnore(deadline=9)) is None
 
 
-@pytest.mark.parametrize("protocol", [Confirmed(), Renamed()], ids=lambda each: each.kind)
+@pytest.mark.parametrize("protocol", [Confirmed(deadline=9), Renamed(deadline=9)], ids=lambda each: each.kind)
 def test_a_class_that_says_so_or_changes_no_coroutine_keeps_them(protocol: Protocol) -> None:
-    scenario = tiny("synchronous", **VECTORISED).with_protocols({"it": protocol})
+    timing = {"clients": {"select": "all", "compute": "1 ms"}}
+    scenario = tiny("synchronous", timing=timing).with_protocols({"it": protocol})
     assert closed_forms_of(protocol, setting(scenario, "it", data_of(scenario)))
-    assert obstacles(scenario, "it") == []
+    assert vectorised_by_hand(protocol) is protocol
 
 
 @pytest.mark.parametrize("kind", PROTOCOLS, ids=lambda each: each.__name__)
 def test_built_in_protocols_have_outgrown_nothing(kind: type[Protocol]) -> None:
     protocol = kind.model_construct()
-    assert [outgrown(protocol, name) for name in ("closed_forms", "recurrence") if hasattr(kind, name)] == (
-        ["", ""] if issubclass(kind, Vectorisable) else [""]
-    )
+    assert not any(outgrown(protocol, name) for name in ("closed_forms", "recurrence") if hasattr(kind, name))
 
 
 def test_every_capability_is_one_of_a_built_in_protocol() -> None:

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from vflsim.codecs.frame import ONLY, Spec
+from vflsim.codecs.frame import Spec
 from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Handle, Operation
-from vflsim.setting import Algorithm, Exchange, Learners, Setting
+from vflsim.setting import Learners, Setting
 from vflsim.streams import SERVER, SHARED, party_name
 from vflsim.timing.activation import Immediate, Poisson
 from vflsim.timing.affine import OfDelay
@@ -23,10 +23,12 @@ from vflsim.timing.base import Delay
 from vflsim.timing.basic import Constant
 from vflsim.timing.compute import AnyCompute, ByOperation, ComputeModel, Flops, duration
 from vflsim.timing.compute import law as drawn_law
-from vflsim.timing.costs import OperationCost
+from vflsim.timing.costs import Costed, OperationCost
 from vflsim.timing.law import Law, Point, mixture
 from vflsim.timing.sums import total
-from vflsim.world.messages import Embedding, Message
+from vflsim.tracing.exchanges import Exchange, Exchanges
+from vflsim.tracing.recording import Traceable
+from vflsim.world.messages import Embedding
 
 
 class Unanalysable(Exception):  # noqa: N818  not an error: the reason why there is no closed form
@@ -62,8 +64,9 @@ class Stages:
     All laws are of rounds after the first, which is shorter, since no gradient precedes it.
     """
 
-    def __init__(self, protocol: Algorithm, setting: Setting) -> None:
+    def __init__(self, protocol: Traceable, setting: Setting) -> None:
         self._algorithm, self.setting = protocol, setting
+        self._exchanges = Exchanges(protocol, setting)
         self._data, self._training = setting.data, setting.training
         self._timings, self._network, self._codec = setting.timings, setting.network, setting.codec
         self.clients = setting.clients
@@ -112,17 +115,27 @@ class Stages:
     def _compute(
         self, party: int, kind: str, rows: int, units: float = 1.0, flops: float | None = None
     ) -> Law:  # fmt: skip
+        count = partial(self._flops, party, kind, rows)
+        if flops is not None:
+            model = self._model(party, kind)
+            if isinstance(model, ComputeModel) and not isinstance(model, Flops):
+                what = f"the compute model of {party_name(party)} ({model.kind}) may look at more than FLOPs"
+                raise Unanalysable(what)
+            count = partial(float, flops)
+        return self._lasting(party, OperationCost(kind, rows, units, count))
+
+    def _model(self, party: int, kind: str) -> AnyCompute:
         model: AnyCompute = self._timings[party].compute
-        if isinstance(model, ByOperation):
-            model = model.of(kind)
+        return model.of(kind) if isinstance(model, ByOperation) else model
+
+    def _lasting(self, party: int, cost: Costed) -> Law:
+        """Return the law of how long a computation takes."""
+        model = self._model(party, cost.kind)
         delay, whose = drawn_law(model), party_name(party)
-        if isinstance(model, ComputeModel) and not isinstance(model, Flops):
-            if flops is not None:
-                raise Unanalysable(f"the compute model of {whose} ({model.kind}) may look at more than FLOPs")
-            if not (model.proportional or isinstance(delay, Constant)):
-                raise Unanalysable(f"the compute model of {whose} ({model.kind}) turns a draw into time in its own way")
-        count = partial(self._flops, party, kind, rows) if flops is None else partial(float, flops)
-        cost = OperationCost(kind, rows, units, count)
+        if isinstance(model, ComputeModel) and not (
+            isinstance(model, Flops) or model.proportional or isinstance(delay, Constant)
+        ):
+            raise Unanalysable(f"the compute model of {whose} ({model.kind}) turns a draw into time in its own way")
         if isinstance(delay, Constant) and isinstance(model, ComputeModel) and not model.proportional:
             return Point(duration(model, delay.value, cost))
         return law_of(delay, f"the compute time of {whose}", duration(model, 1.0, cost))
@@ -159,17 +172,11 @@ class Stages:
         elif kind in ("embed", "answer"):
             operation = getattr(clients[party], kind)(batch)
         else:
-            operation = clients[party].client_step(batch, self._received(party, batch))
+            operation = self._exchange(party, rows).steps[0]
         return operation.flops()
 
-    def _received(self, client: int, batch: Batch) -> Message:
-        """Return a message about ``batch`` such as a client step takes."""
-        down = self._exchange(client, len(batch)).down
-        handles = {name: Handle[Any](shape, self._training.torch_dtype) for name, shape in down.items()}
-        return Message(batch, handles.pop(ONLY, None), tensors=handles)
-
     def _exchange(self, client: int, rows: int) -> Exchange:
-        return self._algorithm.exchange(self.setting, client, rows)
+        return self._exchanges.of(client, rows)
 
 
 class Cycles(Stages):
@@ -225,18 +232,14 @@ class Cycles(Stages):
         """Return the laws of a gradient's way to this client, without queueing, and of the client step."""
         return total(self.downlink(client, turn.before)), total(self.steps(client, turn.before))
 
-    def beside(self, turn: Turn) -> list[Law]:
-        """Return the laws of times that a server step awaits besides the clients' cycles; by default none."""
-        return []
-
     def steps(self, client: int, rows: int) -> list[Law]:
         """Return the laws of the client steps of a round."""
-        exchange = self._exchange(client, rows)
+        steps = self._exchange(client, rows).steps
         step = self._compute(client, "client_step", rows)
-        if not exchange.anew or not self._by_flops:
-            return [step] * exchange.steps
-        flops = self._flops(client, "embed", rows) + self._flops(client, "client_step", rows)
-        return [step] + [self._compute(client, "client_step", rows, flops=flops)] * (exchange.steps - 1)
+        if not self._by_flops:
+            return [step] * len(steps)
+        flops = [each.flops() for each in steps]
+        return [step if each == flops[0] else self._compute(client, "client_step", rows, flops=each) for each in flops]
 
     # --- links ----------------------------------------------------------------------------------------------------
 

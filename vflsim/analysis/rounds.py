@@ -10,7 +10,7 @@ from vflsim.analysis.cycles import Cycles, Stages, Turn, Unanalysable
 from vflsim.analysis.findings import ClosedForm, Finding, NoClosedForm, Range
 from vflsim.analysis.formulas import age_formulas, ratio_formulas, round_formulas
 from vflsim.analysis.renewal import exponential_rate
-from vflsim.timing.law import Law, MixtureLaw, Point
+from vflsim.timing.law import Law, Point
 from vflsim.timing.order import maximum, order_statistic
 from vflsim.timing.sums import shifted, total
 
@@ -24,13 +24,6 @@ _TIED = 1e-6
 """Smallest probability of ties that counts."""
 _NEVER = 1e-12
 """Clients that steps use with a smaller probability count as never used."""
-
-
-def centralised(cycles: Cycles) -> tuple[Finding, ...]:
-    """Return the law of a round: a server step."""
-    law = cycles.over_turns(lambda turn: cycles.service(turn.now))
-    conditions = (MIXED,) if isinstance(law, MixtureLaw) else ()
-    return (ClosedForm(ROUND, "s", conditions, lambda: round_formulas([], [], 0, law), law),)
 
 
 def synchronous(cycles: Cycles) -> tuple[Finding, ...]:
@@ -154,13 +147,11 @@ def _round(cycles: Cycles, t: int, bounds: tuple[Law, Law]) -> ClosedForm:
         if t < many and cycles.cycles(turn) != cycles.cycles(turn, used=False):
             more.append("bounds: only clients used in the round before get a gradient and take a step")
     groups, names = groups_of(cycles, cycles.cycles(turn, used=t == many))
-    beside = [(law, 1) for law in cycles.beside(turn)]
-    names += ["what the server does meanwhile"] * len(beside)
     return ClosedForm(
         ROUND,
         "s",
         conditions_of(cycles, (LATER, "draws are independent"), *more),
-        lambda: round_formulas([*groups, *beside], names, t + len(beside), cycles.service(turn.now)),
+        lambda: round_formulas(groups, names, t, cycles.service(turn.now)),
         bounds[0],
         None if bounds[0] == bounds[1] else bounds[1],
     )
@@ -177,8 +168,7 @@ def _bounds(cycles: Cycles, t: int) -> tuple[Law, Law]:
         return of(turn, slowed(cycles, turn))
 
     def of(turn: Turn, laws: list[Law]) -> Law:
-        beside = cycles.beside(turn)
-        return total([order_statistic([*laws, *beside], t + len(beside)), cycles.service(turn.now)])
+        return total([order_statistic(laws, t), cycles.service(turn.now)])
 
     least = cycles.over_turns(fast)
     if t == many and not any(any(cycles.longest_waits(turn)) for turn in cycles.turns):

@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from vflsim.codecs import Codec
-from vflsim.codecs.frame import ONLY
 from vflsim.learning.losses import Loss
 from vflsim.learning.models.client import ClientModel
 from vflsim.learning.models.server import ServerModel
 from vflsim.learning.privacy.blinding import Blinding
-from vflsim.protocols.contents import Contents, split_contents
 from vflsim.protocols.traits import Traits
-from vflsim.setting import BatchPlan, Exchange, Learners, Setting, split_learners
+from vflsim.setting import BatchPlan, Learners, Setting, split_learners
 from vflsim.streams import SERVER
+from vflsim.tracing.contents import Contents
 from vflsim.vocabulary.base import Part
 from vflsim.world.node import Node
 
@@ -143,18 +142,12 @@ class Protocol(Part, ABC):
 
     # --- facts that need no run --------------------------------------------------------------------------------
 
-    def exchange(self, setting: Setting, client: int, rows: int) -> Exchange:
-        """Return what ``client`` sends, receives and computes in a round: its embedding, a gradient, and one step."""
-        shape = (rows, setting.models[client - 1].embedding)
-        return Exchange({ONLY: shape}, {ONLY: shape})
+    def rare_contents(self, setting: Setting, sender: int, receiver: int, rows: int) -> Contents:
+        """Return, by kind, what messages carry that neither a few rounds show nor an evaluation: by default none.
 
-    def contents(self, setting: Setting, sender: int, receiver: int, rows: int) -> Contents:
-        """Return, by message kind, all tensors and ids that messages about a batch of ``rows`` rows may carry.
-
-        ``rows`` are those of ``batches(…).length``. The size of a kind that is left out is unknown.
+        ``rows`` are those of ``batches(…).length``. ``vflsim verify`` and live runs know all others from a trace.
         """
-        client = sender if receiver == SERVER else receiver
-        return split_contents(setting, self.exchange(setting, client, rows), sender, receiver, rows)
+        return {}
 
     def describe(self, setting: Setting) -> str:
         """Return one line for ``vflsim check`` on the consequences of the parameters; empty if there are none."""

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from vflsim.analysis.cycles import Cycles
-from vflsim.analysis.findings import Finding
-from vflsim.analysis.rounds import centralised
 from vflsim.protocols.base import Protocol
-from vflsim.protocols.capabilities import Analysable, OwnNodes
+from vflsim.protocols.capabilities import OwnNodes
 from vflsim.protocols.synchronous import Synchronous
 from vflsim.protocols.traits import REFERENCE, Traits
-from vflsim.setting import Setting
 from vflsim.streams import SERVER
 from vflsim.world.node import ClientNode, Node, ServerNode
 
 
-class Centralised(Analysable, OwnNodes, Protocol):
+class Centralised(OwnNodes, Protocol):
     """Train with the models and batches of synchronous training, but with all features at the server and no messages.
 
     The server computes the whole model, the clients' parts included. A round takes the time of this one computation
@@ -41,7 +37,3 @@ class Centralised(Analysable, OwnNodes, Protocol):
     async def client(self, node: ClientNode) -> None:
         """Run the synchronous client in zero time."""
         await Synchronous().client(node)
-
-    def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
-        """Return the law of a round, which is one server step."""
-        return centralised(Cycles(self, setting))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
 from torch import Tensor
 
-from vflsim.analysis.cycles import Unanalysable
 from vflsim.analysis.findings import Finding
+from vflsim.analysis.lockstep import lockstep_law
 from vflsim.learning.batches import Split
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.execution.operations import Handle
@@ -22,6 +23,7 @@ from vflsim.protocols.capabilities import (
     Explainable,
     OwnEvaluation,
     OwnFacts,
+    Peering,
     Predicting,
     Remembering,
     Selective,
@@ -30,6 +32,7 @@ from vflsim.protocols.evaluation import Scores, evaluate
 from vflsim.protocols.vectorisable import ActsByHand, Vectorisable
 from vflsim.recurrences import BARRIERS, Recurrence, TimedWorld, lockstep
 from vflsim.setting import Learners, ServerPrediction, Setting, linear_heads, split_prediction
+from vflsim.tracing.exchanges import Exchanges
 from vflsim.world.node import Node
 
 
@@ -63,6 +66,21 @@ def run_facts(protocol: Protocol) -> Mapping[str, Any]:
 def evaluation_of(protocol: Protocol) -> OwnEvaluation:
     """Return how a protocol's parties evaluate: by embeddings, unless it has an ``OwnEvaluation``."""
     return protocol if isinstance(protocol, OwnEvaluation) else _BY_EMBEDDINGS
+
+
+def exchanges_of(protocol: Protocol, setting: Setting) -> Exchanges:
+    """Return what a protocol's messages carry: traced, but for rounds whose acts are given by hand."""
+    traced = not isinstance(protocol, Peering)  # whose clients send each other messages: their number squared
+    splits = evaluated_splits(setting.data)
+    return Exchanges(
+        protocol, setting, evaluation_of(protocol), splits, partial(protocol.rare_contents, setting), traced
+    )
+
+
+def local_steps_of(protocol: Protocol, setting: Setting) -> int:
+    """Return how many steps a client takes on what it receives in one exchange; 0 without clients."""
+    steps = [len(exchanges_of(protocol, setting).of(client, setting.batch).steps) for client in setting.clients[:1]]
+    return max([1, *steps]) if steps else 0
 
 
 def evaluated_splits(data: LoadedData) -> tuple[Split, ...]:
@@ -124,8 +142,9 @@ def table_bytes_of(setting: Setting) -> int:
 
 def view_bytes_of(protocol: Protocol, setting: Setting, rows: int) -> int:
     """Count the bytes of views of this many training rows: all that every client sends and receives about them."""
-    exchanges = [protocol.exchange(setting, client, rows) for client in setting.clients]
-    shapes = [shape for each in exchanges for shape in (*each.up.values(), *each.down.values())]
+    exchanges = exchanges_of(protocol, setting)
+    each = [exchanges.of(client, rows) for client in setting.clients]
+    shapes = [shape for exchange in each for shape in (*exchange.up.values(), *exchange.down.values())]
     extra = protocol.extra_view_bytes(setting, rows) if isinstance(protocol, Remembering) else 0
     return setting.dtype.itemsize * sum(map(prod, shapes)) + extra
 
@@ -152,12 +171,13 @@ def _owner(kind: type, name: str) -> type:
 
 
 def closed_forms_of(protocol: Protocol, setting: Setting) -> tuple[Finding, ...]:
-    """Return the laws of a round and of its parts. Raises ``Unanalysable`` if the protocol is not ``Analysable``."""
-    if not isinstance(protocol, Analysable):
-        raise Unanalysable("nothing is known of the rounds of this protocol")
-    if why := outgrown(protocol, "closed_forms"):
-        raise Unanalysable(why)
-    return protocol.closed_forms(setting)
+    """Return the laws of a round and of its parts: a protocol's own, or that of its trace.
+
+    Raises ``Unanalysable`` with the reason if there are none.
+    """
+    if isinstance(protocol, Analysable) and not outgrown(protocol, "closed_forms"):
+        return protocol.closed_forms(setting)
+    return lockstep_law(protocol, setting)
 
 
 def vectorised_by_hand(protocol: Protocol) -> Vectorisable | None:

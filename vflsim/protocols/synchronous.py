@@ -9,12 +9,11 @@ from vflsim.protocols.blinded import agree_on_keys, of_all, relay_keys
 from vflsim.protocols.capabilities import Blindable, Explainable
 from vflsim.protocols.ignore import Ignore
 from vflsim.protocols.traits import ROUNDS, Traits
-from vflsim.protocols.waiting import WaitsForAll
 from vflsim.world.messages import Embedding, Gradient
 from vflsim.world.node import ClientNode, ServerNode
 
 
-class Synchronous(WaitsForAll, Blindable, Explainable, Protocol):
+class Synchronous(Blindable, Explainable, Protocol):
     """Round k: every client embeds batch k, the server steps on all embeddings, every client steps.
 
     Example: ``{kind: synchronous}``

@@ -12,10 +12,10 @@ from vflsim.errors import DisconnectedError
 from vflsim.learning.learners.server import ServerStep
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.capabilities import OwnFacts
-from vflsim.protocols.contents import Content, Contents, ids_of, single
 from vflsim.protocols.traits import TABLE, Traits
 from vflsim.setting import BatchPlan, Setting
 from vflsim.streams import SERVER
+from vflsim.tracing.contents import Content, Contents, ids_of, single
 from vflsim.vocabulary.quantities import Index
 from vflsim.world.messages import Answer, Embedding, FirstFill, Gradient, Message, Query
 from vflsim.world.node import ClientNode, ServerNode
@@ -60,14 +60,14 @@ class TableProtocol(OwnFacts, Protocol):
         if self.max_staleness is not None:
             raise Unanalysable("rows that are too old are queried again: a round depends on the ones before")
 
-    def contents(self, setting: Setting, sender: int, receiver: int, rows: int) -> Contents:
-        """Add the embeddings of all rows before the first round, queries, and answers."""
-        split, ids = super().contents(setting, sender, receiver, rows), ids_of(setting, rows)
+    def rare_contents(self, setting: Setting, sender: int, receiver: int, rows: int) -> Contents:
+        """Return queries, and answers."""
+        ids = ids_of(setting, rows)
+        if self.max_staleness is None:
+            return {}
         if receiver != SERVER:
-            return {**split, Query.kind: [Content(ids=ids)]}
-        width = setting.models[sender - 1].embedding
-        first = single((setting.data.rows, width), setting.uploaded)
-        return {**split, FirstFill.kind: [first], Answer.kind: split[Embedding.kind]}
+            return {Query.kind: [Content(ids=ids)]}
+        return {Answer.kind: [single((rows, setting.models[sender - 1].embedding), setting.uploaded, ids)]}
 
     async def fill_table(self, node: ServerNode) -> None:
         """Server: with ``first_fill: upload``, wait for every client's first pass."""

@@ -10,10 +10,7 @@ import numpy as np
 from vflsim.codecs import Codec
 from vflsim.learning.execution.operations import Operation
 from vflsim.recurrences.stages import Ints
-from vflsim.streams import SERVER, SHARED
-from vflsim.tracing.acts import Act, Acts, ClientWork, InTurn, ServerWork, ToClients, ToPeers, ToServer
-from vflsim.world.messages import Message
-from vflsim.world.wire import specs_of
+from vflsim.tracing.acts import Acts, ClientWork, InTurn, ServerWork, bytes_of
 
 
 class Probe:
@@ -46,19 +43,5 @@ class Probe:
 
     def sizes(self, number: int, clients: Sequence[int]) -> Ints:
         """Return the bytes of the messages of act ``number`` (M,)."""
-        sizes = {place: self._size(acts[number], clients[place]) for place, acts in self.made.items()}
+        sizes = {place: bytes_of(acts[number], self._codec, clients[place]) for place, acts in self.made.items()}
         return np.array([sizes[place] for place in self.alike])
-
-    def _size(self, act: Act, client: int) -> int:
-        assert isinstance(act, ToServer | ToClients | ToPeers)
-        message, there = act.message, specs_of(act.message)
-        up = self._codec.towards(SERVER)
-        codec = up if isinstance(act, ToServer) else self._codec.towards(client)
-        names = act.passed_on if isinstance(act, ToClients) else ()
-        passed_on = {name: up for name in names if name in there}
-        return codec.size_of(there, _ids(message), passed_on) if passed_on else codec.size_of(there, _ids(message))
-
-
-def _ids(message: Message) -> int:
-    """Return the number of sample ids in a message: those of a batch of its sender's own."""
-    return 0 if message.batch is None or message.batch.origin == SHARED else len(message.batch.ids)

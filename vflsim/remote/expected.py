@@ -13,11 +13,12 @@ from vflsim.codecs.frame import Envelope, Spec
 from vflsim.errors import DataError
 from vflsim.learning.batches import Batch, BatchSequence
 from vflsim.protocols import Protocol
-from vflsim.protocols.contents import Content
+from vflsim.protocols.defaults import exchanges_of
 from vflsim.remote.control import Passing
 from vflsim.setting import Setting
 from vflsim.simulation.build import interruptible_of
 from vflsim.streams import SERVER, party_name
+from vflsim.tracing.contents import Content
 from vflsim.world.mailbox import Mailbox
 from vflsim.world.messages import EvaluationAnswer, Message
 from vflsim.world.record import Recorder
@@ -33,7 +34,7 @@ _SMALL = 64
 class Expected:
     """Refuses messages that no party of this run sends to ``receiver``, by what the protocol says of them.
 
-    Kinds, shapes and dtypes are those of ``Protocol.contents``, a batch is one of the run's. Of a kind that is
+    Kinds, shapes and dtypes are those of a trace, a batch is one of the run's. Of a kind that is
     ``ordered`` a party sends one a round, in order; a client sends none of a round that neither the run nor its own
     count has come to. What is ``awaited`` is of a round that the server waits for, if it waits for one. A server steps
     at most ``most_rounds`` times. The order is not looked at where a crash can lose messages, which are then sent
@@ -52,6 +53,7 @@ class Expected:
         self._own = partial(BatchSequence, setting.data.rows, setting.training, seed)
         self._sequences = dict[int, BatchSequence]()
         self._losing = {client for client, each in interruptible_of(setting).items() if each.interrupted == "lost"}
+        self._exchanges = exchanges_of(protocol, setting)
         self._contents: dict[tuple[int, ...], Mapping[str, Sequence[Content]]] = {}
         self._latest: dict[tuple[int, str], int] = {}
         self._count = Counter[tuple[int, str]]()
@@ -143,7 +145,7 @@ class Expected:
         if key not in self._contents:
             found: dict[str, list[Content]] = {}
             for each in rows or {self._sequence.length(0), self._sequence.length(-1)}:
-                for kind, contents in self._protocol.contents(self._setting, sender, receiver, each).items():
+                for kind, contents in self._exchanges.contents(sender, receiver, each).items():
                     found.setdefault(kind, []).extend(contents)
             self._contents[key] = found
         return self._contents[key]

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from vflsim.protocols.capabilities import Peering
+from vflsim.protocols.defaults import exchanges_of
 from vflsim.remote.control import Common
 from vflsim.remote.own_data import OwnData
 from vflsim.scenario.load import placeless
@@ -66,7 +67,8 @@ def largest_between_clients(scenario: Scenario, data: OwnData, client: int) -> i
             resolved = setting(scenario, name, data.of(name))
             rows = said.protocol.batch_plan().batches(resolved.data.rows, resolved.training, 0).size
             others = [other for other in resolved.clients if other != client]
-            contents = [said.protocol.contents(resolved, other, client, rows) for other in others]
+            exchanges = exchanges_of(said.protocol, resolved)
+            contents = [exchanges.contents(other, client, rows) for other in others]
             alternatives = [each for kinds in contents for some in kinds.values() for each in some]
             sizes = [each.nbytes(resolved.codec, client) for each in alternatives]
             most = max([most, *sizes] if sizes else [most, largest_frame(scenario, data)])

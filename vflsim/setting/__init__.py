@@ -2,9 +2,7 @@
 
 from vflsim.setting.batch_plan import BatchPlan
 from vflsim.setting.learners import (
-    Algorithm,
     ClientsMade,
-    Exchange,
     Learners,
     SplitLearners,
     client_parts,
@@ -18,10 +16,8 @@ from vflsim.setting.prediction import ServerPrediction, prediction_of, split_pre
 from vflsim.setting.resolved import Setting
 
 __all__ = [
-    "Algorithm",
     "BatchPlan",
     "ClientsMade",
-    "Exchange",
     "Learners",
     "ServerPrediction",
     "Setting",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,6 @@ from vflsim.learning.models.build import Draft, seeded
 from vflsim.learning.models.client import ClientModel, ModuleClient
 from vflsim.learning.models.server import ModuleServer, ServerModel
 from vflsim.learning.models.tabular import TableShape
-from vflsim.setting.batch_plan import BatchPlan
 from vflsim.setting.resolved import Setting
 from vflsim.streams import SERVER, torch_seed
 
@@ -77,26 +76,6 @@ class Learners(Generic[ServerT, ClientT]):
 SplitLearners: TypeAlias = Learners[ServerLearner, ClientLearner]
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """The messages and steps of a client in a round on a batch, as shapes of tensors like ``Message.carried``.
-
-    ``steps`` is how many client steps it takes on what it receives; with ``anew``, those after the first repeat the
-    forward pass. ``passed_on`` names the tensors in ``down`` that the server forwards without
-    re-encoding.
-
-    Example::
-
-        Exchange(up={"h": (32, 16)}, down={"dh": (32, 16)}, steps=5).steps  # 5
-    """
-
-    up: Mapping[str, tuple[int, ...]]
-    down: Mapping[str, tuple[int, ...]]
-    steps: int = 1
-    anew: bool = False
-    passed_on: tuple[str, ...] = ()
-
-
 class ClientsMade(Mapping[int, ClientT]):
     """Learners by client. Each is made when it is asked for: a run without training asks for one of each sort."""
 
@@ -117,19 +96,6 @@ class ClientsMade(Mapping[int, ClientT]):
 
     def __len__(self) -> int:
         return len(self._made)
-
-
-class Algorithm(Protocol):
-    """The parts of a protocol that determine the durations of its operations."""
-
-    def exchange(self, setting: Setting, client: int, rows: int) -> Exchange:
-        """Return what ``client`` sends, receives and computes in a round on a batch of so many rows."""
-
-    def batch_plan(self) -> BatchPlan:
-        """Return the mini-batches, epochs and messages of its rounds."""
-
-    def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
-        """Make the learners of a run."""
 
 
 def split_learners(setting: Setting, seed: int, table: bool = False, reference: bool = False) -> SplitLearners:

@@ -8,6 +8,7 @@ from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.optimizers import Optimizer
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.capabilities import LabelSharing
+from vflsim.protocols.defaults import local_steps_of
 from vflsim.results.facts.conditions import Conditions
 from vflsim.setting import Setting
 from vflsim.streams import SERVER
@@ -22,14 +23,13 @@ def conditions_of(
         columns[0].start if party == SERVER else columns[party - 1].stop - columns[party - 1].start
         for party in setting.joined
     )
-    exchanges = [protocol.exchange(setting, client, setting.batch) for client in setting.clients[:1]]
     return Conditions(
         features=joined,
         features_in_data=setting.data.joint["train"].shape[1],
         labels="server and clients" if isinstance(protocol, LabelSharing) and protocol.labels_at_clients else "server",
         client_optimizers=_rules(clients),
         server_optimizers=_rules([server]),
-        local_steps=max((exchange.steps for exchange in exchanges), default=0),
+        local_steps=local_steps_of(protocol, setting),
     )
 
 

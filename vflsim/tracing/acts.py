@@ -6,9 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from vflsim.codecs import Codec
 from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Operation
+from vflsim.streams import SERVER, SHARED
 from vflsim.world.messages import Embedding, Message
+from vflsim.world.wire import specs_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +205,17 @@ MakeActs: TypeAlias = Callable[[Any, Mapping[int, Any], int, Batch], Acts]
 
 Without clients, the number is the server's.
 """
+
+
+def bytes_of(act: Act, codec: Codec, client: int) -> int:
+    """Count the bytes of the message of an act, from or to a client."""
+    assert isinstance(act, ToServer | ToClients | ToPeers)
+    message, there, up = act.message, specs_of(act.message), codec.towards(SERVER)
+    ids = 0 if message.batch is None or message.batch.origin == SHARED else len(message.batch.ids)
+    towards = up if isinstance(act, ToServer) else codec.towards(client)
+    names = act.passed_on if isinstance(act, ToClients) else ()
+    passed_on = {name: up for name in names if name in there}
+    return towards.size_of(there, ids, passed_on) if passed_on else towards.size_of(there, ids)
 
 
 def embedding(clients: Mapping[int, Any], client: int, batch: Batch) -> tuple[Operation[Any], Embedding]:

@@ -47,7 +47,7 @@ class RecordingNode(Node[Any]):
     """A party whose verbs take no time: each is noted. Waits end with what all others send.
 
     A wait for the first few, or for some time, is noted as such, and ends when all have sent what they will; with
-    ``late``, without the last client's. ``reasons`` say what of it depends on times, with the line that asks.
+    ``late``, without that client's. ``reasons`` say what of it depends on times, with the line that asks.
     """
 
     def __init__(self, state: Party, learner: PartyLearner, rounds: int, late: int | None) -> None:
@@ -106,7 +106,8 @@ class RecordingNode(Node[Any]):
 
     @override
     def finish(self, reason: str) -> None:
-        raise Untraceable(f"a party ends the run ({reason})")
+        self._depends(f"ends the run ({reason})")
+        super().finish(TRACED)
 
     def _depends(self, what: str) -> None:
         who = "the server" if self._number == SERVER else "a client"
@@ -207,24 +208,20 @@ class RecordingNode(Node[Any]):
 
     @override
     def start(self, coroutine: Coroutine[Any, Any, Any]) -> Task:
-        notes: Notes = []
-        self.beside.append(notes)
-        return super().start(self._noted(coroutine, notes))
+        self.beside.append([])
+        return self._started(coroutine, self.beside[-1])
 
     @override
     async def together(self, *coroutines: Coroutine[Any, Any, T]) -> list[T]:
         branches: list[Notes] = [[] for _ in coroutines]
         self._here().append(Fork(branches))
-        noted = [self._noted(each, notes) for each, notes in zip(coroutines, branches, strict=True)]
-        try:
-            return await all_of(self.world, super().start, noted)
-        finally:
-            for each in coroutines:
-                each.close()
+        lists = iter(branches)
+        return await all_of(self.world, lambda coroutine: self._started(coroutine, next(lists)), coroutines)
 
-    async def _noted(self, coroutine: Coroutine[Any, Any, T], notes: Notes) -> T:
-        self._lists[self.world.current()] = notes
-        return await coroutine
+    def _started(self, coroutine: Coroutine[Any, Any, Any], notes: Notes) -> Task:
+        task = super().start(coroutine)
+        self._lists[task] = notes
+        return task
 
     @override
     def record(self, what: str, /, **fields: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -77,6 +77,16 @@ class Row:
 
 Note: TypeAlias = AwaitedActivation | Work | Wait | Sending | Reception | Fork | Row
 Notes: TypeAlias = list[Note]
+
+
+def flat(notes: Sequence[Note]) -> Iterator[Note]:
+    """Yield all notes, those of each branch of a fork one after the other."""
+    for note in notes:
+        if isinstance(note, Fork):
+            for branch in note.branches:
+                yield from flat(branch)
+        else:
+            yield note
 
 
 def follows(one: Note, other: Note) -> bool:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from vflsim.errors import VflsimError
 from vflsim.learning.batches import Batch, BatchSequence
 from vflsim.learning.execution.executor import TimingOnlyExecutor
+from vflsim.learning.randomness import drawing_apart
 from vflsim.setting import BatchPlan, Learners, Setting
 from vflsim.streams import SERVER, party_name
-from vflsim.tracing.node import RecordingNode, RoundCounts, Untraceable
+from vflsim.tracing.node import TRACED, RecordingNode, RoundCounts, Untraceable
 from vflsim.tracing.notes import Notes
 from vflsim.vocabulary.imported import origin
 from vflsim.world.node import Node
@@ -20,6 +21,8 @@ from vflsim.world.transport import Transport
 from vflsim.world.virtual import VirtualWorld
 from vflsim.world.wire import Wires
 
+Makes: TypeAlias = Callable[[Any], Coroutine[Any, Any, Any]]
+"""Makes a party's coroutine, given its node."""
 ROUNDS = 3
 """The rounds of a trace: two that follow each other alike, and one more."""
 
@@ -71,13 +74,17 @@ def record(
     seed: int,
     batch: Batch,
     clients: Sequence[int] | None = None,
-    late: bool = False,
+    late: int | None = None,
     rounds: int = ROUNDS,
+    coroutines: tuple[Makes, Makes] | None = None,
+    placed: bool = True,
 ) -> RunNotes:
     """Return what a protocol's parties do in its first ``rounds`` rounds, on batches like ``batch``.
 
-    ``clients``: those that take part; None: all. ``late``: the last client is, wherever the server need not wait for
-    all. Raises ``Untraceable`` with the reason.
+    ``clients``: those that take part; None: all. ``late``: a client that is, wherever the server need not wait
+    for all. ``coroutines`` take the place of the protocol's, the server's first: the trace ends with it. ``placed``:
+    the nodes of a reference are those on which some verbs are free. Raises
+    ``Untraceable`` with the reason.
 
     Example::
 
@@ -98,19 +105,20 @@ def record(
         _Alike(plan, batch, batch.origin),
         protocol=type(protocol).__name__,
     )
-    last = taking_part[-1] if late and taking_part else None
     nodes = dict[int, RecordingNode]()
     for party in (*taking_part, SERVER):
         own = _Alike(plan, batch, party) if setting.training.batches == "own" else shared.sequence
         timing = setting.timings[party]
         state = Party(party, shared, PartyClock(timing.compute, timing.upload_delay), Draws(seed, party), own)
         learner = learners.clients[party] if party else learners.server
-        nodes[party] = RecordingNode(state, learner, rounds, last)
+        nodes[party] = RecordingNode(state, learner, rounds, late)
     for party, node in nodes.items():
-        hook = protocol.client if party else protocol.server
-        world.spawn(hook(_placed(protocol, node)), party_name(party), party)
+        serve, take_part = coroutines or (protocol.server, protocol.client)
+        made = _placed(protocol, node) if placed else node
+        world.spawn(take_part(made) if party else _to_its_end(serve, made, world), party_name(party), party)
     try:
-        world.run()
+        with drawing_apart(setting.device):  # code from outside may draw
+            world.run()
     except Exception as error:
         cause = error.__cause__ or error
         if isinstance(cause, Untraceable):
@@ -127,6 +135,11 @@ def record(
         tuple(reasons),
         any(nodes[client].asked_for_its_number for client in taking_part),
     )
+
+
+async def _to_its_end(serve: Makes, node: Node[Any], world: VirtualWorld) -> None:
+    await serve(node)
+    world.finish(TRACED)
 
 
 def _placed(protocol: Any, node: RecordingNode) -> Node[Any]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from vflsim.learning.batches import Batch
+from vflsim.learning.execution.operations import Operation
 from vflsim.setting import Setting
 from vflsim.streams import SERVER
 from vflsim.tracing.acts import Acts
 from vflsim.tracing.interleaving import interleaved
-from vflsim.tracing.notes import Note, Row, Sending, Work, signature
-from vflsim.tracing.recording import Traceable, record
+from vflsim.tracing.notes import Row, Sending, Work, flat, signature
+from vflsim.tracing.recording import RunNotes, Traceable, record
 from vflsim.tracing.rounds import Statement, TracePart, statement
 
 FEW = 64
@@ -33,41 +35,56 @@ class RoundTrace:
 
 
 def trace(protocol: Traceable, setting: Setting, seed: int, batch: Batch, by_hand: bool = False) -> RoundTrace:
-    """RoundTrace a round on batches like ``batch``. Raises ``Untraceable`` with the reason.
+    """Trace a round on batches like ``batch``. Raises ``Untraceable`` with the reason.
 
-    A few clients of each sort stand for many, if one more changes nothing. ``by_hand``: a recurrence by hand knows what
-    depends on times.
+    ``by_hand``: a recurrence by hand knows what depends on times.
 
     Example::
 
         found = trace(Synchronous(), setting, 0, Batch(0, np.arange(4)))
-        len(found.round[1]), [*found.round]  # (6, [1])
+        len(found.round[1]), [*found.round]  # (7, [1])
     """
-    clients = [*protocol.learners(setting, seed).clients]
-    sorts = _sorts(clients, setting.alike)
-    if len(clients) > FEW:
+    notes, sorts = notes_of_all(protocol, setting, seed, batch)
+    found = statement(notes, by_hand)
+    if sorts is None:
+
+        def key(client: int) -> object:
+            return setting.alike(client), *(signature(part.clients[client]) for part in (found.before, found.round))
+
+        sorts = _firsts(_sorts(setting.clients, key))
+    return _of(found, sorts)
+
+
+def notes_of_all(
+    protocol: Traceable, setting: Setting, seed: int, batch: Batch, late: int | None = None, placed: bool = True
+) -> tuple[RunNotes, dict[int, int] | None]:
+    """Return what parties note in a few rounds, and whose notes stand for every client's: None if all are there.
+
+    Two clients of each sort stand for many, if a third changes nothing. Raises ``Untraceable``.
+    """
+    if len(setting.clients) > FEW:
+        sorts = _sorts(setting.clients, setting.alike)
         two, three = ([client for sort in sorts.values() for client in sort[:count]] for count in (2, 3))
-        recording = record(protocol, setting, seed, batch, two)
-        if not recording.by_number:
-            few, more = (
-                statement(each, by_hand) for each in (recording, record(protocol, setting, seed, batch, three))
-            )
+        few = record(protocol, setting, seed, batch, two, late, placed=placed)
+        if not few.by_number:
             firsts = [sort[0] for sort in sorts.values()]
-            if _costs(few, firsts) == _costs(more, firsts):
-                return _of(few, {client: sort[0] for sort in sorts.values() for client in sort})
-    whole = statement(record(protocol, setting, seed, batch), by_hand)
-
-    def key(client: int) -> object:
-        return setting.alike(client), _done(whole.before, client), _done(whole.round, client)
-
-    return _of(whole, {client: sort[0] for sort in _sorts(clients, key).values() for client in sort})
+            if _costs(few, firsts) == _costs(
+                record(protocol, setting, seed, batch, three, late, placed=placed), firsts
+            ):
+                return few, _firsts(sorts)
+    return record(protocol, setting, seed, batch, late=late, placed=placed), None
 
 
-def _sorts(clients: Sequence[int], key: Callable[[int], object]) -> dict[object, list[int]]:
+def _sorts(clients: Iterable[int], key: Callable[[int], object]) -> dict[object, list[int]]:
     sorts: dict[object, list[int]] = {}
     for client in clients:
         sorts.setdefault(key(client), []).append(client)
     return sorts
+
+
+def _firsts(sorts: Mapping[object, list[int]]) -> dict[int, int]:
+    first = {client: sort[0] for sort in sorts.values() for client in sort}
+    return dict(sorted(first.items()))
 
 
 def _of(found: Statement, sorts: Mapping[int, int]) -> RoundTrace:
@@ -80,20 +97,17 @@ def _of(found: Statement, sorts: Mapping[int, int]) -> RoundTrace:
     return RoundTrace(chosen(found.before), chosen(found.round), sorts, found.rows)
 
 
-def _done(part: TracePart, client: int) -> object:
-    return signature(part.clients[client])
+def _costs(found: RunNotes, clients: Sequence[int]) -> object:
+    """Return all that times depend on: what ``clients`` do and get, and the operations of them and of the server."""
+    served = [*flat(found.server)]
+    done = [[*flat(found.clients[client])] for client in clients]
+    operations = [
+        {_cost(note.operation): None for note in notes if isinstance(note, Work)} for notes in (served, *done)
+    ]
+    sent = [[note for note in served if isinstance(note, Sending) and note.message.receiver == client]
+            for client in clients]  # fmt: skip
+    return operations, [*map(signature, done)], [*map(signature, sent)]
 
 
-def _costs(found: Statement, clients: Sequence[int]) -> object:
-    """Return all that times depend on: what clients do and send, and the operations of all."""
-    parts = found.before, found.round
-    served = [{type(note): None for note in part.server} for part in parts]
-    notes = [note for part in parts for each in (part.server, *(part.clients[client] for client in clients))
-             for note in each if isinstance(note, Work)]  # fmt: skip
-    sent = [_sent_to(part.server, client) for part in parts for client in clients]
-    done = [_done(part, client) for part in parts for client in clients]
-    return served, [(note.operation.kind, note.operation.flops()) for note in notes], sent, done
-
-
-def _sent_to(notes: Sequence[Note], client: int) -> object:
-    return signature([note for note in notes if isinstance(note, Sending) and note.message.receiver == client])
+def _cost(operation: Operation[Any]) -> tuple[str, int, float, float]:
+    return operation.kind, operation.rows, operation.units, operation.flops()

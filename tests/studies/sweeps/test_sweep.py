@@ -4,13 +4,13 @@ import json
 import re
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 from swept import run_sweep
 from tiny_worlds import raw
 
 from vflsim.errors import DataError, ResultsError, ScenarioError
-from vflsim.learning.learners.server import ServerLearner
 from vflsim.results import Results
 from vflsim.results.sweeps.sweep import Sweep
 from vflsim.results.sweeps.table import measure_tables, sweep_tables
@@ -19,6 +19,7 @@ from vflsim.studies.pool import Study
 from vflsim.studies.study import run_study
 from vflsim.studies.sweeps.plan import folder_names
 from vflsim.studies.sweeps.sweep import Step, SweepWatcher
+from vflsim.world.record import Recorder
 
 KEY, VALUES = "protocols.fast.t", [1, 3]
 pytestmark = pytest.mark.usefixtures("no_closed_forms")
@@ -39,14 +40,14 @@ def tables(folder: Path) -> dict[str, bytes]:
 
 def interrupt_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C at the ``step``-th server step of all runs together."""
-    take, count = ServerLearner.server_step, iter(range(step))
+    take, count = Recorder.step, iter(range(step))
 
-    def server_step(learner: ServerLearner, *arguments: object) -> object:
+    def stepped(recorder: Recorder, *arguments: Any) -> None:
         if next(count, None) is None:
             raise KeyboardInterrupt
-        return take(learner, *arguments)  # type: ignore[arg-type]
+        take(recorder, *arguments)
 
-    monkeypatch.setattr(ServerLearner, "server_step", server_step)
+    monkeypatch.setattr(Recorder, "step", stepped)
 
 
 # --- what it writes ---------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from vflsim.analysis.findings import Finding
+from vflsim.analysis.lockstep import lockstep_law
 from vflsim.learning.batches import Batch
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.bs_vfl.formulas import pipelined
@@ -17,7 +18,7 @@ from vflsim.protocols.traits import ROUNDS, Traits, replace
 from vflsim.protocols.vectorisable import ActsByHand
 from vflsim.recurrences import Acts, Recurrence, TimedWorld
 from vflsim.recurrences.in_flight import InFlightRounds
-from vflsim.setting import Exchange, Learners, Setting, server_parts, split_clients
+from vflsim.setting import Learners, Setting, server_parts, split_clients
 from vflsim.vocabulary.quantities import Count, Index
 from vflsim.world.messages import Gradient, Message
 from vflsim.world.node import ClientNode, Node
@@ -77,14 +78,12 @@ class BsVfl(Analysable, ActsByHand, Protocol):
         """Make the clients of split training, and a server that can step repeatedly on the same embeddings."""
         return Learners(BlockServer(server_parts(setting, seed)), split_clients(setting, seed))
 
-    def exchange(self, setting: Setting, client: int, rows: int) -> Exchange:
-        """Return an embedding up, a gradient down, and Q steps. All but the first repeat the forward pass."""
-        once = super().exchange(setting, client, rows)
-        return Exchange(once.up, once.down, self.local_steps, anew=True)
-
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
         """Return bounds of the mean round; with D = 0 the law of FedBCD's parallel rounds."""
-        return pipelined(self, setting, self.window, self.further_steps)
+        in_step = self.model_copy(update={"window": 0})
+        if not self.window:
+            return lockstep_law(in_step, setting)
+        return pipelined(self, setting, self.window, self.further_steps, in_step)
 
     @property
     def vectorised_with(self) -> frozenset[str]:

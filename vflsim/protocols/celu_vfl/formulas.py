@@ -6,12 +6,14 @@ import math
 
 from vflsim.analysis.cycles import Cycles, Turn, Unanalysable
 from vflsim.analysis.findings import ClosedForm, Finding
-from vflsim.analysis.rounds import ROUND, conditions_of, slowed, synchronous
-from vflsim.setting import Algorithm, Setting
+from vflsim.analysis.lockstep import lockstep_law
+from vflsim.analysis.rounds import ROUND, conditions_of, slowed
+from vflsim.setting import Setting
 from vflsim.streams import SERVER, party_name
 from vflsim.timing.law import Law
 from vflsim.timing.order import maximum
 from vflsim.timing.sums import shifted, total
+from vflsim.tracing.recording import Traceable
 
 LATE = "bounds: a message may find its receiver at a local step, which is finished first"
 
@@ -32,10 +34,10 @@ class CachedCycles(Cycles):
         raise Unanalysable("what local steps cost in FLOPs is not in the closed form")
 
 
-def with_local_steps(protocol: Algorithm, setting: Setting, local: bool) -> tuple[Finding, ...]:
+def with_local_steps(protocol: Traceable, setting: Setting, local: bool) -> tuple[Finding, ...]:
     """Return the law of synchronous rounds; with ``local`` steps, that and the one of rounds that wait for them."""
     if not local:
-        return synchronous(Cycles(protocol, setting))
+        return lockstep_law(protocol, setting)
     cycles = CachedCycles(protocol, setting)
     rows = max(turn.now for turn in cycles.turns)
     served = cycles.longest_step(SERVER, rows)

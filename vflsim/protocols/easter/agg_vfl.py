@@ -7,26 +7,20 @@ from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
-from vflsim.codecs.frame import ONLY
 from vflsim.protocols.answering import Answering
 from vflsim.protocols.base import CheckContext, Protocol
 from vflsim.protocols.capabilities import Predicting
-from vflsim.protocols.contents import Contents
 from vflsim.protocols.easter.features import need_features
 from vflsim.protocols.easter.nets import PREDICTORS
 from vflsim.protocols.easter.whole import WholeActive, WholeParty
 from vflsim.protocols.traits import Traits
 from vflsim.protocols.vim import Fdml
 from vflsim.protocols.vim.learning.whole import Combine
-from vflsim.protocols.vim.messages import Logits
-from vflsim.protocols.waiting import WaitsForAll
-from vflsim.setting import ClientsMade, Exchange, Learners, ServerPrediction, Setting, prediction_of
-from vflsim.streams import SERVER
-from vflsim.world.messages import Embedding
+from vflsim.setting import ClientsMade, Learners, ServerPrediction, Setting, prediction_of
 from vflsim.world.node import Node
 
 
-class AggVfl(WaitsForAll, Predicting, Answering, Protocol):
+class AggVfl(Predicting, Answering, Protocol):
     """Round t: clients send their predictions of B(t), the active party aggregates them with its own and returns the
     gradients; every party steps its two nets. There is no trained model on top.
 
@@ -70,13 +64,3 @@ class AggVfl(WaitsForAll, Predicting, Answering, Protocol):
         """Return the active party's prediction from its own features."""
         active: WholeActive = learners.server
         return active.whole(active.features("test"))
-
-    def exchange(self, setting: Setting, client: int, rows: int) -> Exchange:
-        """Return one prediction up, one gradient down, and one step."""
-        shape = rows, setting.data.outputs
-        return Exchange({ONLY: shape}, {ONLY: shape})
-
-    def contents(self, setting: Setting, sender: int, receiver: int, rows: int) -> Contents:
-        """Return the contents of split training with predictions in place of embeddings."""
-        split = super().contents(setting, sender, receiver, rows)
-        return {**split, Logits.kind: split[Embedding.kind]} if receiver == SERVER else split

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
-from vflsim.analysis.cycles import Cycles
-from vflsim.analysis.findings import Finding
-from vflsim.analysis.rounds import centralised
 from vflsim.learning.batches import Split
 from vflsim.learning.execution.operations import Handle
 from vflsim.protocols.base import CheckContext, Protocol
-from vflsim.protocols.capabilities import Analysable, OwnEvaluation, Predicting, Selective
+from vflsim.protocols.capabilities import OwnEvaluation, Predicting, Selective
 from vflsim.protocols.easter.features import need_features
 from vflsim.protocols.easter.whole import WholeActive
 from vflsim.protocols.evaluation import Scores
@@ -20,7 +17,7 @@ from vflsim.setting import Learners, ServerPrediction, Setting, prediction_of
 from vflsim.world.node import ClientNode, Node
 
 
-class Local(Analysable, Predicting, Selective, OwnEvaluation, Protocol):
+class Local(Predicting, Selective, OwnEvaluation, Protocol):
     """Round t: the active party steps its two nets on B(t) of its own features. No client takes part.
 
     Example: ``{kind: local}``
@@ -67,7 +64,3 @@ class Local(Analysable, Predicting, Selective, OwnEvaluation, Protocol):
         """Return the active party's prediction from its own features."""
         active: WholeActive = learners.server
         return prediction_of(active, active.combined, lambda split: active.whole(active.features(split)))
-
-    def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
-        """Return the law of a round, which is one server step."""
-        return centralised(Cycles(self, setting))

@@ -8,8 +8,6 @@ from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
-from vflsim.analysis.findings import Finding
-from vflsim.codecs.frame import ONLY
 from vflsim.errors import DisconnectedError
 from vflsim.learning.batches import Split
 from vflsim.learning.execution.operations import Handle
@@ -18,23 +16,19 @@ from vflsim.protocols.answering import Answering
 from vflsim.protocols.base import CheckContext, Protocol
 from vflsim.protocols.blinded import agree_on_keys, of_all, relay_keys
 from vflsim.protocols.capabilities import Blindable, OwnEvaluation, Predicting
-from vflsim.protocols.contents import EMPTY, Contents, evaluated, single
 from vflsim.protocols.easter.features import need_features
-from vflsim.protocols.easter.formulas import two_trips
 from vflsim.protocols.easter.learning import ActiveParty, EasterParty
 from vflsim.protocols.easter.messages import GlobalEmbedding, Prediction
 from vflsim.protocols.easter.nets import PREDICTORS
 from vflsim.protocols.easter.stack import stack_parties
 from vflsim.protocols.evaluation import Scores
 from vflsim.protocols.traits import Traits, replace
-from vflsim.protocols.waiting import WaitsForAll
-from vflsim.setting import ClientsMade, Exchange, Learners, ServerPrediction, Setting, prediction_of
-from vflsim.streams import SERVER
+from vflsim.setting import ClientsMade, Learners, ServerPrediction, Setting, prediction_of
 from vflsim.world.messages import Embedding, EvaluationAnswer, EvaluationRequest, Gradient, Message
 from vflsim.world.node import Node
 
 
-class Easter(WaitsForAll, Predicting, Blindable, OwnEvaluation, Answering, Protocol):
+class Easter(Predicting, Blindable, OwnEvaluation, Answering, Protocol):
     """Round t, trip 1: embeddings of B(t) up, their mean E down. Trip 2: predictions up, their gradients down.
 
     Every party, the active one included, has an embedding net and a prediction net, and steps both.
@@ -148,29 +142,6 @@ class Easter(WaitsForAll, Predicting, Blindable, OwnEvaluation, Answering, Proto
         """Return the active party's embedding."""
         active: ActiveParty = learners.server
         return active.embedding(active.features("test"))
-
-    def exchange(self, setting: Setting, client: int, rows: int) -> Exchange:
-        """Return the first trip: an embedding up, a gradient down, one step. The second trip swaps the shapes."""
-        once = super().exchange(setting, client, rows)
-        return Exchange(once.up, {ONLY: (rows, setting.data.outputs)})
-
-    def contents(self, setting: Setting, sender: int, receiver: int, rows: int) -> Contents:
-        """Add the contents of the second trip: the mean embedding and predictions, of batches and of evaluated rows."""
-        split, outputs = super().contents(setting, sender, receiver, rows), setting.data.outputs
-        if receiver == SERVER:
-            answers = [*split[EvaluationAnswer.kind], *evaluated(setting, outputs)]
-            return {
-                **split, Prediction.kind: [single((rows, outputs), setting.dtype)], EvaluationAnswer.kind: answers
-            }  # fmt: skip
-        width = setting.models[receiver - 1].embedding
-        means = [EMPTY, *evaluated(setting, width)]
-        return {
-            **split, GlobalEmbedding.kind: [single((rows, width), setting.dtype)], EvaluationRequest.kind: means
-        }  # fmt: skip
-
-    def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
-        """Return the law of a round: the longest first trip, the longest second trip, and a server step."""
-        return two_trips(self, setting)
 
     def describe(self, setting: Setting) -> str:
         """Count the models."""

@@ -7,11 +7,10 @@ from typing import ClassVar, Literal
 from vflsim.protocols.base import CheckContext, Protocol
 from vflsim.protocols.synchronous import Synchronous
 from vflsim.protocols.traits import ROUNDS, Traits
-from vflsim.protocols.waiting import WaitsForAll
 from vflsim.world.node import ClientNode, ServerNode
 
 
-class PyVertical(WaitsForAll, Protocol):
+class PyVertical(Protocol):
     """Synchronous rounds: every party with features, the active one included, has a bottom model; a top model takes
     their concatenated outputs.
 

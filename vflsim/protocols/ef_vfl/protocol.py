@@ -5,25 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
-from vflsim.analysis.findings import Finding
 from vflsim.protocols.base import CheckContext, Protocol
 from vflsim.protocols.capabilities import LabelSharing, Remembering
-from vflsim.protocols.contents import Contents
 from vflsim.protocols.ef_vfl.learning import Sent, SharedDifferences, SurrogateServer, surrogate_learners
 from vflsim.protocols.ef_vfl.messages import Difference
-from vflsim.protocols.fedbcd.formulas import in_parallel
-from vflsim.protocols.fedbcd.messages import SharedValues, shared_values_of
-from vflsim.protocols.fedbcd.recomputed import HeldEmbedding, shared_content, shared_shapes
+from vflsim.protocols.fedbcd.messages import shared_values_of
+from vflsim.protocols.fedbcd.recomputed import HeldEmbedding
 from vflsim.protocols.traits import ROUNDS, Traits, replace
-from vflsim.protocols.waiting import WaitsForAll
-from vflsim.setting import Exchange, Learners, Setting
-from vflsim.streams import SERVER, party_name
+from vflsim.setting import Learners, Setting
+from vflsim.streams import party_name
 from vflsim.vocabulary.quantities import Count
-from vflsim.world.messages import Embedding, Gradient
+from vflsim.world.messages import Gradient
 from vflsim.world.node import Node
 
 
-class EfVfl(WaitsForAll, Remembering, LabelSharing, Protocol):
+class EfVfl(Remembering, LabelSharing, Protocol):
     """Round t: clients send C(h_m − ĥ_m) of B(t); both ends add it to ĥ_m, one surrogate for every training row.
 
     C is the ``codec``. ``shared`` labels: the server sends all differences and C(θ_0 − θ̂_0) to all clients, and
@@ -122,23 +118,6 @@ class EfVfl(WaitsForAll, Remembering, LabelSharing, Protocol):
         if self.labels == "private":
             return 2 * rows * sum(setting.widths)
         return (len(setting.clients) + 1) * rows * sum(setting.joined_widths)
-
-    def exchange(self, setting: Setting, client: int, rows: int) -> Exchange:
-        """Return a difference up; a gradient, or all differences with that of θ_0, down."""
-        once = super().exchange(setting, client, rows)
-        down = once.down if self.labels == "private" else shared_shapes(setting, setting.clients, rows)
-        return Exchange(once.up, down, self.local_steps, anew=True, passed_on=tuple(map(party_name, setting.clients)))
-
-    def contents(self, setting: Setting, sender: int, receiver: int, rows: int) -> Contents:
-        """Return contents with differences in place of embeddings, and the values that ``shared`` clients use."""
-        split = super().contents(setting, sender, receiver, rows)
-        if receiver == SERVER:
-            return {**split, Difference.kind: split[Embedding.kind]}
-        return {**split, SharedValues.kind: shared_content(setting, self.exchange(setting, receiver, rows))}
-
-    def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
-        """Return the law of the maximum of the clients' cycles and the server's further steps, plus a server step."""
-        return in_parallel(self, setting, self.local_steps - 1)
 
     def describe(self, setting: Setting) -> str:
         """Say which labels and surrogates the parties have to hold."""

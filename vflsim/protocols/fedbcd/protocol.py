@@ -6,27 +6,22 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar, Literal
 
-from vflsim.analysis.findings import Finding
 from vflsim.errors import DisconnectedError
 from vflsim.learning.batches import Batch
 from vflsim.protocols.base import CheckContext, Protocol
 from vflsim.protocols.capabilities import LabelSharing, OwnFacts
-from vflsim.protocols.contents import EMPTY, Contents
-from vflsim.protocols.fedbcd.formulas import in_parallel, in_turn
 from vflsim.protocols.fedbcd.learning import BlockServer
-from vflsim.protocols.fedbcd.messages import RoundOver, SharedValues, shared_values_of
-from vflsim.protocols.fedbcd.recomputed import recomputing_learners, shared_content, shared_shapes
+from vflsim.protocols.fedbcd.messages import RoundOver, shared_values_of
+from vflsim.protocols.fedbcd.recomputed import recomputing_learners
 from vflsim.protocols.in_flight import train_in_flight
 from vflsim.protocols.traits import ROUNDS, Traits
-from vflsim.protocols.waiting import WaitsForAll
-from vflsim.setting import Exchange, Learners, Setting, server_parts, split_clients
-from vflsim.streams import SERVER, party_name
+from vflsim.setting import Learners, Setting, server_parts, split_clients
 from vflsim.vocabulary.quantities import Count
 from vflsim.world.messages import Answer, Embedding, Gradient, Message
 from vflsim.world.node import ClientNode, Node
 
 
-class FedBcd(WaitsForAll, LabelSharing, OwnFacts, Protocol):
+class FedBcd(LabelSharing, OwnFacts, Protocol):
     """Round t: the parties exchange their values for B(t) once.
 
     Then each takes Q steps while the others' values stay fixed.
@@ -163,25 +158,6 @@ class FedBcd(WaitsForAll, LabelSharing, OwnFacts, Protocol):
             return recomputing_learners(setting, seed)
         clients = split_clients(setting, seed)
         return Learners(BlockServer(server_parts(setting, seed)), clients)
-
-    def exchange(self, setting: Setting, client: int, rows: int) -> Exchange:
-        """Return an embedding up, a gradient or values down, and Q steps. All but the first repeat the forward pass."""
-        once = super().exchange(setting, client, rows)
-        others = [each for each in setting.clients if each != client]
-        down = once.down if self.gradients == "held" else shared_shapes(setting, others, rows)
-        return Exchange(once.up, down, self.local_steps, anew=True, passed_on=tuple(map(party_name, others)))
-
-    def contents(self, setting: Setting, sender: int, receiver: int, rows: int) -> Contents:
-        """Add answers, the end of a sequential round, and the values from which clients compute gradients."""
-        split = super().contents(setting, sender, receiver, rows)
-        if receiver == SERVER:
-            return {**split, Answer.kind: split[Embedding.kind]}
-        values = shared_content(setting, self.exchange(setting, receiver, rows))
-        return {**split, RoundOver.kind: [EMPTY], SharedValues.kind: values}
-
-    def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
-        """Return the law of a round: the longest of cycles and further steps, or the sum of all turns."""
-        return (in_parallel if self.order == "parallel" else in_turn)(self, setting, self.further_steps)
 
     def facts(self) -> Mapping[str, Any]:
         """Return the message kinds that a sequential server also awaits: answers."""

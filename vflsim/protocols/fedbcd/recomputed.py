@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
@@ -16,10 +16,9 @@ from vflsim.learning.learners.finite import LOCAL, check_finite
 from vflsim.learning.learners.party_model import descend
 from vflsim.learning.learners.received import Received
 from vflsim.learning.learners.server import ServerParts
-from vflsim.protocols.contents import Content, named
 from vflsim.protocols.fedbcd.learning import BlockServer
 from vflsim.protocols.fedbcd.messages import MODEL, SharedValues
-from vflsim.setting import Exchange, Learners, Setting, client_parts, server_parts
+from vflsim.setting import Learners, Setting, client_parts, server_parts
 from vflsim.streams import SERVER, party_name
 
 
@@ -95,16 +94,3 @@ def server_copy(parts: ServerParts) -> BlockServer:
         clients, widths = (SERVER, *parts.clients), (parts.active.embedding, *parts.widths)
         parts = replace(parts, active=None, clients=clients, widths=widths)
     return BlockServer(parts)
-
-
-def shared_content(setting: Setting, exchange: Exchange) -> list[Content]:
-    """Return the contents of ``SharedValues`` in an exchange; the server forwards embeddings without re-encoding."""
-    return [named(exchange.down, setting.dtype, passed_on=exchange.passed_on)]
-
-
-def shared_shapes(setting: Setting, clients: Sequence[int], rows: int) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of ``SharedValues``; the embeddings of ``clients`` come last."""
-    widths = dict(zip(setting.clients, setting.widths, strict=True))
-    embeddings = {party_name(client): (rows, widths[client]) for client in clients}
-    own = {} if setting.active_model is None else {party_name(SERVER): (rows, setting.active_model.embedding)}
-    return {MODEL: (BlockServer(server_parts(setting, 0)).shared_weights,), **own, **embeddings}

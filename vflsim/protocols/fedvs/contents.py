@@ -9,7 +9,6 @@ import torch
 
 from vflsim.codecs.frame import Shape
 from vflsim.coding.field import PrimeField
-from vflsim.protocols.contents import EMPTY, Content, Contents, single
 from vflsim.protocols.fedvs.messages import (
     CodedEmbedding,
     DataRequest,
@@ -24,6 +23,7 @@ from vflsim.protocols.fedvs.messages import (
 from vflsim.protocols.fedvs.scales import PRIMES, columns_of
 from vflsim.setting import Setting
 from vflsim.streams import SERVER
+from vflsim.tracing.contents import EMPTY, Content, Contents, single
 from vflsim.world.messages import Gradient
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ from vflsim.learning.batches import Batch
 from vflsim.protocols.answering import Answering, InferenceQuery
 from vflsim.protocols.base import CheckContext, UnsuitableError
 from vflsim.protocols.capabilities import Analysable, Choices, Peering, Remembering
-from vflsim.protocols.contents import Contents
 from vflsim.protocols.fedvs.acts import coded_acts, data_acts
 from vflsim.protocols.fedvs.answers import Answers
 from vflsim.protocols.fedvs.best_k import choices_of
@@ -32,6 +31,7 @@ from vflsim.protocols.vectorisable import ActsByHand
 from vflsim.recurrences import Acts, Obstacle, Recurrence, SynchronousRounds, TimedWorld
 from vflsim.setting import BatchPlan, Learners, Setting
 from vflsim.streams import SERVER
+from vflsim.tracing.contents import Contents
 from vflsim.vocabulary.amounts import quantity
 from vflsim.world.messages import Gradient
 from vflsim.world.node import Node
@@ -142,17 +142,17 @@ class FedVS(Analysable, ActsByHand, Remembering, Peering, Answering, CodedKeys):
         return columns * (_QUANTISED * rows + _ELEMENT * masks) + round_
 
     def extra_view_bytes(self, setting: Setting, rows: int) -> int:
-        """Count every client's shares of the data of all others, and the masks that their rows need."""
+        """Count every client's shares of the data of all others, masks of their rows, embeddings and gradients."""
         columns, others = expanded_columns(setting), len(setting.clients) - 1
         masks = 0 if self.arithmetic == "coded" else self.T * -(-setting.data.rows // self.K)
-        return _ELEMENT * columns * (others * rows + masks)
+        exchanged = 2 * rows * sum(setting.widths) * setting.dtype.itemsize
+        return _ELEMENT * columns * (others * rows + masks) + exchanged
 
     # --- analysis ---------------------------------------------------------------------------------------------------
 
-    def contents(self, setting: Setting, sender: int, receiver: int, rows: int) -> Contents:
-        """Return contents with coded embeddings in place of embeddings, and shares, requests and lists of clients."""
-        split = super().contents(setting, sender, receiver, rows)
-        return {**split, **coded_contents(self, setting, sender, receiver, rows)}
+    def rare_contents(self, setting: Setting, sender: int, receiver: int, rows: int) -> Contents:
+        """Return coded embeddings, gradients, shares, requests and lists of clients."""
+        return coded_contents(self, setting, sender, receiver, rows)
 
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
         """Return the laws of a round: a barrier of shares, the R-th upload, and a server step (Sec. 5)."""

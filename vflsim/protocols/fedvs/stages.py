@@ -25,6 +25,7 @@ from vflsim.timing.delays import Constant
 from vflsim.timing.law import Law, Point
 from vflsim.timing.order import maximum
 from vflsim.timing.sums import total
+from vflsim.world.messages import Gradient
 
 if TYPE_CHECKING:
     from vflsim.protocols.fedvs.keys import CodedKeys
@@ -254,9 +255,10 @@ class CodedStages(Stages):
 
     @override
     def _flops(self, party: int, kind: str, rows: int) -> float:
+        batch = Batch(0, np.arange(rows) % self._data.rows, SHARED)
+        decoded: Handle[Any] = Handle((rows, self.plan.embedding), self._training.torch_dtype)
         if party == SERVER:
             server: Any = self._learners.server
-            batch = Batch(0, np.arange(rows) % self._data.rows, SHARED)
-            decoded: Handle[Any] = Handle((rows, self.plan.embedding), self._training.torch_dtype)
             return float(server.coded_step(batch, decoded, self.clients, self.clients).flops())
-        return super()._flops(party, kind, rows)
+        step = self._learners.clients[party].client_step(batch, Gradient(batch, decoded))
+        return float(step.flops())

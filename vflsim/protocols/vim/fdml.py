@@ -7,20 +7,18 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from vflsim.codecs.frame import ONLY
 from vflsim.protocols.answering import Answering
 from vflsim.protocols.capabilities import Predicting
 from vflsim.protocols.vim.heads import LinearHeads
 from vflsim.protocols.vim.learning.stack import stack_whole
 from vflsim.protocols.vim.learning.whole import Combine, LogitsServer, WholeClient, heads_of, whole_clients
 from vflsim.protocols.vim.messages import Logits
-from vflsim.protocols.waiting import WaitsForAll
-from vflsim.setting import Exchange, Learners, ServerPrediction, Setting, prediction_of
+from vflsim.setting import Learners, ServerPrediction, Setting, prediction_of
 from vflsim.world.messages import Gradient
 from vflsim.world.node import Node
 
 
-class Fdml(WaitsForAll, Predicting, Answering, LinearHeads):
+class Fdml(Predicting, Answering, LinearHeads):
     """Round t: clients send logits of B(t), the server returns the gradient of the loss by the logits, clients step.
 
     A round sends b d_c numbers up and b d_c down for each client.
@@ -67,8 +65,3 @@ class Fdml(WaitsForAll, Predicting, Answering, LinearHeads):
         """Combine the logits that came."""
         combined: Tensor = learners.server.combined([*embeddings.values()])
         return combined
-
-    def exchange(self, setting: Setting, client: int, rows: int) -> Exchange:
-        """Return logits up, a gradient down, and one step."""
-        shape = rows, setting.data.outputs
-        return Exchange({ONLY: shape}, {ONLY: shape})

@@ -8,13 +8,8 @@ from typing import ClassVar, Self
 from vflsim.learning.models.server import LinearServer
 from vflsim.protocols.base import CheckContext, Protocol
 from vflsim.protocols.capabilities import Explainable, Selective
-from vflsim.protocols.contents import Contents
 from vflsim.protocols.traits import ROUNDS, Traits, replace
-from vflsim.protocols.vim.messages import AdmmVariables, Logits
-from vflsim.setting import Setting
-from vflsim.streams import SERVER
 from vflsim.vocabulary.selections import Selection, others
-from vflsim.world.messages import Embedding, Gradient
 
 
 class LinearHeads(Explainable, Selective, Protocol):
@@ -43,13 +38,6 @@ class LinearHeads(Explainable, Selective, Protocol):
     def without(self, clients: tuple[int, ...]) -> Self:
         """Return this protocol with these clients excluded."""
         return self.model_copy(update={"exclude": clients})
-
-    def contents(self, setting: Setting, sender: int, receiver: int, rows: int) -> Contents:
-        """Add logits in place of embeddings, and the variables of ADMM in place of gradients."""
-        split = super().contents(setting, sender, receiver, rows)
-        if receiver == SERVER:
-            return {**split, Logits.kind: split[Embedding.kind]}
-        return {**split, AdmmVariables.kind: split[Gradient.kind][:1]}
 
     def check(self, context: CheckContext) -> None:
         """Raise ``ValueError`` for models that are not linear heads."""

@@ -11,14 +11,13 @@ from vflsim.protocols.capabilities import Remembering
 from vflsim.protocols.vim.heads import LinearHeads
 from vflsim.protocols.vim.learning.admm import AdmmClient, AdmmServer, ResidualHeads
 from vflsim.protocols.vim.messages import AdmmVariables
-from vflsim.protocols.waiting import WaitsForAll
-from vflsim.setting import ClientsMade, Exchange, Learners, Setting, client_parts, server_parts, stack_split_learners
+from vflsim.setting import ClientsMade, Learners, Setting, client_parts, server_parts, stack_split_learners
 from vflsim.vocabulary.quantities import Count, PositiveNumber
 from vflsim.world.messages import Embedding
 from vflsim.world.node import Node
 
 
-class Admm(WaitsForAll, Remembering, LinearHeads):
+class Admm(Remembering, LinearHeads):
     """The base of VIMADMM and VIMADMM-J: ρ, τ, and λ and z of every training row."""
 
     rho: PositiveNumber
@@ -83,9 +82,3 @@ class VimAdmm(Admm):
         clients = ClientsMade(AdmmClient, setting.clients, made)
         server = AdmmServer(server_parts(setting, seed), outputs, self.rho, self.residual_heads)
         return Learners(server, clients, partial(stack_split_learners, table=False))
-
-    def exchange(self, setting: Setting, client: int, rows: int) -> Exchange:
-        """Return an embedding up; λ, s^k and W_k down; and τ steps."""
-        width, outputs = setting.models[client - 1].embedding, setting.data.outputs
-        down = {"duals": (rows, outputs), "residuals": (rows, outputs), "head": (width, outputs)}
-        return Exchange(super().exchange(setting, client, rows).up, down, self.local_steps)

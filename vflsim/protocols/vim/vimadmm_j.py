@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from vflsim.codecs.frame import ONLY
 from vflsim.protocols.answering import Answering
 from vflsim.protocols.capabilities import Predicting
 from vflsim.protocols.vim.learning.joint import JointAdmmClient, JointAdmmServer
@@ -16,7 +15,7 @@ from vflsim.protocols.vim.learning.stack import stack_whole
 from vflsim.protocols.vim.learning.whole import heads_of, whole_clients
 from vflsim.protocols.vim.messages import AdmmVariables, Logits
 from vflsim.protocols.vim.vimadmm import Admm
-from vflsim.setting import Exchange, Learners, ServerPrediction, Setting, prediction_of
+from vflsim.setting import Learners, ServerPrediction, Setting, prediction_of
 from vflsim.world.node import Node
 
 
@@ -66,8 +65,3 @@ class VimAdmmJ(Predicting, Answering, Admm):
         """Combine the logits that came."""
         combined: Tensor = learners.server.combined([*embeddings.values()])
         return combined
-
-    def exchange(self, setting: Setting, client: int, rows: int) -> Exchange:
-        """Return logits up; λ and s^k down; and τ steps."""
-        shape = rows, setting.data.outputs
-        return Exchange({ONLY: shape}, {"duals": shape, "residuals": shape}, self.local_steps)

@@ -7,13 +7,12 @@ from typing import Any, Literal
 from vflsim.learning.learners.server import ServerLearner
 from vflsim.protocols.vim.heads import LinearHeads
 from vflsim.protocols.vim.learning.sgd import HeadsFirstServer
-from vflsim.protocols.waiting import WaitsForAll
 from vflsim.setting import Learners, Setting, server_parts, split_clients
 from vflsim.world.messages import Embedding, Gradient
 from vflsim.world.node import ClientNode, ServerNode
 
 
-class VimSgd(WaitsForAll, LinearHeads):
+class VimSgd(LinearHeads):
     """Round t: clients embed B(t), the server steps its heads, clients step on gradients through the new heads.
 
     Example: ``{kind: vimsgd, gradient_heads: old, exclude: 3}``

@@ -13,6 +13,7 @@ from vflsim.files import opened
 from vflsim.learning.privacy.accounting import Released
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.blinded import MISSING_MASKS
+from vflsim.protocols.defaults import local_steps_of
 from vflsim.results.facts.blinding import BlindingFacts
 from vflsim.results.facts.network import NetworkFacts
 from vflsim.results.store.columns import check_columns
@@ -73,9 +74,7 @@ def _of_scenario(info: RunInfo, resolved: Setting, protocol: Protocol) -> Iterat
         yield from _of_noise(info, resolved)
     if info.conditions is not None:
         yield "conditions.features_in_data", info.conditions.features_in_data, resolved.data.joint["train"].shape[1]
-        exchanges = [protocol.exchange(resolved, client, resolved.batch) for client in resolved.clients[:1]]
-        steps = max((exchange.steps for exchange in exchanges), default=0)
-        yield "conditions.local_steps", info.conditions.local_steps, steps
+        yield "conditions.local_steps", info.conditions.local_steps, local_steps_of(protocol, resolved)
 
 
 def _of_noise(info: RunInfo, resolved: Setting) -> Iterator[tuple[str, Any, Any]]:

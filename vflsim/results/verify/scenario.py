@@ -12,6 +12,7 @@ import numpy as np
 from vflsim.codecs.frame import Spec, frame_bytes
 from vflsim.errors import VflsimError
 from vflsim.protocols.base import Protocol
+from vflsim.protocols.defaults import exchanges_of
 from vflsim.results.read import Results, StoredRun
 from vflsim.results.store.write import SCENARIO
 from vflsim.results.verify.frames import SHOWN, Frames, each
@@ -23,6 +24,7 @@ from vflsim.scenario.own_modules import code_of
 from vflsim.scenario.resolve import setting
 from vflsim.setting import Setting
 from vflsim.streams import SERVER, party_name
+from vflsim.tracing.exchanges import Exchanges
 
 _HEADER = frame_bytes(())
 """The bytes of a message without any content."""
@@ -42,6 +44,7 @@ class ByScenario:
         self._scenario: Scenario | None = None
         self._settings: dict[str, Setting] = {}
         self._shapes: dict[str, Mapping[str, Spec]] = {}
+        self._exchanges: dict[str, Exchanges] = {}
         self._bytes: dict[tuple[str, int, int], Mapping[str, frozenset[int]]] = {}
         self._results = results
 
@@ -95,9 +98,11 @@ class ByScenario:
         """Return the bytes that each kind of message between two parties may have, as far as its content is known."""
         if (name, sender, receiver) not in self._bytes:
             protocol, sizes = self.protocol(name), defaultdict[str, set[int]](set)
+            if name not in self._exchanges:
+                self._exchanges[name] = exchanges_of(protocol, resolved)
             batches = protocol.batch_plan().batches(resolved.data.rows, resolved.training, 0)
             for rows in {batches.length(0), batches.length(-1)}:
-                for kind, contents in protocol.contents(resolved, sender, receiver, rows).items():
+                for kind, contents in self._exchanges[name].contents(sender, receiver, rows).items():
                     sizes[kind] |= {content.nbytes(resolved.codec, receiver) for content in contents}
             self._bytes[name, sender, receiver] = {kind: frozenset(each) for kind, each in sizes.items()}
         return self._bytes[name, sender, receiver]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
 from collections.abc import Iterator
@@ -9,6 +10,8 @@ from contextlib import contextmanager
 from inspect import iscoroutine
 from pathlib import Path
 
+_NODE = re.compile(r"^\w+Node\.")
+"""The class of a node that is not the usual one, such as that of a trace."""
 _PACKAGE = str(Path(__file__).parents[2])
 
 
@@ -34,4 +37,5 @@ def forgotten_awaits() -> Iterator[list[str]]:
             continue
         for file, line, function in coroutine.cr_origin or ():
             if not file.startswith(_PACKAGE):
-                calls.append(f"{coroutine.__qualname__}(…) at {file}:{line}, {function}")
+                called = _NODE.sub("Node.", coroutine.__qualname__)
+                calls.append(f"{called}(…) at {file}:{line}, {function}")

@@ -9,6 +9,7 @@ import torch
 from vflsim.codecs.trial import try_out
 from vflsim.learning.learners.watch import from_outside
 from vflsim.protocols import Protocol
+from vflsim.protocols.defaults import exchanges_of
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.problems import Problem
 from vflsim.scenario.resolve import location_of
@@ -40,10 +41,10 @@ def own_codec_problems(scenario: Scenario, settings: Mapping[str, Setting]) -> I
 
 def _shapes(protocol: Protocol, resolved: Setting, receiver: int) -> Iterator[tuple[int, ...]]:
     """Yield the shapes of the tensors that go to the server, or to clients."""
-    batch = resolved.batch
+    batch, exchanges = resolved.batch, exchanges_of(protocol, resolved)
     for rows in {batch, resolved.data.rows % batch or batch}:
         for client in resolved.clients:
-            exchange = protocol.exchange(resolved, client, rows)
+            exchange = exchanges.of(client, rows)
             for shape in (exchange.up if receiver == SERVER else exchange.down).values():
                 if shape and 0 not in shape:
                     row = torch.Size(shape[1:]).numel()

@@ -10,11 +10,8 @@ import torch
 
 from vflsim.codecs import Codec
 from vflsim.codecs.frame import ONLY, Shape, Spec
-from vflsim.learning.privacy.blinding.keys import KEY_BYTES
-from vflsim.protocols.blinded import PublicKey, PublicKeys
-from vflsim.setting import Exchange, Setting
+from vflsim.setting import Setting
 from vflsim.streams import SERVER
-from vflsim.world.messages import Embedding, EvaluationAnswer, EvaluationRequest, Gradient
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,26 +49,3 @@ def named(shapes: Mapping[str, Shape], dtype: torch.dtype, ids: int = 0, passed_
 def ids_of(setting: Setting, rows: int) -> int:
     """Return the number of sample ids in a message about a batch of this many rows: 0 for a shared batch."""
     return rows if setting.training.batches == "own" else 0
-
-
-def evaluated(setting: Setting, width: int) -> list[Content]:
-    """Return the possible contents of an answer with one tensor of this width for every row of a split."""
-    return [single((len(labels), width), setting.dtype) for labels in setting.data.labels.values()]
-
-
-def split_contents(setting: Setting, exchange: Exchange, sender: int, receiver: int, rows: int) -> Contents:
-    """Return the contents of plain split training: embeddings, gradients and evaluation; with blinding, public keys.
-
-    A gradient is empty where a round went on without the client.
-    """
-    keys = {} if setting.blinded_sum is None else {PublicKey.kind: [single((KEY_BYTES,), torch.uint8)]}
-    if receiver == SERVER:
-        (up,) = exchange.up.values()
-        embedding = single(up, setting.uploaded, ids_of(setting, rows))
-        return {Embedding.kind: [embedding], EvaluationAnswer.kind: evaluated(setting, up[-1]), **keys}
-    if sender != SERVER:
-        return {}
-    if keys:
-        keys = {PublicKeys.kind: [single((len(setting.clients), KEY_BYTES), torch.uint8)]}
-    down = named(exchange.down, setting.dtype)
-    return {Gradient.kind: [down, EMPTY], EvaluationRequest.kind: [EMPTY], **keys}

@@ -1,0 +1,190 @@
+"""What parties send each other, by kind; and what a client exchanges with the server in a round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from vflsim.codecs.frame import Shape
+from vflsim.learning.batches import Batch, Split
+from vflsim.learning.execution.operations import Operation
+from vflsim.setting import Setting
+from vflsim.streams import SERVER, SHARED
+from vflsim.tracing.contents import Content, Contents
+from vflsim.tracing.node import Untraceable
+from vflsim.tracing.notes import Note, Notes, Reception, Sending, Work, flat
+from vflsim.tracing.recording import RunNotes, Traceable, record
+from vflsim.tracing.trace import notes_of_all
+from vflsim.world.wire import specs_of
+
+
+class Evaluating(Protocol):
+    """How a protocol's parties evaluate."""
+
+    async def evaluate(self, node: Any, splits: Sequence[Split], number: int) -> Any:
+        """Server: return the loss and metrics of each split."""
+
+    async def answer_evaluation(self, node: Any, splits: Sequence[Split], number: int) -> None:
+        """Client: answer the server's request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What a client sends first in a round and what it then steps on, as shapes of tensors like ``Message.carried``.
+
+    ``steps`` are the client's operations on what it receives. ``passed_on`` names the tensors in ``down`` that the
+    server forwards without re-encoding.
+    """
+
+    up: Mapping[str, Shape] = field(default_factory=dict)
+    down: Mapping[str, Shape] = field(default_factory=dict)
+    steps: Sequence[Operation[Any]] = ()
+    passed_on: tuple[str, ...] = ()
+
+
+class Exchanges:
+    """What the messages of one protocol in one setting carry: from a trace, of batches of each size asked for.
+
+    A kind that neither a few rounds show, nor an evaluation, is one of ``others``: by sender, receiver and rows. Where
+    ``rounds`` is False, none are traced. Everything is traced when it is asked for.
+
+    Example::
+
+        Exchanges(Synchronous(), setting).of(1, rows=4).up  # {'': (4, 6)}
+    """
+
+    def __init__(
+        self,
+        protocol: Traceable,
+        setting: Setting,
+        evaluating: Evaluating | None = None,
+        splits: Sequence[Split] = (),
+        others: Callable[[int, int, int], Contents] | None = None,
+        rounds: bool = True,
+    ) -> None:
+        self._protocol, self._setting = protocol, setting
+        self._evaluating, self._splits, self._others, self._traced = evaluating, splits, others, rounds
+        self._rounds: dict[tuple[int, int | None], _Noted | None] = {}
+        self._evaluation: _Noted | None = None
+        self._contents: dict[tuple[int, int, int], Contents] = {}
+        self._exchanges: dict[tuple[int, int], Exchange] = {}
+        first: dict[object, int] = {}
+        self._alike = {client: first.setdefault(setting.alike(client), client) for client in setting.clients}
+
+    def of(self, client: int, rows: int) -> Exchange:
+        """Return what ``client`` exchanges with the server in a round on a batch of so many rows."""
+        found = self._noted(rows)
+        if found is None:
+            return Exchange()
+        first = _first(client, found)
+        if (first, rows) not in self._exchanges:
+            self._exchanges[first, rows] = _exchange(found.notes, first)
+        return self._exchanges[first, rows]
+
+    def contents(self, sender: int, receiver: int, rows: int) -> Contents:
+        """Return, by message kind, all tensors and ids that messages about a batch of ``rows`` rows may carry."""
+        key = sender, receiver, rows
+        if key not in self._contents:
+            made: dict[str, dict[object, Content]] = {}
+            for found in (self._noted(rows), self._evaluated()):
+                if found is not None:
+                    _add(made, found.notes, _first(sender, found), _first(receiver, found))
+            late = self._alike[sender or receiver]
+            if SERVER in (sender, receiver) and (found := self._noted(rows, late)) is not None:
+                _add(made, found.notes, *(late if party else SERVER for party in (sender, receiver)))
+            for kind, some in ({} if self._others is None else self._others(*key)).items():
+                made.setdefault(kind, {}).update((_key(content), content) for content in some)
+            self._contents[key] = {kind: [*each.values()] for kind, each in made.items()}
+        return self._contents[key]
+
+    def _noted(self, rows: int, late: int | None = None) -> _Noted | None:
+        """Return what parties note in rounds on batches of so many rows; None if they cannot be traced."""
+        if not self._traced:
+            return None
+        if (rows, late) not in self._rounds:
+            batch = Batch(0, np.arange(rows) % self._setting.data.rows, SHARED)
+            try:
+                found = _Noted(*notes_of_all(self._protocol, self._setting, 0, batch, late, placed=False))
+            except Untraceable:
+                found = None
+            self._rounds[rows, late] = found
+        return self._rounds[rows, late]
+
+    def _evaluated(self) -> _Noted | None:
+        """Return what parties note as they evaluate."""
+        evaluating, splits = self._evaluating, self._splits
+        if self._evaluation is None and evaluating is not None and splits:
+            firsts = [*dict.fromkeys(self._alike.values())]
+            notes = record(
+                self._protocol, self._setting, 0, Batch(0, np.arange(1), SHARED), firsts, placed=False,
+                coroutines=(
+                    lambda node: evaluating.evaluate(node, splits, 0),
+                    lambda node: evaluating.answer_evaluation(node, splits, 0),
+                ),
+            )  # fmt: skip
+            self._evaluation = _Noted(notes, self._alike)
+        return self._evaluation
+
+
+class _Noted(NamedTuple):
+    notes: RunNotes
+    firsts: Mapping[int, int] | None
+    """Whose notes stand for every client's; None if all are there."""
+
+
+def _first(party: int, found: _Noted) -> int:
+    return party if found.firsts is None or party == SERVER else found.firsts[party]
+
+
+def _add(made: dict[str, dict[object, Content]], notes: RunNotes, sender: int, receiver: int) -> None:
+    for note in _of_party(notes, sender):
+        if isinstance(note, Sending) and note.message.receiver == receiver:
+            content = _content(note)
+            made.setdefault(note.message.kind, {}).setdefault(_key(content), content)
+
+
+def _of_party(notes: RunNotes, party: int) -> Iterable[Note]:
+    own = notes.server if party == SERVER else notes.clients.get(party, ())
+    beside = (each for whose, each in notes.beside if whose == party)
+    return (note for each in (own, *beside) for note in flat(each))
+
+
+def _content(note: Sending) -> Content:
+    batch = note.message.batch
+    ids = 0 if batch is None or batch.origin == SHARED else len(batch.ids)
+    return Content(specs_of(note.message), ids, note.passed_on)
+
+
+def _key(content: Content) -> object:
+    return tuple(content.tensors.items()), content.ids, content.passed_on
+
+
+def _exchange(notes: RunNotes, client: int) -> Exchange:
+    own: Notes = [*flat(notes.clients[client])]
+    place = next((place for place, note in enumerate(own) if _steps(note)), len(own))
+    steps = []
+    for note in own[place:]:
+        if not isinstance(note, Work) or not _steps(note):
+            break
+        steps.append(note.operation)
+    asked = [note for note in own[:place] if isinstance(note, Reception)]
+    kind = asked[-1].kind if asked else ""
+    served = [note for note in flat(notes.server) if isinstance(note, Sending)]
+    got = [note for note in served if note.message.receiver == client and note.message.kind == kind]
+    sent = [note for note in _of_party(notes, client) if isinstance(note, Sending)]
+    embeddings = [note for note in sent if note.message.round >= 0]
+    up = embeddings[0].message if embeddings else None
+    down = got[0] if got else None
+    return Exchange(
+        {} if up is None else {name: each.shape for name, each in up.carried.items()},
+        {} if down is None else {name: each.shape for name, each in down.message.carried.items()},
+        tuple(steps),
+        () if down is None else down.passed_on,
+    )
+
+
+def _steps(note: Note) -> bool:
+    return isinstance(note, Work) and note.operation.counts == "update"
