@@ -23,7 +23,6 @@ _PROTOCOL = (
     "Scores",
     "Setting",
     "Learners",
-    "Exchange",
     "split_learners",
     "ServerPrediction",
     "split_prediction",
