@@ -18,6 +18,7 @@ LAYERS: list[set[str]] = [
     {"errors"},
     {"delimiters", "files", "shipped", "streams", "text_table", "version", "vocabulary"},
     {"codecs", "coding", "learning", "timing"},
+    {"books"},
     {"world"},
     {"setting"},
     {"tracing"},

@@ -12,7 +12,8 @@ import pytest
 from command_line import Ended
 from tiny_worlds import RANDOM_TIMING, raw, run, tiny
 
-from vflsim.remote.energy import FLOPS, NotedFlops, energy_of, without_flops
+from vflsim.books.spans import COMPUTE, FLOPS
+from vflsim.remote.energy import NotedFlops, energy_of, without_flops
 from vflsim.remote.merged import without_energy
 from vflsim.scenario.resolve import party_timings
 from vflsim.simulation.run import Outcome
@@ -70,7 +71,7 @@ def test_operations_are_noted_among_the_events_and_count_when_they_end() -> None
     noted = NotedFlops({2: power}, events, lambda: 3.0)
     events.add(1.0, 3.0, 2, "compute.embed", 0, -1, 0, 0, 2.0)
     assert noted.counts_flops(2)
-    noted.performed(2, 40)
+    noted.end(COMPUTE, 3.0, 2, amount=40)
     assert energy_of(events, {2: power}, [2.0, 3.0], 4.0).until == (2.0, 23.0)
     assert {OUTCOMES[row["outcome"]] for row in without_flops(events).table} == {"done"}
     assert (FLOPS in events.kinds, len(events), len(without_flops(events))) == (True, 2, 1)

@@ -108,7 +108,7 @@ class CachingRounds:
         before, self._before = self._before, ()
         spans, self._spans = self._spans, ()
         if self._world.metered:
-            spans = (*spans, *self._receiving(done, leaves, arrives), *self._sending(following, after=True))
+            spans = (*spans, *self._receiving(done), *self._sending(following, after=True))
         ends, waited = (np.array([float(getattr(each.serve, name)[0]) for each in done]) for name in ("ends", "began"))
         ages = fresh(self._world, kinds[:-1])
         return Chunk(first, ends, waited, None, steps, (), (down, up), ages, ordered=False, before=before, spans=spans)
@@ -190,17 +190,10 @@ class CachingRounds:
     # --- what rounds leave ----------------------------------------------------------------------------------------
 
     def _sending(self, rounds: Sequence[_Round], after: bool) -> tuple[Stretches, ...]:
-        """Return what clients do up to the arrivals of embeddings, and the parties on cached exchanges."""
-        embedded, sent, moves, there = (
-            np.array(each)
-            for each in zip(*((each.embed.ends, each.sent, each.moves, each.there) for each in rounds), strict=True)
-        )
+        """Return what clients do until they send embeddings, and the parties on cached exchanges."""
+        embedded, sent = np.array([each.embed.ends for each in rounds]), np.array([each.sent for each in rounds])
         spans = [_computing([each.embed for each in rounds], self._columns, after)]
-        spans += [
-            Stretches("radio", embedded, sent, self._columns),
-            Stretches("radio", moves, there, self._columns),
-            Stretches("radio", moves, there, AT_SERVER),
-        ]
+        spans.append(Stretches("radio", embedded, sent, self._columns))
         for places, lists in (
             (self._columns, [each.cached for each in rounds]),
             (AT_SERVER, [each.of_server for each in rounds]),
@@ -211,11 +204,10 @@ class CachingRounds:
                 spans.append(_computing(filled, places, after))
         return tuple(spans)
 
-    def _receiving(self, rounds: Sequence[_Round], leaves: Floats, arrives: Floats) -> tuple[Stretches, ...]:
+    def _receiving(self, rounds: Sequence[_Round]) -> tuple[Stretches, ...]:
         """Return what the server does in its steps, and clients with the gradients."""
         return (
             _computing([each.serve for each in rounds], AT_SERVER, after=False),
-            *(Stretches("radio", leaves, arrives, places) for places in (self._columns, AT_SERVER)),
             _computing([each.step for each in rounds], self._columns, after=True),
         )
 

@@ -42,7 +42,7 @@ class Moves:
 
 @dataclass(frozen=True, slots=True)
 class Stretches:
-    """Times in which parties compute, or have their radio on: in upload delays, and while their messages move.
+    """Times in which parties compute, or have their radio on in upload delays; of messages, ``Moves`` tell as much.
 
     From ``began`` to ``ends``, each (n, m); of the clients at ``places``, broadcast to it, -1 for the server. Of
     computations, row k is of round k of the chunk, or ``after`` its end as its consequences; ``flops`` are their
@@ -115,8 +115,8 @@ class Chunk:
     clients are part of what it used. ``steps`` (n, M), or (n, steps, M): when clients have stepped in the course of the
     round if ``steps_during``, otherwise with what its end has sent them (inf: never).
     Transfers are sent ``during`` a round, ``after`` its end as its consequences, or ``before`` the first one.
-    ``ordered``: all consequences of a round precede the end of the next. ``spans`` tell all that parties do in, after
-    and before these rounds, if the world is ``metered``; None if the recurrence does not tell it.
+    ``ordered``: all consequences of a round precede the end of the next. ``spans`` tell all that parties do besides
+    in, after and before these rounds, if the world is ``metered``; None if the recurrence does not tell it.
     """
 
     first: int

@@ -214,13 +214,11 @@ class InFlightRounds:
     def _sending(
         self, times: list[Floats], kinds: Ints, places: Ints, seconds: Floats, after: bool
     ) -> tuple[Stretches, ...]:
-        """Return what clients do up to the arrivals of embeddings, and the server as they move."""
+        """Return what clients do until they send embeddings."""
         flops = None if self._trip.embed.flops is None else self._trip.embed.flops[kinds, places]
         return (
             Stretches("compute", times[_READY], times[_EMBEDDED], places, flops, seconds, after),
             Stretches("radio", times[_UPLOADS], times[_SENT], places),
-            Stretches("radio", times[_MOVES], times[_THERE], places),
-            Stretches("radio", times[_MOVES], times[_THERE], AT_SERVER),
         )
 
     def _receiving(self, kinds: Ints, server: Floats, gradients: Floats, steps: Floats, anew: Ints) -> list[Stretches]:
@@ -230,8 +228,6 @@ class InFlightRounds:
             began, ends, seconds = (server[:, [place + number]] for place in (0, 1, count))
             flops = of_kinds(act.flops, kinds)
             spans.append(Stretches("compute", began, ends, AT_SERVER, flops, seconds, after=number > 0))
-        for places in (self._columns, AT_SERVER):
-            spans.append(Stretches("radio", gradients[:, _LEAVES], gradients[:, _ARRIVES], places))
         for number in range(self._steps):
             which = anew if number == 0 else np.ones_like(anew)
             flops = None if self._flops is None else self._flops[which, kinds[:, None], self._columns]

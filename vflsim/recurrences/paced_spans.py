@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from vflsim.recurrences.chunk import AT_SERVER, Stretches
-from vflsim.recurrences.cycles import BACK, RETURN, STEP
+from vflsim.recurrences.cycles import RETURN, STEP
 from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.timed import SingleTrip
 from vflsim.timing.base import Floats
@@ -35,27 +35,21 @@ class PacedSpans:
         ``times`` are when their activities begin, and the last ends; of ``taken`` seconds, the waits for activations
         are a part. ``numbers`` are those of the batches that they step on.
         """
-        back, returned, stepped = (times[..., 1 + activity] for activity in (BACK, RETURN, STEP))
+        returned, stepped = (times[..., 1 + activity] for activity in (RETURN, STEP))
         flops = self._flops(self._trip.step.flops, numbers, places)
         step = Stretches("compute", returned, stepped, places, flops, taken[..., STEP], after=True)
         skip = times.shape[-1] - 5
         out = self._out(times[..., skip:], taken[..., skip:], numbers + 1, places, after=True)
-        return *_radio(back, returned, places), step, *out
+        return step, *out
 
     def _out(self, times: Floats, taken: Floats, numbers: Ints, places: Ints, after: bool) -> tuple[Stretches, ...]:
         """Return what clients do from when they are ready on, with the batches of these numbers."""
-        ready, embedded, uploaded, there, arrived = (times[..., place] for place in range(5))
+        ready, embedded, uploaded = (times[..., place] for place in range(3))
         flops = self._flops(self._trip.embed.flops, numbers, places)
         return (
             Stretches("compute", ready, embedded, places, flops, taken[..., 0], after),
             Stretches("radio", embedded, uploaded, places),
-            *_radio(there, arrived, places),
         )
 
     def _flops(self, flops: Floats | None, numbers: Ints, places: Ints) -> Floats | None:
         return None if flops is None else flops[self._kind_of(numbers), places]
-
-
-def _radio(began: Floats, ends: Floats, places: Ints) -> tuple[Stretches, Stretches]:
-    """Return the spans of messages between the server and clients, at both."""
-    return Stretches("radio", began, ends, places), Stretches("radio", began, ends, AT_SERVER)

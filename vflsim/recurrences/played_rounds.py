@@ -244,8 +244,6 @@ class PlayedRounds:
         began, ends, sizes = np.empty(self.shape), np.empty(self.shape), way.sizes[self.kinds]
         moves = Moves(direction, began, ends, sizes, sizes, way.rates, profiles=profiles)
         (self.after if self.over else self.during).append(moves)
-        if self.world.metered:
-            self.spans += [Stretches("radio", began, ends, places) for places in (np.arange(self.shape[1]), AT_SERVER)]
         return began, ends
 
     def _wait(self, k: int, _: int) -> None:

@@ -79,9 +79,8 @@ class TurnByTurn:
         return found
 
     def spans(self, after: bool) -> list[Stretches]:
-        """Return what the server and the clients do in all turns, in the rounds or ``after`` them."""
-        clients, ways = np.arange(self.ends.shape[1]), [place for _, _, place in self._ways]
-        begins, ends = self._begins, self.ends
+        """Return what the server and the clients do besides in all turns, in the rounds or ``after`` them."""
+        clients, begins, ends = np.arange(self.ends.shape[1]), self._begins, self.ends
         computing = [
             Stretches(
                 "compute", begins[:, :, place], ends[:, :, place], AT_SERVER if served else clients, flops,
@@ -89,5 +88,5 @@ class TurnByTurn:
             )
             for place, served, flops in self._works
         ]  # fmt: skip
-        radio = [(place, clients) for place in self._delays + ways] + [(place, AT_SERVER) for place in ways]
-        return computing + [Stretches("radio", begins[:, :, place], ends[:, :, place], whose) for place, whose in radio]
+        radio = [Stretches("radio", begins[:, :, place], ends[:, :, place], clients) for place in self._delays]
+        return computing + radio

@@ -91,8 +91,7 @@ class TimedWorld:
     @cached_property
     def metered(self) -> bool:
         """Whether a party says what it draws, so that spans are needed."""
-        timings = self.setting.timings
-        return any(timings[party].power is not None for party in (SERVER, *self.clients.tolist()))
+        return bool(self.setting.powers)
 
     def kind_of(self, rounds: Ints) -> Ints:
         """Return the kind of each round's batch, by its size: mostly 0 for a full one, 1 for the last of an epoch."""

@@ -26,7 +26,6 @@ from vflsim.simulation.build import brings_code, party_clock
 from vflsim.simulation.conditions import conditions_of
 from vflsim.streams import SERVER
 from vflsim.timing.party import PartyTiming
-from vflsim.timing.power import Power
 from vflsim.world.mailbox import Mailbox
 from vflsim.world.messages import Message
 from vflsim.world.node import Node
@@ -57,12 +56,6 @@ def _unfit(scenario: Scenario, name: str) -> str:
     if scenario.record.views is not None:
         return "the scenario records what parties see (record.views)"
     return ""
-
-
-def powers_of(setting: Setting) -> dict[int, Power]:
-    """Return what the parties of a run draw that say so."""
-    timings = setting.timings
-    return {party: power for party in (SERVER, *setting.clients) if (power := timings[party].power) is not None}
 
 
 def emulated(setting: Setting) -> bool:
@@ -112,7 +105,7 @@ def own_party(
     del learners, clients
     learner.draw_secrets()
     recorder = LiveRecorder(scenario.record.tables, party, world.really)
-    if powers := powers_of(resolved):
+    if powers := resolved.powers:
         recorder.count_energy(powers, lambda: world.instant)
     world.on_left = recorder.left
     wires = LiveWires(resolved.codec, world.executor, seed)

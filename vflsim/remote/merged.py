@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 from array import array
 from collections.abc import Mapping
-from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
 
 from vflsim.errors import ResultsError
-from vflsim.remote.built import OwnParty, powers_of
+from vflsim.remote.built import OwnParty
 from vflsim.remote.energy import energy_of, without_flops
 from vflsim.remote.parts import ClientPart, read_part
 from vflsim.remote.recorder import LiveRecorder
@@ -34,7 +33,7 @@ def with_parts(outcome: Outcome, made: OwnParty, folder: Path, run: str, end: fl
             parts[client] = read_part(folder, client, run)
         except ResultsError:
             absent.append(party_name(client))
-    powers = powers_of(made.setting)
+    powers = made.setting.powers
     outcome = merged(outcome, made.recorder, parts, end, {} if absent else powers)
     what = "the events, weights and energy" if powers else "the events and weights"
     lacking = f"without {what} of {', '.join(absent)}: no parts in {folder}" if absent else ""
@@ -75,12 +74,12 @@ def merged(
 
 def _count_energy(recorder: LiveRecorder, powers: Mapping[int, Power], end: float) -> pa.Table:
     """Add the energy to the rows of rounds and metrics; return that of all parties by what they did."""
-    rounds, rows = recorder.round_rows, recorder.metric_rows
-    times = [*rounds.end_s, *(row["time_s"] for row in rows)]
+    assert recorder.meter is not None, "the run counts energy"
+    ends, rows = recorder.round_rows.end_s, recorder.metric_rows
+    times = [*ends, *(row["time_s"] for row in rows)]
     energy = energy_of(recorder.events, powers, times, end)
-    ends, of_rows = energy.until[: len(rounds)], energy.until[len(rounds) :]
-    rounds.energy_j = array("d", [until - before for before, until in pairwise((0.0, *ends))])
-    for row, joules in zip(rows, of_rows, strict=True):
+    recorder.meter.rounds = array("d", energy.until[: len(ends)])
+    for row, joules in zip(rows, energy.until[len(ends) :], strict=True):
         row[ENERGY] = joules
     return energy.by_party
 

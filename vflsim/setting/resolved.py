@@ -21,6 +21,7 @@ from vflsim.learning.privacy.blinding import BlindedSum, Blinding
 from vflsim.learning.training import Training
 from vflsim.streams import SERVER
 from vflsim.timing.party import PartyTiming
+from vflsim.timing.power import Power
 from vflsim.world.networks import AnyNetwork
 
 
@@ -66,6 +67,11 @@ class Setting:
     def blinded_sum(self) -> BlindedSum | None:
         """The sum of the participants' blinded embeddings; None without blinding."""
         return None if self.blinding is None else BlindedSum(self.blinding, self.clients, self.dtype, self.context)
+
+    @cached_property
+    def powers(self) -> dict[int, Power]:
+        """What the server and the participants draw, of those that say it."""
+        return {party: power for party in (SERVER, *self.clients) if (power := self.timings[party].power) is not None}
 
     @property
     def uploaded(self) -> torch.dtype:

@@ -21,9 +21,9 @@ from vflsim.setting import Setting
 from vflsim.streams import SERVER
 from vflsim.timing.availability import Always, Availability
 from vflsim.timing.party import PartyTiming
-from vflsim.world.energy import Meter
 from vflsim.world.kernel import World
 from vflsim.world.mailbox import Mailbox
+from vflsim.world.meter import Meter
 from vflsim.world.node import Node
 from vflsim.world.outages import Outages
 from vflsim.world.party import Draws, Party, PartyClock, RunContext
@@ -75,7 +75,7 @@ def parties(
     alone = learners.stack(setting, protocol.traits.table) if batched else []
     outages = None if protocol.traits.reference else outages_of(setting, seed)
     gates = {} if outages is None else outages.gates()
-    recorder.meter = Meter.of(timings, (SERVER, *setting.clients))
+    recorder.meter = Meter(setting.powers) if setting.powers else None
     transport = Transport(world, setting.network, [timing.link for timing in timings], seed, recorder, gates)
     shared = RunContext(
         world=world,

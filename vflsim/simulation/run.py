@@ -271,7 +271,9 @@ def tables_of(recorder: Recorder) -> RunTables:
         kept = recorder.round_rows
         rounds = {name: _lists(getattr(kept, name)) for name in ("used", "missing", "fresh")}
         rounds |= {"round": np.array(kept.round), "start_s": np.array(kept.start_s), "end_s": np.array(kept.end_s)}
-        rounds |= {ENERGY: np.array(kept.energy_j)} if recorder.meter is not None else {}
+        if recorder.meter is not None:
+            recorder.meter.settle()
+            rounds[ENERGY] = np.diff(recorder.meter.rounds, prepend=0.0)
     return RunTables(metrics, rounds, _event_columns(recorder.events) if recorder.keep == "events" else None)
 
 

@@ -10,6 +10,7 @@ from typing import final
 import numpy as np
 from typing_extensions import override
 
+from vflsim.books.spans import RADIO
 from vflsim.timing.base import Floats
 from vflsim.timing.profile import TRACE, Profile
 from vflsim.timing.sharing import Indices, max_min
@@ -53,7 +54,7 @@ class FairSharing(Carrier):
         transfer.state = "moving"
         path = transfer.path
         if self.meter is not None:
-            self.meter.begin_transfer(path.sender, path.receiver, now)
+            self.meter.begin(RADIO, now, path.sender, path.receiver)
         rate = path.profile.value(now) if path.rate is None else path.rate
         if rate == math.inf or (rate > 0 and not transfer.size):
             transfer.place, transfer.due = -1, True

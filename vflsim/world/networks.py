@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias, final, get_args
 from pydantic import Field
 from typing_extensions import override
 
+from vflsim.books.spans import RADIO
 from vflsim.timing.latency import LatencyMatrix
 from vflsim.timing.link import Link
 from vflsim.timing.profile import Profile
@@ -137,7 +138,7 @@ class Unshared(Carrier):
         now = transfer.began = world.instant
         path = transfer.path
         if self.meter is not None:
-            self.meter.begin_transfer(path.sender, path.receiver, now)
+            self.meter.begin(RADIO, now, path.sender, path.receiver)
         rate = path.rate
         seconds = 8 * transfer.size / rate if rate else path.profile.finish(now, 8.0 * transfer.size) - now
         if seconds < math.inf:  # else it is stuck, which shows as a deadlock if all is

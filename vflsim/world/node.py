@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeAlias
 from torch import Tensor
 from typing_extensions import TypeVar
 
+from vflsim.books.spans import COMPUTE, RADIO
 from vflsim.codecs.frame import ONLY
 from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Handle, Operation, nothing
@@ -214,7 +215,7 @@ class Node(Generic[L]):
             model = state.models_compute
             seconds = duration(state.clock.compute, drawn, operation) if model else drawn * operation.units
             if meter is not None:
-                meter.begin_compute(self.party, start)
+                meter.begin(COMPUTE, start, self.party)
             try:
                 if gate is not None:
                     seconds = await gate.lasting(seconds, "its computation to end")
@@ -298,7 +299,7 @@ class Node(Generic[L]):
         recorder = state.run.recorder
         meter, record = recorder.meter, recorder.event
         if meter is not None:
-            meter.begin_radio(self.party, start)
+            meter.begin(RADIO, start, self.party)
         try:
             seconds = drawn if gate is None else await gate.lasting(drawn, about)
             await world.pause(seconds, about)
@@ -307,7 +308,7 @@ class Node(Generic[L]):
             raise
         finally:
             if meter is not None:
-                meter.end_radio(self.party, world.instant)
+                meter.end(RADIO, world.instant, self.party)
         record(start, world.instant, self.party, purpose, round_, peer, 0, index, drawn)
 
     async def recv(

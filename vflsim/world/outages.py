@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
+from vflsim.books.spans import DOWN
 from vflsim.errors import IncompleteRoundError, NoProgressError
 from vflsim.streams import few, party_name
 from vflsim.timing.availability import Availability
@@ -253,7 +254,7 @@ class Outages:
             self._crash(presence)
         presence.since = world.now()
         if self.run.recorder.meter is not None:
-            self.run.recorder.meter.set_up(presence.party, world.now(), up=False)
+            self.run.recorder.meter.begin(DOWN, world.now(), presence.party)
 
     def _note_gone(self, presence: Presence) -> None:
         self.gone[presence.party] = self.run.world.now()  # checked when the instant has ended: others may go down, too
@@ -281,7 +282,7 @@ class Outages:
         self._record(presence, "done")
         presence.up = True
         if self.run.recorder.meter is not None:
-            self.run.recorder.meter.set_up(presence.party, self.run.world.now(), up=True)
+            self.run.recorder.meter.end(DOWN, self.run.world.now(), presence.party)
         if presence.loses:
             self.run.transport.open(presence.party)
             self._start(presence)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import chain, count, repeat
 from typing import Any
 
+from vflsim.books.spans import COMPUTE
 from vflsim.errors import DisconnectedError, ProtocolError
 from vflsim.learning.batches import Batch, BatchSequence
 from vflsim.learning.execution.operations import Operation
@@ -258,9 +259,8 @@ class Party:
         run, party = self.run, self.number
         meter = run.recorder.meter
         assert meter is not None, "the run counts energy"
-        meter.end_compute(party, run.world.instant)
-        if meter.counts_flops(party):
-            meter.performed(party, int(share * operation.flops()))
+        flops = int(share * operation.flops()) if meter.counts_flops(party) else 0
+        meter.end(COMPUTE, run.world.instant, party, amount=flops)
 
     def committed(self, operation: Operation[Any]) -> Any:
         """Commit an operation that has been performed; return what its ``commit`` does.

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from vflsim.books.spans import RADIO
 from vflsim.learning.execution.operations import Handle
 from vflsim.learning.learners.staleness import StepFacts
-from vflsim.world.energy import Meter
 from vflsim.world.messages import Message
+from vflsim.world.meter import Meter
 from vflsim.world.own_tables import OwnTables
 
 OUTCOMES = ("done", "abandoned", "unfinished", "lost")
@@ -136,8 +137,6 @@ class RoundTable:
     def __init__(self) -> None:
         self.round, self.start_s, self.end_s = array("q"), array("d"), array("d")
         self.used, self.missing, self.fresh = Lists(), Lists(), Lists()
-        self.energy_j = array("d")
-        """The energy of all parties in each round (J); empty where no party says what it draws."""
 
     def __len__(self) -> int:
         return len(self.round)
@@ -158,7 +157,7 @@ class RoundTable:
         """All rows as bytes: equal for equal rows."""
         kept = (self.used, self.missing, self.fresh)
         lists = (part.tobytes() for each in kept for part in (each.offsets, each.values))
-        times = (self.round, self.start_s, self.end_s, self.energy_j)
+        times = (self.round, self.start_s, self.end_s)
         return b"".join([*(column.tobytes() for column in times), *lists])
 
 
@@ -205,7 +204,7 @@ class Recorder:
         self.own = OwnTables()
         self.meter: Meter | None = None
         """Counts energy, where a party says what it draws."""
-        self._round_start = self._round_start_j = 0.0
+        self._round_start = 0.0
         self._losses: list[Handle[float]] = []
         self._row_ages, self._client_ages = _RunningAges(), _RunningAges()
 
@@ -218,7 +217,7 @@ class Recorder:
         else:
             self.bytes_down += sent
         if self.meter is not None and began == began:
-            self.meter.end_transfer(message.sender, message.receiver, ended, sent)
+            self.meter.end(RADIO, ended, message.sender, message.receiver, amount=sent)
         start = began if began == began else ended  # NaN: it never got to move
         record = self.event
         record(
@@ -233,9 +232,7 @@ class Recorder:
         else:
             self.round_rows.add(self.rounds, self._round_start, now, facts.used, facts.missing, facts.fresh)
             if self.meter is not None:
-                joules = self.meter.joules(now)
-                self.round_rows.energy_j.append(joules - self._round_start_j)
-                self._round_start_j = joules
+                self.meter.end_round(now)
         self._round_start = now
         self.rounds += 1
         self.current_round += 1
@@ -289,7 +286,7 @@ class Recorder:
 
     def _energy(self, now: float) -> dict[str, float]:
         """Return the energy of all parties until ``now`` as a column, where it is counted."""
-        return {} if self.meter is None else {"energy_j": self.meter.joules(now)}
+        return {} if self.meter is None else {"energy_j": self.meter.settle(now)[0]}
 
     def losses_pending(self) -> list[Handle[float]]:
         """Return the handles of the losses that the next metrics row will average."""

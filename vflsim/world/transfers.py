@@ -17,8 +17,8 @@ from vflsim.timing.delays import Constant
 from vflsim.timing.link import Link
 from vflsim.timing.profile import Flat, Profile, lowest
 from vflsim.timing.sampler import Sampler
-from vflsim.world.energy import Meter
 from vflsim.world.messages import Message
+from vflsim.world.meter import Meter
 
 State = Literal["latency", "queued", "moving", "delivered", "abandoned", "unfinished", "lost"]
 UNDER_WAY = frozenset({"latency", "queued", "moving"})

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator, Mapping
 from itertools import product
-from typing import final
 
+import numpy as np
 import pandas as pd
 
+from vflsim.books.energy import BY_PARTY, STATES, Energy, joules
+from vflsim.books.spans import PartySpans, spans_of
 from vflsim.results.store.columns import RANGES
 from vflsim.results.store.energy import ENERGY_BY_PARTY
 from vflsim.results.store.run import StoredRun
@@ -18,7 +18,6 @@ from vflsim.results.verify.frames import ROUNDING, SHOWN, Frames
 from vflsim.results.verify.rows import Rows
 from vflsim.setting import Setting
 from vflsim.timing.power import Power
-from vflsim.world.energy import STATES, Meter
 
 
 def energy_problems(run: StoredRun, frames: Frames, setting: Setting | None) -> Iterator[str]:
@@ -49,11 +48,17 @@ def energy_problems(run: StoredRun, frames: Frames, setting: Setting | None) -> 
         return
     if frames.events is None or frames.cut:
         return
-    replay = _Metered(frames.events, powers)
-    if (table["joules_each"] == 0)[table["state"] == "compute"].all():  # events do not tell operations
-        yield from _of_times(replay, frames)
-    replay.until(math.inf)
-    again = replay.meter.by_party(frames.end)
+    energy, spans, times = Energy(powers), _spans(frames.events), np.empty(0)
+    known = bool((table["joules_each"] == 0)[table["state"] == "compute"].all())  # events do not tell operations
+    if known:
+        ends = np.empty(0) if frames.rounds is None else frames.rounds["end_s"]
+        times = np.unique(np.concatenate([[0.0], frames.metrics["time_s"], ends]))
+    # Without what ends at the very time, and with it: a message that does may count on either side.
+    slots = (np.searchsorted(times, at) + np.searchsorted(times, at, "right") for at in (spans.began, spans.ends))
+    until = energy.take(spans.bounds(*slots), np.repeat(times, 2).tolist())
+    if known:
+        yield from _of_times(frames, dict(zip(times.tolist(), zip(until[::2], until[1::2], strict=True), strict=True)))
+    again = energy.by_party(frames.end)
     for place, row in enumerate(table.to_dict("records")):
         for column in ("seconds",) if row["state"] == "compute" else ("seconds", "amount"):
             given, found = float(row[column]), float(again[column][place])
@@ -68,7 +73,7 @@ def _of_table(table: pd.DataFrame, frames: Frames) -> Iterator[str]:
         for _, row in table[span.outside(table[column].to_numpy())].head(SHOWN).iterrows():
             what = f"{ENERGY_BY_PARTY}.parquet: {column} of {row['party']}'s {row['state']}"
             yield f"{what} is {row[column]:g}, and must be {span}"
-    expected = table["watts"] * table["seconds"] + table["joules_each"] * table["amount"]
+    expected = pd.Series([*map(joules, *(table[name] for name in BY_PARTY[2:-1]))], table.index, float)
     for _, row in table[(table["joules"] - expected).abs() > ROUNDING * (1 + expected)].head(SHOWN).iterrows():
         yield f"{ENERGY_BY_PARTY}.parquet: joules of {row['party']}'s {row['state']} are not its powers × its seconds"
     last, total = frames.metrics[ENERGY][-1], table["joules"].sum()
@@ -76,12 +81,9 @@ def _of_table(table: pd.DataFrame, frames: Frames) -> Iterator[str]:
         yield f"metrics: the last {ENERGY} is {last}, and the parties' add up to {total}"
 
 
-def _of_times(replay: _Metered, frames: Frames) -> Iterator[str]:
-    """Rows of metrics, and rounds, have the energy until their time, and of their time."""
+def _of_times(frames: Frames, bounds: Mapping[float, tuple[float, float]]) -> Iterator[str]:
+    """Rows of metrics, and rounds, have the energy until their time, and of their time: within its least and most."""
     rows = [*zip(frames.metrics["time_s"].tolist(), frames.metrics[ENERGY].tolist(), strict=True)]
-    ends = [] if frames.rounds is None else frames.rounds["end_s"].tolist()
-    bounds = {now: replay.at(now) for now in sorted({0.0, *(now for now, _ in rows), *ends})}
-    # A message that ends at the very time of a row, or of a round's end, may count on either side.
     wrong = [f"metrics at {now} s: {ENERGY} is {given}, its events add up to {_span(*bounds[now])}"
              for now, given in rows if not _within(given, *bounds[now])]  # fmt: skip
     columns = [] if frames.rounds is None else [frames.rounds[name].tolist() for name in ("start_s", "end_s", ENERGY)]
@@ -119,53 +121,10 @@ def _rates(power: Power) -> str:
     return f"{power.idle:g} W idle, {power.computing:g} W computing, {power.radio:g} W radio, {each}"
 
 
-@final
-class _Metered:
-    """A meter that is told again what the events tell."""
-
-    def __init__(self, events: Rows, powers: dict[int, Power]) -> None:
-        self.meter = Meter(powers)
-        numbers = {name: _number(name) for column in ("party", "peer") for name in events.names(column).known}
-        told: list[tuple[float, Callable[[float], None]]] = []
-        for (kind,), places in events.groups("kind"):
-            what = kind.partition(".")[0]
-            if what in ("latency", "activation"):
-                continue
-            own = events.where(places)
-            named = (own.names(name).tolist() for name in ("party", "peer", "outcome"))
-            columns = (own[name].tolist() for name in ("start_s", "end_s", "bytes"))
-            for start, end, size, party, peer, outcome in zip(*columns, *named, strict=True):
-                begins, ends = self._told(what, numbers[party], numbers.get(peer, -1), size, outcome)
-                told += [(start, begins), (end, ends)]
-        told.sort(key=lambda each: each[0])
-        self._told_at, self._next = told, 0
-
-    def _told(
-        self, what: str, party: int, peer: int, size: int, outcome: str
-    ) -> tuple[Callable[[float], None], Callable[[float], None]]:
-        """Return what tells the meter of an activity's beginning, and of its end."""
-        meter = self.meter
-        if what == "compute":
-            return partial(meter.begin_compute, party), partial(meter.end_compute, party)
-        if what == "transfer":
-            return partial(meter.begin_transfer, party, peer), partial(meter.end_transfer, party, peer, sent=size)
-        if what == "outage":
-            stays = outcome != "done"
-            return partial(meter.set_up, party, up=False), partial(meter.set_up, party, up=not stays)
-        return partial(meter.begin_radio, party), partial(meter.end_radio, party)
-
-    def until(self, now: float, inclusive: bool = True) -> None:
-        """Tell the meter what happens until ``now``."""
-        while self._next < len(self._told_at):
-            at, tell = self._told_at[self._next]
-            if at > now or (at == now and not inclusive):
-                return
-            tell(at)
-            self._next += 1
-
-    def at(self, now: float) -> tuple[float, float]:
-        """Return the energy until ``now``: without what ends then, and with it."""
-        self.until(now, inclusive=False)
-        least = self.meter.joules(now)
-        self.until(now)
-        return least, self.meter.joules(now)
+def _spans(events: Rows) -> PartySpans:
+    """Return the spans that events tell."""
+    kinds, columns = events.names("kind"), {name: events[name] for name in ("start_s", "end_s", "bytes")}
+    for column in ("party", "peer"):
+        names = events.names(column)
+        columns[column] = np.array([*map(_number, names.known), -1])[names.codes]
+    return spans_of({**columns, "kind": kinds.codes}, kinds.known)

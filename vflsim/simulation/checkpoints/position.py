@@ -49,6 +49,9 @@ class Position(BaseModel, frozen=True, extra="forbid"):
 def _digest(recorder: Recorder) -> str:
     digest = sha256(recorder.events.table.view(np.uint8).data)
     digest.update(recorder.round_rows.packed())
+    if recorder.meter is not None:
+        recorder.meter.settle()
+        digest.update(recorder.meter.rounds.tobytes())
     rest = [list(recorder.events.kinds), recorder.metric_rows, recorder.own.rows]
     digest.update(json.dumps(rest, default=_named).encode())
     return digest.hexdigest()

@@ -14,9 +14,8 @@ from vflsim.recurrences.ledger import Bytes, Steps, rows_of
 from vflsim.results.facts.variation import Variation
 from vflsim.results.store.schema import ENERGY
 from vflsim.scenario.stop import Every, Stop
-from vflsim.simulation.vectorised.amounts import ROW, Asked
 from vflsim.simulation.vectorised.ends import End, StopRules, never_still
-from vflsim.simulation.vectorised.energy import EnergyBooks
+from vflsim.simulation.vectorised.energy import ROW, Asked, EnergyBooks
 from vflsim.simulation.vectorised.schedule import evaluation_schedule
 
 

@@ -63,7 +63,7 @@ def run_vectorised(
     clients, batches = len(resolved.clients), plan.batches(resolved.data.rows, resolved.training, seed).per_epoch
     world: TimedWorld | None = None
     course: Recurrence | None = None
-    energy = EnergyBooks.of(resolved, np.array(resolved.clients, np.int64))
+    energy = EnergyBooks(resolved.powers, np.array(resolved.clients, np.int64)) if resolved.powers else None
     books = Books(
         stop,
         scenario.evaluate_of(name).every,
@@ -131,5 +131,5 @@ def run_vectorised(
         own.add(table, {"time_s": 0.0, "party": party_name(SERVER)}, row)
     extra = own.tables()
     if energy is not None:
-        extra[ENERGY_BY_PARTY] = energy_by_party(energy.meter.by_party(books.row["time_s"]))
+        extra[ENERGY_BY_PARTY] = energy_by_party(energy.energy.by_party(books.row["time_s"]))
     return Outcome(tables, {}, info, extra, failed, "; ".join(filter(None, notes)))
