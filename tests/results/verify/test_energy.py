@@ -41,6 +41,16 @@ def test_energy_as_it_was_written_is_sound(untouched: Path) -> None:
     assert verify_folder(untouched) == []
 
 
+def test_a_message_that_arrives_as_a_round_ends_may_count_on_either_side(tmp_path: Path) -> None:
+    link = {"up": "8160 bps", "down": "8160 bps"}  # an embedding moves in 1 s
+    clients = [{"select": "all", "compute": "(m) s", "link": link, "power": ENERGY}]
+    timing = {"network": "dedicated", "server": {"compute": "1 s"}, "clients": clients}
+    said = raw({"it": {"kind": "asynchronous"}}, timing=timing, stop={"rounds": 12}, evaluate={"every": "1 rounds"})
+    said["partition"]["clients"] = 3
+    assert run_study(load(said), tmp_path / "study").failures == {}
+    assert verify_folder(tmp_path / "study") == []
+
+
 def more(table: str, row: int, **by: float) -> Callable[[Path], None]:
     """More in columns of a row of a table."""
 

@@ -64,6 +64,13 @@ def test_a_message_sent_rounds_before_the_end_of_the_run_counts_as_far_as_it_got
     assert_same_bytes(quick({"kind": "asynchronous"}, timing=timing, stop={"rounds": 70}))
 
 
+def test_what_goes_on_from_one_chunk_of_rounds_to_the_next_counts_once() -> None:
+    delay = {"kind": "exponential", "mean": "3 ms"}
+    clients = {"select": "all", "compute": delay, "upload_delay": delay, "link": {"up": "1 Mbps"}, "power": ENERGY}
+    timing = {"server": {"compute": "1 ms", "power": ENERGY}, "clients": clients}
+    assert_same_bytes(quick({"kind": "asynchronous"}, timing=timing, stop={"rounds": 300}))
+
+
 AWAY = {"kind": "alternating", "up": "9 ms", "down": "3 ms", "interrupted": "resumed"}
 
 
