@@ -102,6 +102,14 @@ def test_so_does_one_on_shares(arithmetic: str, tmp_path: Path) -> None:
     check(coded(bias=True, arithmetic=arithmetic, more=more), tmp_path, arithmetic)
 
 
+def test_so_does_one_whose_parties_say_what_they_draw(tmp_path: Path) -> None:
+    power = {"idle": "1 W", "compute": "3 W", "radio": "2 W", "per_byte": "1 uJ", "per_flop": "1 nJ"}
+    away = {"kind": "alternating", "up": "30 ms", "down": "5 ms", "interrupted": "lost"}
+    clients = [*RANDOM_TIMING["clients"], {"select": "all", "power": power}, {"select": 2, "availability": away}]
+    said = raw({"it": {"kind": "asynchronous"}}, timing={**RANDOM_TIMING, "clients": clients}, **ASYNCHRONOUS)
+    check(said, tmp_path, "energy")
+
+
 def check(said: dict[str, Any], folder: Path, salt: str, **more: Any) -> None:
     """Interrupt anywhere, and just before the end; and without interruptions keep checkpoints."""
     scenario = load(said)
