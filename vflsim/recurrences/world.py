@@ -18,7 +18,6 @@ from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.timed import Timed
 from vflsim.recurrences.timetable import Timetable
 from vflsim.setting import Setting
-from vflsim.streams import SERVER
 from vflsim.timing.arrivals import ActivationProcess
 from vflsim.timing.base import Floats
 from vflsim.tracing.acts import Acts, MakeActs
