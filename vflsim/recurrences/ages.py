@@ -1,19 +1,28 @@
-"""RoundAges of the embeddings that each round uses: ``learning.staleness``, for many arrivals at once."""
+"""Ages of the embeddings that rounds of arrays use, round by round, or for windows of many arrivals at once."""
 
 from __future__ import annotations
 
 import numpy as np
+from typing_extensions import override
 
-from vflsim.recurrences.chunk import Bools, RoundAges
+from vflsim.learning.learners.staleness import NO_AGES, Ages, ArrivalSteps
+from vflsim.recurrences.batch_rows import BatchRows
+from vflsim.recurrences.chunk import AgeSums, Bools, RoundAges
+from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.world import TimedWorld
+
+_MANY = 2**17
+"""Most rows of arrivals that are dealt with together."""
+_SINGLY = 24
+"""Most arrivals of a window whose steps are cheaper one by one."""
 
 
 class ClientAges:
-    """Steps since each client's last arrival. Every used row is of the current round: its age is 0."""
+    """Ages of clients, of whom a round uses some. Every used row is of the current round: its age is 0."""
 
     def __init__(self, world: TimedWorld) -> None:
         self.world = world
-        self._last = np.full(len(world.clients), -1, np.int64)
+        self._arrivals = ArrivalSteps(len(world.clients))
 
     def empty(self, count: int) -> RoundAges:
         """Allocate the ages of ``count`` rounds, for ``note`` to fill."""
@@ -22,29 +31,141 @@ class ClientAges:
 
     def note(self, ages: RoundAges, place: int, number: int, used: Bools) -> None:
         """Note that round ``number``, at ``place`` in ``ages``, uses the embeddings of ``used`` (M,)."""
-        self._last[used] = number
-        total, count, oldest = ages.clients
-        count[place] = len(used)
-        total[place] = number * len(used) - self._last.sum()
-        oldest[place] = number - self._last.min()
-        ages.rows[1][place] = np.count_nonzero(used) * self.world.length(number)
+        for column, value in zip(ages.clients, self._arrivals.step(number, used), strict=True):
+            column[place] = value
+        for column, value in zip(ages.rows, self._rows(number, used), strict=True):
+            column[place] = value
+
+    def _rows(self, number: int, used: Bools) -> Ages:
+        return Ages(number=int(np.count_nonzero(used)) * self.world.length(number))
 
 
 class TableAges(ClientAges):
-    """Additionally notes the ages of rows of the server's table, of all clients and all samples of the batch."""
+    """Ages of clients, and of rows of the server's table: of all clients and all samples of a round's batch."""
 
     def __init__(self, world: TimedWorld) -> None:
         super().__init__(world)
         self._stamps = np.full((world.sequence.rows, len(world.clients)), -1, np.int32)
 
-    def note(self, ages: RoundAges, place: int, number: int, used: Bools) -> None:
-        """Note that round ``number``, at ``place`` in ``ages``, refreshes its batch's rows of ``used`` (M,)."""
-        super().note(ages, place, number, used)
+    @override
+    def _rows(self, number: int, used: Bools) -> Ages:
         ids = self.world.sequence.batch(number).ids
         stamps = self._stamps[ids]
         stamps[:, used] = number
         self._stamps[ids] = stamps
-        total, count, oldest = ages.rows
-        count[place] = stamps.size
-        total[place] = number * stamps.size - int(stamps.sum(dtype=np.int64))
-        oldest[place] = number - int(stamps.min())
+        return Ages.since(stamps, number)
+
+
+class ArrivalAges:
+    """When each client's row of each sample was refreshed, and when each client arrived last, in server steps.
+
+    A step reads whole rows of the table, of all clients. Its work here does not grow with the clients: the sum of a
+    row's ages moves by one client's refresh, and the oldest age of a window of steps is found where a refresh ends it,
+    or as the window ends.
+    """
+
+    def __init__(self, rows: BatchRows, clients: int) -> None:
+        self._rows, self._clients = rows, clients
+        self._stamps = np.full((rows.count, clients), -1, np.int32)
+        self._flat = self._stamps.reshape(-1)
+        self._sums = np.full(rows.count, -clients, np.int64)  # of a row's stamps over the clients
+        self._arrivals = ArrivalSteps(clients)
+
+    def window(self, first: int, clients: Ints, indices: Ints) -> AgeSums:
+        """Take in steps from ``first`` on; return the sums over them of all ages that they see.
+
+        ``clients`` (n, t) are the places of the clients that arrive for each step, ``indices`` their batches' numbers.
+        """
+        if clients.size <= _SINGLY:
+            return self._step_by_step(first, clients.tolist(), indices.tolist())
+        each = max(1, _MANY // (clients.shape[1] * self._rows.longest))
+        total = AgeSums()
+        for start in range(0, len(clients), each):
+            some = slice(start, start + each)
+            total += self._part(first + start, clients[some], indices[some])
+        return total
+
+    def _step_by_step(self, first: int, clients: list[list[int]], indices: list[list[int]]) -> AgeSums:
+        """Take in each step by itself, as the event path does."""
+        stamps, sums, many = self._stamps, self._sums, self._clients
+        total = count = oldest = 0
+        of_clients = NO_AGES
+        for step, (places, numbers) in enumerate(zip(clients, indices, strict=True), first):
+            read = self._rows.each(places, numbers)
+            for place, (_, ids) in zip(places, read, strict=True):
+                sums[ids] += step - stamps[ids, place]
+                stamps[ids, place] = step
+            for ids in dict(read).values():
+                total += step * many * len(ids) - int(np.add.reduce(sums[ids]))
+                count += many * len(ids)
+                oldest = max(oldest, step - int(stamps[ids].min()))
+            of_clients = of_clients.plus(self._arrivals.step(step, places))
+        return AgeSums(Ages(total, count, oldest), of_clients)
+
+    def _part(self, first: int, clients: Ints, indices: Ints) -> AgeSums:
+        steps = np.repeat(np.arange(first, first + len(clients)), clients.shape[1])
+        flat_clients, flat_indices = clients.ravel(), indices.ravel()
+        reads = None if clients.shape[1] == 1 else self._rows.distinct(steps, flat_clients, flat_indices)
+        rows = self._row_ages(steps, flat_clients, flat_indices, reads)
+        return AgeSums(rows, self._arrivals.steps(first, len(clients), steps, flat_clients))
+
+    def _row_ages(self, steps: Ints, clients: Ints, indices: Ints, reads: Bools | None) -> Ages:
+        """Sum up the ages of rows that the steps read, of arrivals that are ``reads``."""
+        ids, arrival = self._rows.of(clients, indices)
+        when = steps[arrival]
+        before = self._refresh(ids, clients, when, arrival, self._rows.levels(clients, indices))
+        order = np.argsort(ids.astype(self._rows.smallest), kind="stable")  # a radix sort, where numbers are small
+        ids, when, before = ids[order], when[order], before[order]
+        begins = _begins(ids)
+        lengths = np.diff(begins, append=len(ids))
+        place = np.arange(len(ids))  # where the entries of one row and one step begin
+        if reads is None:  # every arrival is of another step, and reads its rows
+            read_before = place - np.repeat(begins, lengths)
+            uses, numbers = lengths, int(when.sum())
+        else:  # a row that arrivals refresh together is read afterwards
+            reading = reads[arrival][order]
+            same = np.flatnonzero(np.concatenate([[True], (ids[1:] != ids[:-1]) | (when[1:] != when[:-1])]))
+            place = np.repeat(same, np.diff(same, append=len(ids)))
+            done = np.concatenate([[0], np.cumsum(reading)])
+            read_before = done[place] - np.repeat(done[begins], lengths)
+            uses = np.add.reduceat(reading, begins, dtype=np.int64)
+            numbers = int(when[reading].sum())
+        count, moved = int(uses.sum()), when - before
+        total = self._clients * numbers - int((self._sums[ids[begins]] * uses).sum())
+        total -= int((moved * (np.repeat(uses, lengths) - read_before)).sum())
+        self._sums[ids[begins]] += np.add.reduceat(moved, begins)
+        oldest = self._oldest(ids, when, before, begins, place)
+        return Ages(total, count * self._clients, oldest)
+
+    def _refresh(self, ids: Ints, clients: Ints, when: Ints, arrival: Ints, levels: Ints) -> Ints:
+        """Stamp the rows with their steps; return the stamps before. On one level no row is refreshed twice."""
+        flat = ids * self._clients + clients[arrival]
+        highest = int(levels.max())
+        if highest == 0:
+            stamps: Ints = self._flat[flat].astype(np.int64)
+            self._flat[flat] = when
+            return stamps
+        before = np.empty(len(ids), np.int64)
+        of_rows = levels[arrival]
+        for level in range(highest + 1):
+            here = np.flatnonzero(of_rows == level)
+            before[here] = self._flat[flat[here]]
+            self._flat[flat[here]] = when[here]
+        return before
+
+    def _oldest(self, ids: Ints, when: Ints, before: Ints, begins: Ints, place: Ints) -> int:
+        """Return the oldest age read: by the last step that reads a row before its refresh, or in the window.
+
+        ``place`` is where the entries of an entry's row and step begin: the entry before is the last step's.
+        """
+        ends = np.append(begins[1:], len(ids)) - 1
+        oldest = int((when[ends] - self._stamps[ids[begins]].min(axis=1)).max(initial=0))
+        later = np.ones(len(ids), bool)  # than the row's first step in the window
+        later[begins] = False
+        later = later[place]
+        return max(oldest, int((when[place[later] - 1] - before[later]).max(initial=0)))
+
+
+def _begins(sorted_: Ints) -> Ints:
+    """Return where each value begins in a sorted array."""
+    return np.flatnonzero(np.concatenate([[True], sorted_[1:] != sorted_[:-1]]))

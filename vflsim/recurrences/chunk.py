@@ -8,6 +8,7 @@ from typing import Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from vflsim.learning.learners.staleness import NO_AGES, Ages
 from vflsim.recurrences.stages import Ints
 from vflsim.timing.base import Floats
 
@@ -62,27 +63,19 @@ AT_SERVER: Ints = np.array([-1])
 """The place of the server in ``Stretches``."""
 
 
-Sums: TypeAlias = tuple[int, int, int]
-"""Sum, count and maximum of ages."""
-
-
 @dataclass(frozen=True, slots=True)
 class AgeSums:
-    """Ages in server steps of some rounds: sum, count and maximum over the rows that they used, and over clients."""
+    """Ages of some rounds: of the rows that they used, and of clients."""
 
-    rows: Sums = (0, 0, 0)
-    clients: Sums = (0, 0, 0)
+    rows: Ages = NO_AGES
+    clients: Ages = NO_AGES
 
     def __add__(self, other: AgeSums) -> AgeSums:
         """Return the sums over both."""
-        return AgeSums(_joined(self.rows, other.rows), _joined(self.clients, other.clients))
+        return AgeSums(self.rows.plus(other.rows), self.clients.plus(other.clients))
 
 
-def _joined(one: Sums, other: Sums) -> Sums:
-    return one[0] + other[0], one[1] + other[1], max(one[2], other[2])
-
-
-class Ages(Protocol):
+class ChunkAges(Protocol):
     """The ages that rounds of a chunk see."""
 
     def between(self, start: int, stop: int) -> AgeSums:
@@ -99,11 +92,12 @@ class RoundAges:
     def between(self, start: int, stop: int) -> AgeSums:
         """Return the ages of rounds ``start`` up to ``stop``."""
         some = slice(start, stop)
-        rows, clients = (
-            (int(totals[some].sum()), int(counts[some].sum()), int(oldest[some].max(initial=0)))
-            for totals, counts, oldest in (self.rows, self.clients)
+        return AgeSums(
+            *(
+                Ages(int(totals[some].sum()), int(counts[some].sum()), int(oldest[some].max(initial=0)))
+                for totals, counts, oldest in (self.rows, self.clients)
+            )
         )
-        return AgeSums(rows, clients)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +120,7 @@ class Chunk:
     steps: Floats
     during: tuple[Moves, ...]
     after: tuple[Moves, ...]
-    ages: Ages
+    ages: ChunkAges
     ordered: bool
     before: tuple[Moves, ...] = ()
     steps_during: bool = False

@@ -9,7 +9,7 @@ from heapq import heapify, heappop, heappush, heapreplace
 
 import numpy as np
 
-from vflsim.recurrences.arrival_ages import ArrivalAges
+from vflsim.recurrences.ages import ArrivalAges
 from vflsim.recurrences.batch_rows import BatchRows
 from vflsim.recurrences.chunk import AgeSums, Chunk, Direction, Moves, Stretches
 from vflsim.recurrences.cycles import ALL, BACK, HOME, RETURN, STEP, THERE, TRANSFER, PacedCycles

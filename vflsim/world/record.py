@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from vflsim.books.spans import RADIO
 from vflsim.learning.execution.operations import Handle
-from vflsim.learning.learners.staleness import StepFacts
+from vflsim.learning.learners.staleness import NO_AGES, Ages, StepFacts
 from vflsim.world.messages import Message
 from vflsim.world.meter import Meter
 from vflsim.world.own_tables import OwnTables
@@ -161,25 +161,6 @@ class RoundTable:
         return b"".join([*(column.tobytes() for column in times), *lists])
 
 
-class _RunningAges:
-    """Running mean and maximum of an age since the last metrics row."""
-
-    def __init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
-        self.total, self.count, self.oldest = 0.0, 0, 0
-
-    def add(self, total: float, count: int, oldest: int) -> None:
-        self.total, self.count, self.oldest = self.total + total, self.count + count, max(self.oldest, oldest)
-
-    def mean(self) -> float:
-        return self.total / self.count if self.count else float("nan")
-
-    def maximum(self) -> float:
-        return float(self.oldest) if self.count else float("nan")
-
-
 class Recorder:
     """Counts, and keeps the tables that ``keep`` names: ``events``, ``rounds`` or only the ``summary``.
 
@@ -206,7 +187,7 @@ class Recorder:
         """Counts energy, where a party says what it draws."""
         self._round_start = 0.0
         self._losses: list[Handle[float]] = []
-        self._row_ages, self._client_ages = _RunningAges(), _RunningAges()
+        self._row_ages = self._client_ages = NO_AGES  # since the latest row of metrics
 
     def transfer(self, message: Message, index: int, began: float, ended: float, sent: int, outcome: str) -> None:
         """Record a message that has left its link: delivered, abandoned on the way, or cut short by the run's end."""
@@ -240,9 +221,8 @@ class Recorder:
         self.embeddings_used += len(facts.used)
         if facts.loss is not None:
             self._losses.append(facts.loss)
-        self._row_ages.add(*facts.row_ages)
-        ages = np.asarray(facts.client_ages)
-        self._client_ages.add(int(ages.sum()), len(ages), int(ages.max(initial=0)))
+        self._row_ages = self._row_ages.plus(facts.row_ages)
+        self._client_ages = self._client_ages.plus(Ages.of(np.asarray(facts.client_ages)))
 
     def steps_between(self, after: float, until: float = math.inf) -> int:
         """Return how many server steps were completed ``after`` one time and ``until`` another (s)."""
@@ -267,14 +247,13 @@ class Recorder:
             **self._energy(now),
             "train_loss": sum(losses) / len(losses) if losses else float("nan"),
             **evaluated,
-            "row_age_mean": self._row_ages.mean(),
-            "row_age_max": self._row_ages.maximum(),
-            "client_age_mean": self._client_ages.mean(),
-            "client_age_max": self._client_ages.maximum(),
+            "row_age_mean": self._row_ages.mean,
+            "row_age_max": self._row_ages.maximum,
+            "client_age_mean": self._client_ages.mean,
+            "client_age_max": self._client_ages.maximum,
         }
         self._losses.clear()
-        self._row_ages.clear()
-        self._client_ages.clear()
+        self._row_ages = self._client_ages = NO_AGES
         self.metric_rows.append(row)
         return row
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from vflsim.learning.batches import Batch
-from vflsim.learning.learners.staleness import Staleness
+from vflsim.learning.learners.staleness import NO_AGES, Ages, ArrivalSteps, Staleness
 
 
 def batch(*ids: int, index: int = 0) -> Batch:
@@ -86,10 +86,10 @@ def test_older_than_names_a_client_once_for_each_batch(staleness: Staleness) -> 
 def test_asking_who_is_too_old_changes_nothing(staleness: Staleness, age: str) -> None:
     staleness.complete([(batch(0, 1), [1, 5])])
     arrived = [(batch(1, 2), [2]), (batch(2, 3, index=1), [1])]  # row 2 is in both
-    before = staleness._rows.copy(), staleness._last.copy(), staleness.step
+    before = staleness._rows.copy(), staleness._arrivals.last.copy(), staleness.step
     named = staleness.older_than(0, age, arrived)
     assert {client for client, _ in named} == ({5} if age == "client_age" else {1, 2, 5})
-    assert all(map(np.array_equal, before, (staleness._rows, staleness._last, staleness.step)))
+    assert all(map(np.array_equal, before, (staleness._rows, staleness._arrivals.last, staleness.step)))
 
 
 def test_a_completed_step_refreshes_counts_and_moves_on(staleness: Staleness) -> None:
@@ -113,3 +113,27 @@ def test_the_others_are_all_but_those_named_in_client_order(staleness: Staleness
     assert staleness.others([2]).tolist() == [1, 5]
     assert staleness.others([5, 1, 2]).tolist() == []
     assert staleness.others([]).tolist() == [1, 2, 5]
+
+
+def test_ages_are_those_since_the_step_of_the_last_arrival() -> None:
+    stamps = np.array([[3, -1], [2, 3]], dtype=np.int32)
+    assert Ages.since(stamps, 3) == Ages.of(3 - stamps) == (5, 4, 4)
+    both = Ages(5, 4, 4).plus((1.0, 2, 1))
+    assert (both, both.mean, both.maximum) == ((6, 6, 4), 1.0, 4.0)
+    assert np.isnan([NO_AGES.mean, NO_AGES.maximum]).all()
+    assert Ages.since(stamps[:0], 3) == NO_AGES
+
+
+@pytest.mark.parametrize("window", [1, 3, 40])
+@pytest.mark.parametrize("busy", [0.05, 0.4])
+def test_many_steps_at_once_have_the_ages_of_single_ones(window: int, busy: float) -> None:
+    arrive = np.random.default_rng(window).random((40, 5)) < busy  # at some steps nobody, at others several
+    one_by_one, at_once = ArrivalSteps(5), ArrivalSteps(5)
+    for first in range(0, len(arrive), window):
+        some = arrive[first : first + window]
+        expected = NO_AGES
+        for step, places in enumerate(some, first):
+            expected = expected.plus(one_by_one.step(step, places))
+        steps, places = np.nonzero(some)
+        assert at_once.steps(first, len(some), steps + first, places) == expected
+    assert at_once.ages(40).tolist() == one_by_one.ages(40).tolist()

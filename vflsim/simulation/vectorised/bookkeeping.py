@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vflsim.recurrences.chunk import AgeSums, Chunk, Direction, Moves, Sums
+from vflsim.recurrences.chunk import AgeSums, Chunk, Direction, Moves
 from vflsim.recurrences.errors import undecided
 from vflsim.recurrences.ledger import Bytes, Steps, rows_of
 from vflsim.results.facts.variation import Variation
@@ -160,9 +160,7 @@ class Books:
 
     def _write(self, now: float, rounds: int, updates: int) -> None:
         self.rounds, self.updates = rounds, updates
-        row_mean, row_max = _mean_and_maximum(self._ages.rows)
-        client_mean, client_max = _mean_and_maximum(self._ages.clients)
-        self._ages = AgeSums()
+        ages, self._ages = self._ages, AgeSums()
         self._rows.append({
             "time_s": now,
             "round": rounds,
@@ -172,14 +170,8 @@ class Books:
             "bytes_peer": self._peer.total,
             **({} if self._energy is None else {ENERGY: 0.0}),
             "train_loss": math.nan,
-            "row_age_mean": row_mean,
-            "row_age_max": row_max,
-            "client_age_mean": client_mean,
-            "client_age_max": client_max,
+            "row_age_mean": ages.rows.mean,
+            "row_age_max": ages.rows.maximum,
+            "client_age_mean": ages.clients.mean,
+            "client_age_max": ages.clients.maximum,
         })  # fmt: skip
-
-
-def _mean_and_maximum(sums: Sums) -> tuple[float, float]:
-    """Return mean and maximum of ages, NaN without any."""
-    total, count, oldest = sums
-    return (total / count, float(oldest)) if count else (math.nan, math.nan)
