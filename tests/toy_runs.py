@@ -6,6 +6,7 @@ Independent of the simulator, so that results and figures are tested without it.
 from __future__ import annotations
 
 import heapq
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -111,7 +112,9 @@ def _cut(
     names = ("start_s", "end_s", "party", "kind", "round", "peer", "bytes", "index", "drawn_s", "sent_s", "outcome")
     columns = {name: list(column) for name, column in zip(names, zip(*cut, strict=True), strict=True)}
     metrics = {"time_s": every[:rows], "round": taken[:rows], "test_loss": 2.5 * (1 - accuracy[:rows])}
-    metrics |= {"updates": metrics["round"] * 0, "test_accuracy": accuracy[:rows], "train_loss": metrics["test_loss"]}
+    updates = np.sort([event[1] for event in cut if event[3] == "compute.client_step" and event[-1] == "done"])
+    metrics["updates"] = np.searchsorted(updates, every[:rows], side="right")
+    metrics |= {"test_accuracy": accuracy[:rows], "train_loss": metrics["test_loss"]}
     metrics["epsilon"] = np.sqrt(metrics["round"] // 3)
     transfers = [event for event in cut if event[3].startswith("transfer.")]
     for name, up in (("bytes_up", True), ("bytes_down", False)):
@@ -121,8 +124,9 @@ def _cut(
     if energy:
         metrics["energy_j"] = 3.5 * metrics["time_s"]
     for age in ("row_age", "client_age"):
-        metrics[f"{age}_mean"] = [float(np.mean(ages[n - 1])) if n else np.nan for n in taken[:rows]]
-        metrics[f"{age}_max"] = [float(np.max(ages[n - 1])) if n else np.nan for n in taken[:rows]]
+        since = [ages[before:until] for before, until in pairwise([0, *taken[:rows]])]  # the row before
+        metrics[f"{age}_mean"] = [float(np.mean(seen)) if seen else np.nan for seen in since]
+        metrics[f"{age}_max"] = [float(np.max(seen)) if seen else np.nan for seen in since]
     kept = rounds[: taken[rows - 1]]
     names = ("round", "start_s", "end_s", "used", "missing", "fresh")
     table = {name: [row[k] for row in kept] for k, name in enumerate(names)}

@@ -183,6 +183,48 @@ def a_client_twice(metrics, rounds, events):
     rounds["used"][4] = [*rounds["used"][4], rounds["used"][4][0]]
 
 
+def an_update_too_many(metrics, rounds, events):
+    metrics["updates"][3:] = [number + 1 for number in metrics["updates"][3:]]
+
+
+def embeddings_counted_as_updates(metrics, rounds, events):
+    kinds = zip(events["kind"], events["outcome"], events["end_s"], strict=True)
+    ends = [
+        end for kind, outcome, end in kinds if outcome == "done" and kind in ("compute.embed", "compute.client_step")
+    ]
+    metrics["updates"] = [sum(end <= now for end in ends) for now in metrics["time_s"]]
+
+
+def a_round_counted_early(metrics, rounds, events):
+    metrics["round"][3] += 1
+
+
+def ages_from_the_step_before(metrics, rounds, events):
+    for name in ("client_age_mean", "client_age_max"):
+        metrics[name] = [age + 1 for age in metrics[name]]
+
+
+def a_mean_of_other_ages(metrics, rounds, events):
+    metrics["client_age_mean"][4] *= 1.0001
+
+
+def the_least_age_for_the_most(metrics, rounds, events):
+    metrics["client_age_max"] = metrics["client_age_mean"]
+
+
+def everybody_used(metrics, rounds, events):
+    rounds["used"] = [sorted([*used, *others]) for used, others in zip(rounds["used"], rounds["missing"], strict=True)]
+    rounds["missing"] = [[] for _ in rounds["used"]]
+
+
+def everybody_fresh(metrics, rounds, events):
+    rounds["fresh"] = [sorted([*used, *others]) for used, others in zip(rounds["used"], rounds["missing"], strict=True)]
+
+
+def a_step_of_nobody(metrics, rounds, events):
+    events["party"][first(events, "compute.server_step", skip=4)] = "client-8"
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
@@ -219,6 +261,15 @@ def a_client_twice(metrics, rounds, events):
         (used_and_missing, "both used and missing: ["),
         (a_stranger_used, "no participants of the run: [99]"),
         (a_client_twice, "a client is named twice"),
+        (an_update_too_many, "the clients' steps until then add up to"),
+        (embeddings_counted_as_updates, "the clients' steps until then add up to"),
+        (a_round_counted_early, "the rounds until then add up to"),
+        (ages_from_the_step_before, "its rounds since the row before give"),
+        (a_mean_of_other_ages, "its rounds since the row before give"),
+        (the_least_age_for_the_most, "its rounds since the row before give"),
+        (everybody_used, "messages had arrived"),
+        (everybody_fresh, "its rounds since the row before give"),
+        (a_step_of_nobody, "when the server has completed nothing"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -229,12 +280,13 @@ def test_a_broken_rule_is_caught(toy: tuple[RunTables, RunInfo], change: Change,
 
 @pytest.mark.parametrize("age", ["client_age", "row_age"])
 def test_staleness_is_held_against_the_age_it_bounds(toy: tuple[RunTables, RunInfo], age: str):
-    def set_ages(metrics, rounds, events):
-        metrics["client_age_mean"] = metrics["row_age_mean"] = [np.nan] * len(metrics["round"])
-        metrics["client_age_max"] = [np.nan, *np.minimum(2.0, metrics["round"][1:])]
-        metrics["row_age_max"] = [np.nan, *np.minimum(4.0, metrics["round"][1:])]
+    oldest = toy[0].metrics["client_age_max"].to_numpy()
 
-    bound = {"client_age": 2, "row_age": 4}[age]
+    def set_ages(metrics, rounds, events):
+        metrics["row_age_mean"] = [np.nan] * len(oldest)
+        metrics["row_age_max"] = (oldest // 2).tolist()
+
+    bound = int(np.nanmax(oldest if age == "client_age" else oldest // 2))
     assert broken(toy, set_ages, max_staleness=bound, staleness_bounds=age) == []
     problems = broken(toy, set_ages, max_staleness=bound - 1, staleness_bounds=age)
     assert any(f"{age}_max is {bound}, max_staleness is {bound - 1}" in problem for problem in problems)
@@ -244,11 +296,11 @@ def test_staleness_is_held_against_the_age_it_bounds(toy: tuple[RunTables, RunIn
 def test_a_transfer_that_ends_at_a_metrics_row_may_stand_on_either_side_of_it(toy: tuple[RunTables, RunInfo]):
     def end_at_a_row(counted: bool) -> Change:
         def change(metrics, rounds, events):
-            row = first(events, "transfer", "client-1")
+            row = first(events, "transfer", "server")
             at = next(n for n, t in enumerate(metrics["time_s"]) if t > events["end_s"][row])
             events["end_s"][row] = metrics["time_s"][at]
             if not counted:
-                metrics["bytes_up"][at] -= events["bytes"][row]
+                metrics["bytes_down"][at] -= events["bytes"][row]
 
         return change
 
@@ -258,7 +310,8 @@ def test_a_transfer_that_ends_at_a_metrics_row_may_stand_on_either_side_of_it(to
 
 def test_many_violations_of_a_rule_are_counted_not_listed(toy: tuple[RunTables, RunInfo]):
     def change(metrics, rounds, events):
-        events["outcome"] = ["vanished"] * len(events["outcome"])
+        pairs = zip(events["kind"], events["outcome"], strict=True)
+        events["outcome"] = ["vanished" if kind.startswith("latency") else outcome for kind, outcome in pairs]
 
     problems = broken(toy, change)
     assert len(problems) == 4

@@ -15,9 +15,10 @@ import numpy as np
 
 from vflsim.errors import ResultsError
 from vflsim.results.read import Results, StoredRun
-from vflsim.results.store.schema import ENERGY, OUTCOMES, SERVER, RunInfo, RunTables
+from vflsim.results.store.schema import ENERGY, OUTCOMES, RunInfo, RunTables
 from vflsim.results.store.write import SWEEP, WEIGHTS
 from vflsim.results.sweeps.sweep import Sweep, SweepPage
+from vflsim.results.verify.counts import COUNT_RULES
 from vflsim.results.verify.derived import curve_problems, summary_problems
 from vflsim.results.verify.downtime import OUTAGE_RULES, Downtime
 from vflsim.results.verify.energy import energy_problems
@@ -187,32 +188,6 @@ def _messages_are_accounted_for(frames: Frames, info: RunInfo) -> Iterator[str]:
             yield f"events: {own.party} sent {sent} {own.kind}, of which {sent - own.distinct} are missing"
 
 
-def _bytes_add_up(frames: Frames, info: RunInfo) -> Iterator[str]:
-    """The transfers up to a metrics row add up to its bytes; of a finished run, all add up to the last row.
-
-    Transfers that end exactly at the time of an earlier row may count on either side of it.
-    """
-    if frames.events is None or not len(frames.metrics):
-        return
-    transfers = frames.of("transfer.")
-    party, peer = transfers.names("party"), transfers.names("peer")
-    yield from each(transfers, peer.codes < 0, "has no receiver")
-    rows = frames.metrics["time_s"]
-    sends, receives = party.are(SERVER), peer.are(SERVER)
-    links = {"bytes_up": ~sends & receives, "bytes_down": sends & ~receives, "bytes_peer": ~sends & ~receives}
-    for column, on_link in links.items():
-        ends, sizes = (transfers[name][on_link] for name in ("end_s", "bytes"))
-        order = np.argsort(ends, kind="stable")
-        ends, sums = ends[order], np.concatenate([[0], sizes[order].cumsum()])
-        least, most = (sums[np.searchsorted(ends, rows, side)] for side in ("left", "right"))
-        if not frames.cut:
-            least[-1] = most[-1] = sums[-1]
-        counted = frames.metrics[column]
-        for row in np.flatnonzero((counted < least) | (counted > most))[:SHOWN]:
-            span = f"{least[row]}" if least[row] == most[row] else f"{least[row]} to {most[row]}"
-            yield f"metrics at {rows[row]} s: {column} is {counted[row]}, its transfers add up to {span}"
-
-
 def _staleness_is_bounded(frames: Frames, info: RunInfo) -> Iterator[str]:
     """The age that ``max_staleness`` bounds never exceeds it."""
     if info.max_staleness is None:
@@ -255,7 +230,7 @@ RULES: tuple[Rule, ...] = (
     _draws_are_numbered_once,
     _messages_are_accounted_for,
     *LINK_RULES,
-    _bytes_add_up,
+    *COUNT_RULES,
     _staleness_is_bounded,
     _rounds_are_contiguous,
     *OUTAGE_RULES,
