@@ -50,9 +50,8 @@ def test_a_round_lasts_from_the_previous_step_to_its_own() -> None:
     for end in (2.0, 5.0):
         recorder.step(facts(used=(1, 2), missing=()), end)
     rows = recorder.round_rows
-    assert list(zip(rows.round, rows.start_s, rows.end_s, strict=True)) == [(0, 0.0, 2.0), (1, 2.0, 5.0)]
-    assert (rows.used.values.tolist(), rows.used.offsets.tolist()) == ([1, 2, 1, 2], [0, 2, 4])
-    assert (rows.missing.values.tolist(), rows.missing.offsets.tolist()) == ([], [0, 0, 0])
+    assert list(zip(*(rows[name] for name in ("round", "start_s", "end_s")), strict=True)) == [(0, 0, 2), (1, 2, 5)]
+    assert [rows[name].lists().to_pylist() for name in ("used", "missing")] == [[[1, 2], [1, 2]], [[], []]]
 
 
 def test_losses_and_ages_are_over_the_steps_since_the_row_before() -> None:

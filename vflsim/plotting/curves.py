@@ -31,11 +31,11 @@ from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.statistics.means import band, step_values
 from vflsim.results.statistics.plateau import distinct, plateau_of
 from vflsim.results.statistics.targets import targets_of
-from vflsim.results.store.schema import ENERGY, EPSILON
 from vflsim.timing.floats import Floats
 from vflsim.vocabulary import quantities
 from vflsim.vocabulary.metrics import facts_of
 from vflsim.vocabulary.quantities import Dimension
+from vflsim.world.run_tables import ENERGY, EPSILON
 
 BANDED = 3
 """Least number of seeds for a band (with two, the t factor is 12.7: single lines show more)."""

@@ -15,11 +15,12 @@ from vflsim.remote.energy import energy_of, without_flops
 from vflsim.remote.parts import ClientPart, read_part
 from vflsim.remote.recorder import LiveRecorder
 from vflsim.results.store.energy import ENERGY_BY_PARTY
-from vflsim.results.store.schema import ENERGY, RunTables
+from vflsim.results.store.schema import RunTables
 from vflsim.simulation.replay import ORDER, order_table
 from vflsim.simulation.run import Outcome, tables_of
 from vflsim.streams import SERVER, party_name
 from vflsim.timing.power import Power
+from vflsim.world.run_tables import ENERGY
 
 
 def with_parts(outcome: Outcome, made: OwnParty, folder: Path, run: str, end: float, ordered: bool) -> Outcome:
@@ -75,11 +76,11 @@ def merged(
 def _count_energy(recorder: LiveRecorder, powers: Mapping[int, Power], end: float) -> pa.Table:
     """Add the energy to the rows of rounds and metrics; return that of all parties by what they did."""
     assert recorder.meter is not None, "the run counts energy"
-    ends, rows = recorder.round_rows.end_s, recorder.metric_rows
-    times = [*ends, *(row["time_s"] for row in rows)]
+    rounds, rows = recorder.round_rows, recorder.metric_rows
+    times = [*rounds["end_s"], *(row["time_s"] for row in rows)]
     energy = energy_of(recorder.events, powers, times, end)
-    recorder.meter.rounds = array("d", energy.until[: len(ends)])
-    for row, joules in zip(rows, energy.until[len(ends) :], strict=True):
+    recorder.meter.rounds = array("d", energy.until[: len(rounds)])
+    for row, joules in zip(rows, energy.until[len(rounds) :], strict=True):
         row[ENERGY] = joules
     return energy.by_party
 

@@ -54,9 +54,10 @@ class LiveRecorder(Recorder):
     def step(self, facts: StepFacts, now: float) -> None:
         super().step(facts, self._really(now))
 
+    @property
     @override
-    def _energy(self, now: float) -> dict[str, float]:
-        return {}  # known when the events of all parties are at hand
+    def metered(self) -> bool:
+        return False  # known when the events of all parties are at hand
 
     @override
     def metrics(self, now: float, evaluated: dict[str, float]) -> dict[str, float]:

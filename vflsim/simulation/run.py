@@ -29,7 +29,7 @@ from vflsim.results.facts.privacy import PrivacyFacts
 from vflsim.results.facts.stalled import StalledClient
 from vflsim.results.store.cautions import cautions
 from vflsim.results.store.energy import ENERGY_BY_PARTY, energy_by_party
-from vflsim.results.store.schema import ENERGY, RunInfo, RunPath, RunTables
+from vflsim.results.store.schema import RunInfo, RunPath, RunTables
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
 from vflsim.setting import Setting
@@ -48,7 +48,8 @@ from vflsim.streams import SERVER, SHARED, party_name, torch_seed
 from vflsim.world.kernel import World
 from vflsim.world.node import Node
 from vflsim.world.realtime import RealTimeWorld
-from vflsim.world.record import OUTCOMES, Events, Lists, Recorder
+from vflsim.world.record import OUTCOMES, Events, Recorder
+from vflsim.world.run_tables import ENERGY, metrics_columns
 from vflsim.world.task import Task
 from vflsim.world.virtual import VirtualWorld
 
@@ -261,30 +262,14 @@ def _weights(made: Parties) -> dict[str, torch.Tensor]:
 
 def tables_of(recorder: Recorder) -> RunTables:
     """Return the tables of what has been recorded."""
-    rows = recorder.metric_rows
-    names = list(rows[0]) if rows else _EMPTY_METRICS
-    metrics = {name: np.array([row[name] for row in rows]) for name in names}
-    for name in _EMPTY_METRICS:
-        metrics[name] = metrics[name].astype(np.int64 if name in _COUNTS else np.float64)
-    rounds: dict[str, Any] | None = None
-    if recorder.keep != "summary":
-        kept = recorder.round_rows
-        rounds = {name: _lists(getattr(kept, name)) for name in ("used", "missing", "fresh")}
-        rounds |= {"round": np.array(kept.round), "start_s": np.array(kept.start_s), "end_s": np.array(kept.end_s)}
-        if recorder.meter is not None:
-            recorder.meter.settle()
-            rounds[ENERGY] = np.diff(recorder.meter.rounds, prepend=0.0)
-    return RunTables(metrics, rounds, _event_columns(recorder.events) if recorder.keep == "events" else None)
-
-
-def _lists(rows: Lists) -> pa.Array:
-    return pa.ListArray.from_arrays(pa.array(rows.offsets, pa.int32()), rows.values)
-
-
-_COUNTS = ("round", "updates", "bytes_up", "bytes_down", "bytes_peer")
-_EMPTY_METRICS = [
-    "time_s", *_COUNTS, "train_loss", "row_age_mean", "row_age_max", "client_age_mean", "client_age_max"
-]  # fmt: skip
+    if recorder.meter is not None and recorder.keep != "summary":
+        recorder.meter.settle()
+        recorder.round_rows[ENERGY] = np.diff(recorder.meter.rounds, prepend=0.0)
+    return RunTables(
+        metrics_columns(recorder.metric_rows),
+        None if recorder.keep == "summary" else recorder.round_rows.columns(recorder.meter is not None),
+        _event_columns(recorder.events) if recorder.keep == "events" else None,
+    )
 
 
 def _event_columns(events: Events) -> dict[str, Any]:

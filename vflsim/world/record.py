@@ -6,9 +6,12 @@ import math
 import struct
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from vflsim.books.spans import RADIO
@@ -17,6 +20,7 @@ from vflsim.learning.learners.staleness import NO_AGES, Ages, StepFacts
 from vflsim.world.messages import Message
 from vflsim.world.meter import Meter
 from vflsim.world.own_tables import OwnTables
+from vflsim.world.run_tables import COUNTS, ROUNDS, Counts, RoundRow, metrics_row, present, values_of
 
 OUTCOMES = ("done", "abandoned", "unfinished", "lost")
 
@@ -116,49 +120,53 @@ class Lists:
         self._values += np.asarray(clients, np.int32).tobytes()
         self._ends.append(len(self._values) // 4)
 
-    @property
-    def values(self) -> NDArray[np.int32]:
-        """All lists as one, a copy."""
-        return np.frombuffer(bytes(self._values), np.int32)
+    def tobytes(self) -> bytes:
+        """Return all of them as bytes."""
+        return self._ends.tobytes() + self._values
 
-    @property
-    def offsets(self) -> NDArray[np.int64]:
-        """Where each begins in ``values``, and where the last one ends."""
-        return np.array(self._ends, np.int64)
+    def lists(self) -> pa.Array:
+        """Return them as an Arrow array, a copy."""
+        values = np.frombuffer(bytes(self._values), np.int32)
+        return pa.ListArray.from_arrays(pa.array(self._ends, pa.int32()), values)
 
 
 GIVEN_UP_IN_A_ROW = 10_000
 """Consecutive rounds given up after which a run counts as stuck."""
 
 
+_KEPT: Mapping[pa.DataType, Callable[[], Any]] = {pa.int64(): partial(array, "q"), pa.float64(): partial(array, "d")}
+"""What keeps the values of a column, by its type: else lists of clients."""
+
+
 class RoundTable:
-    """One row a server step: its number, ``start_s`` and ``end_s``, and clients: ``used``, ``missing``, ``fresh``."""
+    """One row a server step, by the columns of ``ROUNDS``."""
 
     def __init__(self) -> None:
-        self.round, self.start_s, self.end_s = array("q"), array("d"), array("d")
-        self.used, self.missing, self.fresh = Lists(), Lists(), Lists()
+        self._kept = {column.name: _KEPT.get(column.type, Lists)() for column in ROUNDS}
+        self._adding = [(self._kept[column.name].append, column.value) for column in ROUNDS]
 
     def __len__(self) -> int:
-        return len(self.round)
+        return len(self._kept["round"])
 
-    def add(
-        self, number: int, start: float, end: float,
-        used: Iterable[int], missing: Iterable[int], fresh: Iterable[int],
-    ) -> None:  # fmt: skip
+    def __getitem__(self, column: str) -> Any:
+        return self._kept[column]
+
+    def __setitem__(self, column: str, values: Any) -> None:
+        self._kept[column] = values
+
+    def add(self, row: RoundRow) -> None:
         """Append a row."""
-        self.round.append(number)
-        self.start_s.append(start)
-        self.end_s.append(end)
-        self.used.append(used)
-        self.missing.append(missing)
-        self.fresh.append(fresh)
+        for append, value in self._adding:
+            append(value(row))
 
     def packed(self) -> bytes:
         """All rows as bytes: equal for equal rows."""
-        kept = (self.used, self.missing, self.fresh)
-        lists = (part.tobytes() for each in kept for part in (each.offsets, each.values))
-        times = (self.round, self.start_s, self.end_s)
-        return b"".join([*(column.tobytes() for column in times), *lists])
+        return b"".join(kept.tobytes() for kept in self._kept.values())
+
+    def columns(self, metered: bool) -> dict[str, Any]:
+        """Return the columns as arrays."""
+        kept = {column.name: self._kept[column.name] for column in present(ROUNDS, metered)}
+        return {name: own.lists() if isinstance(own, Lists) else np.array(own) for name, own in kept.items()}
 
 
 class Recorder:
@@ -180,7 +188,7 @@ class Recorder:
         self.event: Callable[..., None] = self.events.add if keep == "events" else _not_kept
         """Records an activity (``Events.add``), where events are kept."""
         self.round_rows = RoundTable()
-        self._ends = array("d") if keep == "summary" else self.round_rows.end_s
+        self._ends = array("d") if keep == "summary" else self.round_rows["end_s"]
         self.metric_rows: list[dict[str, float]] = []
         self.own = OwnTables()
         self.meter: Meter | None = None
@@ -211,7 +219,8 @@ class Recorder:
         if self.keep == "summary":
             self._ends.append(now)
         else:
-            self.round_rows.add(self.rounds, self._round_start, now, facts.used, facts.missing, facts.fresh)
+            clients = facts.used, facts.missing, facts.fresh
+            self.round_rows.add(RoundRow(self.rounds, self._round_start, now, *clients))
             if self.meter is not None:
                 self.meter.end_round(now)
         self._round_start = now
@@ -237,21 +246,8 @@ class Recorder:
     def metrics(self, now: float, evaluated: dict[str, float]) -> dict[str, float]:
         """Add a row of metrics: losses and ages are over the steps since the last row (their handles must be ready)."""
         losses = [handle.value for handle in self._losses if handle.ready]
-        row = {
-            "time_s": now,
-            "round": self.rounds,
-            "updates": self.updates,
-            "bytes_up": self.bytes_up,
-            "bytes_down": self.bytes_down,
-            "bytes_peer": self.bytes_peer,
-            **self._energy(now),
-            "train_loss": sum(losses) / len(losses) if losses else float("nan"),
-            **evaluated,
-            "row_age_mean": self._row_ages.mean,
-            "row_age_max": self._row_ages.maximum,
-            "client_age_mean": self._client_ages.mean,
-            "client_age_max": self._client_ages.maximum,
-        }
+        loss = sum(losses) / len(losses) if losses else math.nan
+        row = metrics_row(self._counts(now, loss, self._row_ages, self._client_ages), evaluated, self.metered)
         self._losses.clear()
         self._row_ages = self._client_ages = NO_AGES
         self.metric_rows.append(row)
@@ -260,12 +256,20 @@ class Recorder:
     def recount(self) -> None:
         """Update bytes and energy of the latest metrics row when the run has ended, and with it all activities."""
         row = self.metric_rows[-1]
-        row |= {"bytes_up": self.bytes_up, "bytes_down": self.bytes_down, "bytes_peer": self.bytes_peer}
-        row |= self._energy(row["time_s"])
+        settling = [column for column in COUNTS if column.settles]
+        row |= values_of(settling, self._counts(row["time_s"]), self.metered)
 
-    def _energy(self, now: float) -> dict[str, float]:
-        """Return the energy of all parties until ``now`` as a column, where it is counted."""
-        return {} if self.meter is None else {"energy_j": self.meter.settle(now)[0]}
+    @property
+    def metered(self) -> bool:
+        """Whether rows of metrics have the energy."""
+        return self.meter is not None
+
+    def _joules(self, now: float) -> float:
+        return 0.0 if self.meter is None else self.meter.settle(now)[0]
+
+    def _counts(self, now: float, loss: float = math.nan, rows: Ages = NO_AGES, clients: Ages = NO_AGES) -> Counts:
+        sent = self.bytes_up, self.bytes_down, self.bytes_peer
+        return Counts(now, self.rounds, self.updates, *sent, self._joules(now), loss, rows, clients)
 
     def losses_pending(self) -> list[Handle[float]]:
         """Return the handles of the losses that the next metrics row will average."""

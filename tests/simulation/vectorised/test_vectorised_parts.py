@@ -11,7 +11,7 @@ from vflsim.recurrences import stages
 from vflsim.recurrences.chunk import Chunk, RoundAges
 from vflsim.recurrences.ledger import Steps
 from vflsim.recurrences.stages import Stage
-from vflsim.results.store.schema import LISTS_TOGETHER, ROUNDS, RunTables
+from vflsim.results.store.schema import LISTS_TOGETHER, RunTables, rounds_schema
 from vflsim.results.store.write import write_file
 from vflsim.simulation.vectorised.tables import RoundColumns
 from vflsim.streams import BLOCK
@@ -118,10 +118,10 @@ def test_the_table_of_rounds_has_the_bytes_of_one_made_of_lists(everybody: bool,
         "fresh": pa.array([numbers[row].tolist() for row in used], pa.list_(pa.int32())),
         "missing": pa.array([numbers[~row].tolist() for row in used], pa.list_(pa.int32())),
     }
-    made, plain = (RunTables(_metrics(), each) for each in (columns.columns(), lists))
+    made, plain = (RunTables(_metrics(), each) for each in (columns.columns(None), lists))
     assert made == plain
     assert made.rounds is not None
-    assert made.rounds.schema == ROUNDS
+    assert made.rounds.schema == rounds_schema(())
     assert made.rounds["used"].num_chunks > 1
     one, other = (write_file(tmp_path / name, each.rounds) for name, each in (("made", made), ("plain", plain)))
     assert one.read_bytes() == other.read_bytes()

@@ -23,11 +23,11 @@ from vflsim.results.statistics.plateau import best_of, distinct, plateau_of
 from vflsim.results.statistics.replication import round_pair, within
 from vflsim.results.statistics.steady import BATCHES
 from vflsim.results.statistics.targets import passage, wanted_targets
-from vflsim.results.store.schema import ENERGY
 from vflsim.scenario.stop import Evaluate
 from vflsim.timing.floats import Floats
 from vflsim.vocabulary.metrics import higher_is_better, range_of, unit_of
 from vflsim.vocabulary.targets import Target
+from vflsim.world.run_tables import ENERGY
 
 if TYPE_CHECKING:
     from vflsim.results.run_set import RunSet

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from vflsim.errors import printable
 from vflsim.results.store.energy import ENERGY_BY_PARTY
 from vflsim.results.store.energy import SCHEMA as ENERGY_SCHEMA
 from vflsim.results.store.json_files import damaged
-from vflsim.results.store.schema import ENERGY, EPSILON, EVENTS, metrics_schema, rounds_schema
+from vflsim.results.store.schema import EVENTS, metrics_schema, rounds_schema
+from vflsim.world.run_tables import AGES, ANY, COUNTS, ROUNDS, SPENT, ValueRange
 
 CLOSED_FORMS = "closed_forms"
 CURVES = pa.schema([
@@ -36,55 +32,11 @@ otherwise both are equal.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class ValueRange:
-    """The values of a column of numbers: from ``least`` to ``most``; NaN if ``absent``, infinity if ``infinite``."""
-
-    least: float = 0
-    most: float = math.inf
-    absent: bool = False
-    infinite: bool = False
-
-    def outside(self, values: NDArray[Any]) -> NDArray[np.bool_]:
-        """Mark values that are no numbers although they must be, infinite ones likewise, and those beyond the range."""
-        outside: NDArray[np.bool_] = self.improper(values) | (values < self.least) | (values > self.most)
-        return outside
-
-    def improper(self, values: NDArray[Any]) -> NDArray[np.bool_]:
-        """Mark NaN and infinite values that must not be."""
-        if values.dtype.kind != "f":
-            return np.zeros(len(values), bool)
-        improper: NDArray[np.bool_] = np.zeros(len(values), bool) if self.absent else np.isnan(values)
-        return improper if self.infinite else improper | np.isinf(values)
-
-    def __str__(self) -> str:
-        most = "" if self.most == math.inf else f" and at most {self.most:g}"
-        least = "" if self.least == -math.inf else f" and at least {self.least:g}"
-        finite = "" if self.infinite else "finite"
-        return (finite + least + most).removeprefix(" and ") + (", or absent (NaN)" if self.absent else "")
-
-
-_ANY = ValueRange(-math.inf, absent=True, infinite=True)
-"""A metric of the model: its range follows from the metric, and a run that diverges may leave it."""
-_AGE = ValueRange(absent=True)
-_COUNT = ValueRange()
-_SECONDS = ValueRange()
+_COUNT = _SECONDS = ValueRange()
 
 RANGES: Mapping[str, Mapping[str, ValueRange]] = {
-    "metrics": {
-        "time_s": _SECONDS,
-        **dict.fromkeys(("round", "updates", "bytes_up", "bytes_down", "bytes_peer"), _COUNT),
-        ENERGY: ValueRange(),
-        EPSILON: ValueRange(infinite=True),
-        **dict.fromkeys(("row_age_mean", "row_age_max", "client_age_mean", "client_age_max"), _AGE),
-    },
-    "rounds": {
-        "round": _COUNT,
-        "start_s": _SECONDS,
-        "end_s": _SECONDS,
-        **dict.fromkeys(("used", "missing", "fresh"), ValueRange(1)),
-        ENERGY: ValueRange(),
-    },
+    "metrics": {column.name: column.span for column in (*COUNTS, *AGES, SPENT)},
+    "rounds": {column.name: column.span for column in ROUNDS},
     "events": {
         "start_s": _SECONDS,
         "end_s": _SECONDS,
@@ -110,7 +62,7 @@ RANGES: Mapping[str, Mapping[str, ValueRange]] = {
 
 def range_of_column(table: str, column: str) -> ValueRange:
     """Return what a column of numbers may hold; anything for what was evaluated, and for what a protocol recorded."""
-    return RANGES.get(table, {}).get(column, _ANY)
+    return RANGES.get(table, {}).get(column, ANY)
 
 
 def check_columns(path: Path, name: str, table: pa.Table) -> None:

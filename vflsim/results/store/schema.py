@@ -19,6 +19,7 @@ from vflsim.results.facts.stalled import StalledClient
 from vflsim.results.facts.variation import Variation
 from vflsim.vocabulary.measure import MeasuredValue
 from vflsim.vocabulary.metric import MetricFacts
+from vflsim.world.run_tables import AGES, COUNTS, ENERGY, EPSILON, ROUNDS, Column, present
 
 Columns = Mapping[str, Any]
 """Column name -> list, numpy array or arrow array; all of one length."""
@@ -36,63 +37,31 @@ RunPath = SimulationPath | Literal["live"]
 """How times were computed: event by event, or by arrays over clients. The tables are the same."""
 
 SERVER = "server"
-EPSILON = "epsilon"
-"""The metrics column with the ε that the clients have spent, present where a mechanism protects training."""
-ENERGY = "energy_j"
-"""The column of metrics and rounds with the energy of all parties (J), present where one says what it draws."""
 SPLITS = ("train", "validation", "test")
 LISTS_TOGETHER = 1024
 """Lists per write batch of Parquet; chunks that are multiples of it do not affect the file."""
 OUTCOMES = ("done", "abandoned", "unfinished", "lost")
 
 _NAME = pa.dictionary(pa.int32(), pa.string())
-_CLIENTS = pa.list_(pa.field("element", pa.int32(), nullable=False))
 
 
-def _schema(columns: Iterable[tuple[str, pa.DataType]], nullable: Iterable[str] = ()) -> pa.Schema:
-    return pa.schema([pa.field(name, kind, nullable=name in nullable) for name, kind in columns])
+def _schema(columns: Iterable[Column]) -> pa.Schema:
+    return pa.schema([pa.field(column.name, column.type, nullable=False) for column in columns])
 
 
-_METRICS_FIRST = (
-    ("time_s", pa.float64()),
-    ("round", pa.int64()),
-    ("updates", pa.int64()),
-    ("bytes_up", pa.int64()),
-    ("bytes_down", pa.int64()),
-    ("bytes_peer", pa.int64()),
-    (ENERGY, pa.float64()),
-    ("train_loss", pa.float64()),
-)
-_METRICS_LAST = tuple((f"{age}_{what}", pa.float64()) for age in ("row_age", "client_age") for what in ("mean", "max"))
-
-ROUNDS = _schema(
-    [
-        ("round", pa.int64()),
-        ("start_s", pa.float64()),
-        ("end_s", pa.float64()),
-        ("used", _CLIENTS),
-        ("missing", _CLIENTS),
-        ("fresh", _CLIENTS),
-    ]
-)
-"""One row per server step: its round's start and end, clients used, clients missing, clients with client age 0."""
-
-EVENTS = _schema(
-    [
-        ("start_s", pa.float64()),
-        ("end_s", pa.float64()),
-        ("party", _NAME),
-        ("kind", _NAME),
-        ("round", pa.int64()),
-        ("peer", _NAME),
-        ("bytes", pa.int64()),
-        ("index", pa.int64()),
-        ("drawn_s", pa.float64()),
-        ("sent_s", pa.float64()),
-        ("outcome", _NAME),
-    ],
-    nullable=["peer"],
-)
+EVENTS = pa.schema([
+    pa.field("start_s", pa.float64(), nullable=False),
+    pa.field("end_s", pa.float64(), nullable=False),
+    pa.field("party", _NAME, nullable=False),
+    pa.field("kind", _NAME, nullable=False),
+    pa.field("round", pa.int64(), nullable=False),
+    pa.field("peer", _NAME),
+    pa.field("bytes", pa.int64(), nullable=False),
+    pa.field("index", pa.int64(), nullable=False),
+    pa.field("drawn_s", pa.float64(), nullable=False),
+    pa.field("sent_s", pa.float64(), nullable=False),
+    pa.field("outcome", _NAME, nullable=False),
+])  # fmt: skip
 """One row per activity of a party. In a transfer, ``party`` sends and ``peer`` receives; ``bytes`` is the amount sent;
 ``sent_s`` is the time of sending. Between ``sent_s`` and ``start_s`` it waits: first its latency, then for the
 links."""
@@ -112,15 +81,15 @@ def metrics_schema(names: Iterable[str]) -> pa.Schema:
     column, so that a comparison with it shows them.
     """
     names = list(names)
-    first = [column for column in _METRICS_FIRST if column[0] != ENERGY or ENERGY in names]
-    fixed = {name for name, _ in (*_METRICS_FIRST, *_METRICS_LAST)}
-    evaluated = [(name, pa.float64()) for name in names if name not in fixed and (split_of(name) or name == EPSILON)]
-    return _schema([*first, *evaluated, *_METRICS_LAST])
+    fixed = {column.name for column in (*COUNTS, *AGES)}
+    scores = [name for name in names if name not in fixed and (split_of(name) or name == EPSILON)]
+    counts = present(COUNTS, ENERGY in names)
+    return _schema([*counts, *(Column(name, pa.float64()) for name in scores), *AGES])
 
 
 def rounds_schema(names: Iterable[str]) -> pa.Schema:
-    """Make the schema of a table of rounds with these columns: ``ROUNDS``, and the energy where it is among them."""
-    return ROUNDS.append(pa.field(ENERGY, pa.float64(), nullable=False)) if ENERGY in names else ROUNDS
+    """Make the schema of a table of rounds with these columns: with the energy where it is among them."""
+    return _schema(present(ROUNDS, ENERGY in names))
 
 
 def columns_of(table: TableName, there: Iterable[str]) -> list[str]:

@@ -14,9 +14,9 @@ from vflsim.results.read import Results
 from vflsim.results.statistics.estimates import SeedSample
 from vflsim.results.statistics.means import step_values
 from vflsim.results.statistics.summary import outcomes
-from vflsim.results.store.schema import ENERGY
 from vflsim.results.sweeps.sweep import Sweep
 from vflsim.timing.floats import Floats
+from vflsim.world.run_tables import ENERGY
 
 COSTS = {"time": "time_s", "bytes": "bytes", "energy": ENERGY}
 """What runs spend, and its column in the metrics (bytes: of all three together)."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from vflsim.errors import ResultsError
 from vflsim.results.read import Results, StoredRun
-from vflsim.results.store.schema import ENERGY, OUTCOMES, RunInfo, RunTables
+from vflsim.results.store.schema import OUTCOMES, RunInfo, RunTables
 from vflsim.results.store.write import SWEEP, WEIGHTS
 from vflsim.results.sweeps.sweep import Sweep, SweepPage
 from vflsim.results.verify.counts import COUNT_RULES
@@ -30,6 +30,7 @@ from vflsim.results.verify.scenario import ByScenario
 from vflsim.results.verify.unlisted import beside_points, beside_runs
 from vflsim.results.verify.values import VALUE_RULES
 from vflsim.results.verify.weights import weight_problems
+from vflsim.world.run_tables import ENERGY
 
 
 def verify_run(tables: RunTables, info: RunInfo) -> list[str]:
@@ -111,9 +112,6 @@ def _times_are_sound(frames: Frames, info: RunInfo) -> Iterator[str]:
         yield "metrics: the first row is not at time 0"
     if np.isnan(times).any() or falls(times).any():
         yield "metrics: time_s does not ascend"
-    for name in ("round", "updates", "bytes_up", "bytes_down", "bytes_peer"):
-        if falls(frames.metrics[name]).any():
-            yield f"metrics: {name} decreases"
     events = frames.events
     if events is None:
         return

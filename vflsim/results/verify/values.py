@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import ArrayLike
 
 from vflsim.results.statistics.improper import broken_rows, improper_metrics
 from vflsim.results.store.columns import range_of_column
-from vflsim.results.store.schema import ENERGY, EPSILON, SERVER, RunInfo
+from vflsim.results.store.schema import SERVER, RunInfo
 from vflsim.results.verify.frames import ROUNDING, SHOWN, Frames, Rule, each, falls
 from vflsim.results.verify.rows import Rows
 from vflsim.streams import party_name
+from vflsim.world.run_tables import COUNTS, EPSILON, ROUNDS, SPENT
 
 _AGES = ("row_age", "client_age")
-_LISTS = ("used", "missing", "fresh")
+_LISTS = tuple(column.name for column in ROUNDS if pa.types.is_list(column.type))
 _NAMED = ("party", "peer")
 _TEXTS = (*_NAMED, "kind", "outcome")
 
@@ -58,29 +60,20 @@ def _steps_have_losses_and_ages(frames: Frames, info: RunInfo) -> Iterator[str]:
             )
 
 
-def _epsilon_only_grows(frames: Frames, info: RunInfo) -> Iterator[str]:
-    """ε starts at 0 or above, never decreases, and ends at that of ``run.json``."""
-    if EPSILON not in frames.metrics:
-        return
-    spent = frames.metrics[EPSILON]
-    yield from _rows(frames, EPSILON, falls(spent), "is less than in the row before")
-    if info.privacy is None or not len(spent):
-        return
-    last, whole = spent[-1], info.privacy.epsilon_run
-    if last > whole if frames.cut else last != whole:
-        yield from _rows(
-            frames,
-            EPSILON,
-            np.arange(len(spent)) == len(spent) - 1,
-            f"is the last, and epsilon_run in run.json is {info.privacy.epsilon_run}",
-        )
+def _counts_only_grow(frames: Frames, info: RunInfo) -> Iterator[str]:
+    """Counts, energy and ε are at no row of metrics less than before."""
+    for name in (column.name for column in (*COUNTS, SPENT) if column.grows and column.name in frames.metrics):
+        yield from _rows(frames, name, falls(frames.metrics[name]), "is less than in the row before")
 
 
-def _energy_only_grows(frames: Frames, info: RunInfo) -> Iterator[str]:
-    """Energy begins at 0 and never decreases."""
-    if ENERGY in frames.metrics:
-        spent = frames.metrics[ENERGY]
-        yield from _rows(frames, ENERGY, falls(spent), "is less than in the row before")
+def _epsilon_is_that_of_the_run(frames: Frames, info: RunInfo) -> Iterator[str]:
+    """ε ends at that of ``run.json``."""
+    if EPSILON not in frames.metrics or info.privacy is None or not len(frames.metrics):
+        return
+    spent, whole = frames.metrics[EPSILON], info.privacy.epsilon_run
+    if spent[-1] > whole if frames.cut else spent[-1] != whole:
+        last = np.arange(len(spent)) == len(spent) - 1
+        yield from _rows(frames, EPSILON, last, f"is the last, and epsilon_run in run.json is {whole}")
 
 
 def _counts_are_those_of_the_tables(frames: Frames, info: RunInfo) -> Iterator[str]:
@@ -186,8 +179,8 @@ VALUE_RULES: tuple[Rule, ...] = (
     _numbers_are_in_range,
     _ages_are_possible,
     _steps_have_losses_and_ages,
-    _epsilon_only_grows,
-    _energy_only_grows,
+    _counts_only_grow,
+    _epsilon_is_that_of_the_run,
     _counts_are_those_of_the_tables,
     _messages_are_sent_before_they_move,
     _events_are_of_the_runs_parties,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,11 +11,11 @@ from vflsim.recurrences.chunk import AgeSums, Chunk, Direction, Moves
 from vflsim.recurrences.errors import undecided
 from vflsim.recurrences.ledger import Bytes, Steps, rows_of
 from vflsim.results.facts.variation import Variation
-from vflsim.results.store.schema import ENERGY
 from vflsim.scenario.stop import Every, Stop
 from vflsim.simulation.vectorised.ends import End, StopRules, never_still
 from vflsim.simulation.vectorised.energy import ROW, Asked, EnergyBooks
 from vflsim.simulation.vectorised.schedule import evaluation_schedule
+from vflsim.world.run_tables import ENERGY, Counts, metrics_columns, metrics_row
 
 
 class Books:
@@ -52,7 +51,7 @@ class Books:
 
     def columns(self) -> dict[str, Any]:
         """Return the columns of the metrics so far."""
-        return {name: np.array([row[name] for row in self._rows]) for name in self._rows[0]}
+        return metrics_columns(self._rows)
 
     def take(self, chunk: Chunk) -> int:
         """Add a chunk; return how many of its rounds belong to the run. Raises ``UndecidedError``."""
@@ -161,17 +160,6 @@ class Books:
     def _write(self, now: float, rounds: int, updates: int) -> None:
         self.rounds, self.updates = rounds, updates
         ages, self._ages = self._ages, AgeSums()
-        self._rows.append({
-            "time_s": now,
-            "round": rounds,
-            "updates": updates,
-            "bytes_up": self._up.total,
-            "bytes_down": self._down.total,
-            "bytes_peer": self._peer.total,
-            **({} if self._energy is None else {ENERGY: 0.0}),
-            "train_loss": math.nan,
-            "row_age_mean": ages.rows.mean,
-            "row_age_max": ages.rows.maximum,
-            "client_age_mean": ages.clients.mean,
-            "client_age_max": ages.clients.maximum,
-        })  # fmt: skip
+        sent = self._up.total, self._down.total, self._peer.total
+        counts = Counts(now, rounds, updates, *sent, row_ages=ages.rows, client_ages=ages.clients)
+        self._rows.append(metrics_row(counts, {}, self._energy is not None))

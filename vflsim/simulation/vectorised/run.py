@@ -16,7 +16,7 @@ from vflsim.recurrences.world import TimedWorld
 from vflsim.results.facts.blinding import BlindingFacts
 from vflsim.results.store.cautions import cautions
 from vflsim.results.store.energy import ENERGY_BY_PARTY, energy_by_party
-from vflsim.results.store.schema import ENERGY, RunTables
+from vflsim.results.store.schema import RunTables
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
 from vflsim.simulation.conductor import Progress
@@ -104,10 +104,8 @@ def run_vectorised(
         count = min(2 * count, most)
         if stop.rounds is not None:
             count = min(count, -(-(stop.rounds - first) // least) * least)
-    rounds = columns.columns() if scenario.record.tables != "summary" else None
-    if rounds is not None and energy is not None:
-        rounds[ENERGY] = np.diff(books.joules)
-    tables = RunTables(books.columns(), rounds)
+    joules = None if energy is None else np.diff(books.joules)
+    tables = RunTables(books.columns(), None if scenario.record.tables == "summary" else columns.columns(joules))
     measures, failed = measured(scenario.measures, name, seed, tables, error)
     info = run_info(
         scenario,

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from vflsim.recurrences.chunk import Bools, Chunk
 from vflsim.results.store.schema import LISTS_TOGETHER
 from vflsim.timing.base import Floats
+from vflsim.world.run_tables import ROUNDS, RoundRow, values_of
 
 _FEW = 2048
 """Most clients for whom the lists of all others are kept, for steps on single embeddings."""
@@ -38,22 +39,18 @@ class RoundColumns:
             self._rest = used[whole:]
             self._note(used[:whole])
 
-    def columns(self) -> dict[str, Any]:
-        """Return the columns for ``results.schema.RunTables``. Call it once, after all additions."""
+    def columns(self, joules: Floats | None) -> dict[str, Any]:
+        """Return the columns for ``RunTables``, given the energy of each round. Call it once, after all additions."""
         ends = np.concatenate([np.empty(0), *self._ends])
         if self._used or len(self._rest):
             self._note(self._rest)
         else:
             self._note_everybody(len(ends))
-        lists = pa.list_(pa.int32())
-        return {
-            "round": np.arange(len(ends), dtype=np.int64),
-            "start_s": np.concatenate([[0.0], ends])[: len(ends)],
-            "end_s": ends,
-            "used": pa.chunked_array(self._used, lists),
-            "missing": pa.chunked_array(self._missing, lists),
-            "fresh": self._everybody(len(ends)) if self._all_fresh else pa.chunked_array(self._used, lists),
-        }
+        used, missing = (pa.chunked_array(lists, pa.list_(pa.int32())) for lists in (self._used, self._missing))
+        fresh = self._everybody(len(ends)) if self._all_fresh else used
+        starts = np.concatenate([[0.0], ends])[: len(ends)]
+        rounds = RoundRow(np.arange(len(ends), dtype=np.int64), starts, ends, used, missing, fresh, joules)
+        return values_of(ROUNDS, rounds, joules is not None)
 
     def _note(self, used: Bools) -> None:
         if not len(used):

@@ -7,7 +7,7 @@ from multiprocessing import current_process
 from pathlib import Path
 
 from vflsim.errors import RunError, ScenarioError, VflsimError
-from vflsim.results.store.schema import EVENTS, ROUNDS, RunTables, metrics_schema
+from vflsim.results.store.schema import EVENTS, RunTables, metrics_schema, rounds_schema
 from vflsim.results.store.write import run_folder, write_run
 from vflsim.simulation.conductor import Progress
 from vflsim.simulation.info import run_info
@@ -38,7 +38,7 @@ def report_of_lost(spec: StudySpec, run: StudyRun, error: VflsimError, seconds: 
     )
     place = run_folder(spec.folder, run.protocol, run.seed)
     if not place.exists():
-        tables = RunTables(metrics_schema(()).empty_table(), ROUNDS.empty_table(), EVENTS.empty_table())
+        tables = RunTables(metrics_schema(()).empty_table(), rounds_schema(()).empty_table(), EVENTS.empty_table())
         write_run(place, tables, {}, info, scenario.record.tables)
     return Report(info, {}, error=error)
 
