@@ -64,7 +64,7 @@ ROOMS: dict[str, list[set[str]]] = {
         {"centralised", "easter"},
     ],
     "results": [
-        {"facts"},
+        {"facts", "spans"},
         {"store"},
         {"run_set"},
         {"statistics"},

@@ -13,11 +13,11 @@ from vflsim.plotting.causes import Causes
 from vflsim.plotting.critical_path import DEADLINE, QUEUE
 from vflsim.plotting.numbers import frame
 from vflsim.plotting.selection import finished, length
-from vflsim.plotting.spans import Spans
 from vflsim.plotting.step_waits import step_waits
 from vflsim.plotting.style import Picture, failures, headline, legend, picture, remark
 from vflsim.results.events import Activities, activities
 from vflsim.results.read import NotRecordedError, Results, StoredRun
+from vflsim.results.spans import Spans
 from vflsim.streams import SERVER
 from vflsim.timing.floats import Floats
 

@@ -7,9 +7,9 @@ from typing import final
 import numpy as np
 
 from vflsim.results.events import Activities, Ints, Mask
-from vflsim.results.store.schema import OUTCOMES
 from vflsim.streams import SERVER
 from vflsim.timing.floats import Floats
+from vflsim.world.record import OUTCOMES
 
 _UNCOUNTED = "transfer.evaluation"
 """Evaluation runs beside the protocol, so no step waits for it."""

@@ -15,8 +15,8 @@ from typing import final
 import numpy as np
 
 from vflsim.plotting.causes import Causes
-from vflsim.plotting.spans import Spans
 from vflsim.results.events import NOBODY, Ints
+from vflsim.results.spans import Spans, downtime
 from vflsim.streams import SERVER
 from vflsim.timing.floats import Floats
 
@@ -72,9 +72,8 @@ class _Walk:
         self.before: dict[str, float] = {}
         self._hops: list[tuple[Ints, Ints, Floats]] = []
         self._kinds = np.zeros(len(causes.events.kinds), np.int64)
-        out = causes.events.is_a(OUT)
-        self._out = {int(party): causes.events.where(out & (causes.events.party == party)) for party in
-                     np.unique(causes.events.party[out])}  # fmt: skip
+        outages = causes.events.where(causes.events.is_a(OUT))
+        self._out = downtime(outages.party, outages.start, outages.end)
 
     def unfinished(self) -> bool:
         """Whether some round has not reached its beginning."""
@@ -117,11 +116,8 @@ class _Walk:
         if self._out:
             for one, other in {*zip(party.tolist(), others.tolist(), strict=True)} if len(party) else ():
                 if spans := [self._out[m] for m in (one, other) if m in self._out]:
-                    covered = Spans.union(
-                        *(np.concatenate([getattr(s, end) for s in spans]) for end in ("start", "end"))
-                    )
                     some = (party == one) & (others == other)
-                    down[some] = covered.before(high[some]) - covered.before(low[some])
+                    down[some] = Spans.joined(spans).between(low[some], high[some])
         for sums, some in ((self.seconds, slice(None)), (self.before, ~self.alone[rounds])):
             sums[what] = sums.get(what, 0.0) + float((lasted - down)[some].sum())
             sums[OUT] = sums.get(OUT, 0.0) + float(down[some].sum())

@@ -14,11 +14,11 @@ from matplotlib.patches import Patch
 
 from vflsim.plotting.numbers import stacked
 from vflsim.plotting.selection import length, one_seed
-from vflsim.plotting.spans import Spans
 from vflsim.plotting.style import Picture, headline, legend, picture, remark, sides, x_axis
 from vflsim.plotting.window import Place, Window
 from vflsim.results.events import Activities, Ints, activities
 from vflsim.results.read import NotRecordedError, Results, StoredRun
+from vflsim.results.spans import Spans, downtime
 from vflsim.streams import SERVER
 from vflsim.timing.floats import Floats
 
@@ -89,11 +89,13 @@ def utilisation(events: Activities, participants: Sequence[int], edges: Floats) 
 
     Empty if no transfer took any time; without ``out`` if there was no outage.
     """
-    moved = _moved(events)
+    outages = events.where(events.is_a("outage"))
+    out = downtime(outages.party, outages.start, outages.end)
+    moved = _moved(events, out)
     if not moved:
         return {}
-    sent = {party: _joined(spans for (sender, _), spans in moved.items() if sender == party) for party, _ in moved}
-    got = {party: _joined(spans for (_, other), spans in moved.items() if other == party) for _, party in moved}
+    sent = {party: Spans.joined(spans for (sender, _), spans in moved.items() if sender == party) for party, _ in moved}
+    got = {party: Spans.joined(spans for (_, other), spans in moved.items() if other == party) for _, party in moved}
     nothing = Spans.union(np.empty(0), np.empty(0))
     shares = {
         "server up": _share([sent.get(SERVER, nothing)], edges),
@@ -101,15 +103,13 @@ def utilisation(events: Activities, participants: Sequence[int], edges: Floats) 
         "clients up (mean)": _share([sent.get(m, nothing) for m in participants], edges),
         "clients down (mean)": _share([got.get(m, nothing) for m in participants], edges),
     }
-    out = _outages(events)
     if out:
         shares["out"] = _share([out.get(party, nothing) for party in (SERVER, *participants)], edges)
     return shares
 
 
-def _moved(events: Activities) -> dict[tuple[int, int], Spans]:
-    """Return when messages moved, by (sender, receiver)."""
-    out = _outages(events)
+def _moved(events: Activities, out: dict[int, Spans]) -> dict[tuple[int, int], Spans]:
+    """Return when messages moved, by (sender, receiver); they stand still while one of both is ``out``."""
     transfers = events.where(events.is_a("transfer") & (events.end > events.start) & (events.bytes > 0))
     moved = {}
     for pair, rows in _groups(transfers.party * 2**31 + transfers.peer):
@@ -121,21 +121,11 @@ def _moved(events: Activities) -> dict[tuple[int, int], Spans]:
     return moved
 
 
-def _outages(events: Activities) -> dict[int, Spans]:
-    own = events.where(events.is_a("outage"))
-    return {int(party): Spans.union(own.start[rows], own.end[rows]) for party, rows in _groups(own.party)}
-
-
 def _groups(keys: Ints) -> Iterable[tuple[int, Ints]]:
     """Return (key, its positions) for every key."""
     order = np.argsort(keys, kind="stable")
     found, first = np.unique(keys[order], return_index=True)
     return zip(found, np.split(order, first[1:]), strict=False)
-
-
-def _joined(spans: Iterable[Spans]) -> Spans:
-    both = list(spans)
-    return Spans.union(np.concatenate([s.starts for s in both]), np.concatenate([s.ends for s in both]))
 
 
 def _share(spans: Sequence[Spans], edges: Floats) -> Floats:

@@ -26,15 +26,12 @@ class ClientAges:
 
     def empty(self, count: int) -> RoundAges:
         """Allocate the ages of ``count`` rounds, for ``note`` to fill."""
-        columns = [np.zeros(count, np.int64) for _ in range(6)]
-        return RoundAges((columns[0], columns[1], columns[2]), (columns[3], columns[4], columns[5]))
+        return RoundAges(*np.zeros((2, count, 3), np.int64))
 
     def note(self, ages: RoundAges, place: int, number: int, used: Bools) -> None:
         """Note that round ``number``, at ``place`` in ``ages``, uses the embeddings of ``used`` (M,)."""
-        for column, value in zip(ages.clients, self._arrivals.step(number, used), strict=True):
-            column[place] = value
-        for column, value in zip(ages.rows, self._rows(number, used), strict=True):
-            column[place] = value
+        ages.clients[place] = self._arrivals.step(number, used)
+        ages.rows[place] = self._rows(number, used)
 
     def _rows(self, number: int, used: Bools) -> Ages:
         return Ages(number=int(np.count_nonzero(used)) * self.world.length(number))

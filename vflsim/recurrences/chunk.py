@@ -84,18 +84,17 @@ class ChunkAges(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RoundAges:
-    """Ages by round: sums, counts and maxima (n,) over rows, and over clients."""
+    """Ages by round: sum, number and maximum (n, 3) over rows, and over clients."""
 
-    rows: tuple[Ints, Ints, Ints]
-    clients: tuple[Ints, Ints, Ints]
+    rows: Ints
+    clients: Ints
 
     def between(self, start: int, stop: int) -> AgeSums:
         """Return the ages of rounds ``start`` up to ``stop``."""
-        some = slice(start, stop)
         return AgeSums(
             *(
-                Ages(int(totals[some].sum()), int(counts[some].sum()), int(oldest[some].max(initial=0)))
-                for totals, counts, oldest in (self.rows, self.clients)
+                Ages(int(each[:, 0].sum()), int(each[:, 1].sum()), int(each[:, 2].max(initial=0)))
+                for each in (self.rows[start:stop], self.clients[start:stop])
             )
         )
 

@@ -103,5 +103,6 @@ def lockstep(world: TimedWorld) -> Recurrence:
 
 def fresh(world: TimedWorld, kinds: Ints) -> RoundAges:
     """Return the ages of rounds that use fresh embeddings of all clients: 0."""
-    nothing, clients = np.zeros(len(kinds), np.int64), np.full(len(kinds), len(world.clients))
-    return RoundAges((nothing, clients * world.lengths(kinds), nothing), (nothing, clients, nothing))
+    rows, clients = np.zeros((2, len(kinds), 3), np.int64)
+    rows[:, 1], clients[:, 1] = len(world.clients) * world.lengths(kinds), len(world.clients)
+    return RoundAges(rows, clients)

@@ -20,8 +20,8 @@ from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.statistics.means import step_values
 from vflsim.results.statistics.targets import targets_of
 from vflsim.results.store.run import RecordedRun
-from vflsim.results.store.schema import OUTCOMES
 from vflsim.timing.floats import Floats
+from vflsim.world.record import OUTCOMES
 
 AXES = {
     "time": ("virtual time", "s"),

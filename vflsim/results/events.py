@@ -10,8 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from vflsim.results.store.run import RecordedRun
-from vflsim.results.store.schema import OUTCOMES, SERVER
+from vflsim.results.store.schema import SERVER
 from vflsim.timing.floats import Floats
+from vflsim.world.record import OUTCOMES
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

@@ -22,10 +22,11 @@ import numpy as np
 from vflsim.errors import ResultsError
 from vflsim.results.events import Activities, Ints, activities, activity
 from vflsim.results.read import NotRecordedError, Results, StoredRun
-from vflsim.results.store.schema import OUTCOMES, split_of
+from vflsim.results.store.schema import split_of
 from vflsim.results.store.write import write_file
 from vflsim.streams import party_name
 from vflsim.timing.floats import Floats
+from vflsim.world.record import OUTCOMES
 
 LANES = ("compute", "activation", "upload", "share", "latency", "link up", "link down", "outage", "other")
 """Tracks of a party, from top to bottom; further tracks of a kind follow it."""

@@ -29,7 +29,7 @@ from vflsim.results.facts.privacy import PrivacyFacts
 from vflsim.results.facts.stalled import StalledClient
 from vflsim.results.store.cautions import cautions
 from vflsim.results.store.energy import ENERGY_BY_PARTY, energy_by_party
-from vflsim.results.store.schema import RunInfo, RunPath, RunTables
+from vflsim.results.store.schema import EVENTS, RunInfo, RunPath, RunTables
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
 from vflsim.setting import Setting
@@ -275,18 +275,14 @@ def tables_of(recorder: Recorder) -> RunTables:
 def _event_columns(events: Events) -> dict[str, Any]:
     table = events.table
     parties = max(table["party"].max(initial=0), table["peer"].max(initial=0)) + 1
-    names = pa.array([party_name(party) for party in range(parties)], pa.string())
+    names = [party_name(party) for party in range(parties)]
+    words = {"party": names, "kind": list(events.kinds), "peer": names, "outcome": OUTCOMES}
 
-    def coded(name: str, words: pa.Array) -> pa.Array:
-        codes = np.ascontiguousarray(table[name], np.int32)
-        return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), words)
+    def column(name: str) -> Any:
+        values = np.ascontiguousarray(table[name])
+        if name not in words:
+            return values
+        codes = pa.array(values.astype(np.int32), mask=values < 0)
+        return pa.DictionaryArray.from_arrays(codes, pa.array(words[name], pa.string()))
 
-    return {
-        **{name: np.ascontiguousarray(table[name]) for name in ("start_s", "end_s")},
-        "party": coded("party", names),
-        "kind": coded("kind", pa.array(list(events.kinds), pa.string())),
-        "round": np.ascontiguousarray(table["round"]),
-        "peer": coded("peer", names),
-        **{name: np.ascontiguousarray(table[name]) for name in ("bytes", "index", "drawn_s", "sent_s")},
-        "outcome": coded("outcome", pa.array(OUTCOMES, pa.string())),
-    }
+    return {name: column(name) for name in EVENTS.names}

@@ -54,22 +54,24 @@ class ValueRange:
 
 ANY = ValueRange(-math.inf, absent=True, infinite=True)
 """A metric of the model: its range follows from the metric, and a run that diverges may leave it."""
-_NONNEGATIVE, _AGE, _CLIENT = ValueRange(), ValueRange(absent=True), ValueRange(1)
-_INTEGER, _NUMBER, _CLIENTS = pa.int64(), pa.float64(), pa.list_(pa.field("element", pa.int32(), nullable=False))
+_NONNEGATIVE, _ABSENT, _CLIENT = ValueRange(), ValueRange(absent=True), ValueRange(1)
+_INTEGER, _NUMBER, _NAME = pa.int64(), pa.float64(), pa.dictionary(pa.int32(), pa.string())
+_CLIENTS = pa.list_(pa.field("element", pa.int32(), nullable=False))
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
     """One column: ``of`` computes its value, which is else the attribute of its name.
 
-    ``metered``: only where energy is counted; ``grows``: never less than in the row before; ``settles``: counts what
-    ends with the run itself, so that the last row is brought up to date.
+    ``nullable``: some rows have none; ``metered``: only where energy is counted; ``grows``: never less than in the row
+    before; ``settles``: counts what ends with the run itself, so that the last row is brought up to date.
     """
 
     name: str
     type: pa.DataType
     span: ValueRange = _NONNEGATIVE
     of: Callable[[Any], Any] | None = None
+    nullable: bool = False
     metered: bool = False
     grows: bool = False
     settles: bool = False
@@ -105,6 +107,24 @@ ROUNDS = (
 """One row per server step: its round's start and end, clients used, clients missing, clients with client age 0."""
 
 
+EVENTS = (
+    Column("start_s", _NUMBER),
+    Column("end_s", _NUMBER),
+    Column("party", _NAME, ANY),
+    Column("kind", _NAME, ANY),
+    Column("round", _INTEGER, ValueRange(-1)),
+    Column("peer", _NAME, ANY, nullable=True),
+    Column("bytes", _INTEGER),
+    Column("index", _INTEGER),
+    Column("drawn_s", _NUMBER, _ABSENT),
+    Column("sent_s", _NUMBER, _ABSENT),
+    Column("outcome", _NAME, ANY),
+)
+"""One row per activity of a party. In a transfer, ``party`` sends and ``peer`` receives; ``bytes`` is the amount sent;
+``sent_s`` is the time of sending. Between ``sent_s`` and ``start_s`` it waits: first its latency, then for the
+links."""
+
+
 @dataclass(slots=True)
 class Counts:
     """What a run has counted until a row of metrics; losses and ages are of the steps since the row before."""
@@ -133,10 +153,10 @@ COUNTS = (
 )
 """The columns of metrics before the scores of the model."""
 AGES = (
-    Column("row_age_mean", _NUMBER, _AGE, lambda counts: counts.row_ages.mean),
-    Column("row_age_max", _NUMBER, _AGE, lambda counts: counts.row_ages.maximum),
-    Column("client_age_mean", _NUMBER, _AGE, lambda counts: counts.client_ages.mean),
-    Column("client_age_max", _NUMBER, _AGE, lambda counts: counts.client_ages.maximum),
+    Column("row_age_mean", _NUMBER, _ABSENT, lambda counts: counts.row_ages.mean),
+    Column("row_age_max", _NUMBER, _ABSENT, lambda counts: counts.row_ages.maximum),
+    Column("client_age_mean", _NUMBER, _ABSENT, lambda counts: counts.client_ages.mean),
+    Column("client_age_max", _NUMBER, _ABSENT, lambda counts: counts.client_ages.maximum),
 )
 """Those after the scores."""
 SPENT = Column(EPSILON, _NUMBER, ValueRange(infinite=True), grows=True)

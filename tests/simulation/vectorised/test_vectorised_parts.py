@@ -103,7 +103,7 @@ def test_the_table_of_rounds_has_the_bytes_of_one_made_of_lists(everybody: bool,
     used = np.random.default_rng(0).random((count, clients)) < (2 if everybody else 0.5)
     ends, columns, first = np.arange(1.0, count + 1), RoundColumns(numbers), 0
     nothing = np.empty((0, clients))
-    ages = RoundAges(*[(np.zeros(0, np.int64),) * 3] * 2)
+    ages = RoundAges(*np.zeros((2, 0, 3), np.int64))
     while first < count:
         some = slice(first, min(first + 700, count))
         members = None if everybody else used[some]

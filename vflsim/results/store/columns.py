@@ -11,8 +11,9 @@ from vflsim.errors import printable
 from vflsim.results.store.energy import ENERGY_BY_PARTY
 from vflsim.results.store.energy import SCHEMA as ENERGY_SCHEMA
 from vflsim.results.store.json_files import damaged
-from vflsim.results.store.schema import EVENTS, metrics_schema, rounds_schema
-from vflsim.world.run_tables import AGES, ANY, COUNTS, ROUNDS, SPENT, ValueRange
+from vflsim.results.store.schema import EVENTS as EVENT_SCHEMA
+from vflsim.results.store.schema import metrics_schema, rounds_schema
+from vflsim.world.run_tables import AGES, ANY, COUNTS, EVENTS, ROUNDS, SPENT, ValueRange
 
 CLOSED_FORMS = "closed_forms"
 CURVES = pa.schema([
@@ -37,15 +38,7 @@ _COUNT = _SECONDS = ValueRange()
 RANGES: Mapping[str, Mapping[str, ValueRange]] = {
     "metrics": {column.name: column.span for column in (*COUNTS, *AGES, SPENT)},
     "rounds": {column.name: column.span for column in ROUNDS},
-    "events": {
-        "start_s": _SECONDS,
-        "end_s": _SECONDS,
-        "round": ValueRange(-1),
-        "bytes": _COUNT,
-        "index": _COUNT,
-        "drawn_s": ValueRange(absent=True),
-        "sent_s": ValueRange(absent=True),
-    },
+    "events": {column.name: column.span for column in EVENTS if not pa.types.is_dictionary(column.type)},
     "answers": {
         "deadline_s": ValueRange(infinite=True),
         "queries": ValueRange(1),
@@ -82,7 +75,7 @@ def check_columns(path: Path, name: str, table: pa.Table) -> None:
 def _schema_of(name: str, columns: Sequence[str]) -> pa.Schema | None:
     if name in ("metrics", "rounds"):
         return (metrics_schema if name == "metrics" else rounds_schema)(columns)
-    return {"events": EVENTS, ENERGY_BY_PARTY: ENERGY_SCHEMA, CLOSED_FORMS: CURVES}.get(name)
+    return {"events": EVENT_SCHEMA, ENERGY_BY_PARTY: ENERGY_SCHEMA, CLOSED_FORMS: CURVES}.get(name)
 
 
 def _problem(values: pa.ChunkedArray, field: pa.Field | None, span: ValueRange | None) -> str:

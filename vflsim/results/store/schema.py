@@ -19,6 +19,7 @@ from vflsim.results.facts.stalled import StalledClient
 from vflsim.results.facts.variation import Variation
 from vflsim.vocabulary.measure import MeasuredValue
 from vflsim.vocabulary.metric import MetricFacts
+from vflsim.world import run_tables
 from vflsim.world.run_tables import AGES, COUNTS, ENERGY, EPSILON, ROUNDS, Column, present
 
 Columns = Mapping[str, Any]
@@ -40,33 +41,13 @@ SERVER = "server"
 SPLITS = ("train", "validation", "test")
 LISTS_TOGETHER = 1024
 """Lists per write batch of Parquet; chunks that are multiples of it do not affect the file."""
-OUTCOMES = ("done", "abandoned", "unfinished", "lost")
-
-_NAME = pa.dictionary(pa.int32(), pa.string())
 
 
 def _schema(columns: Iterable[Column]) -> pa.Schema:
-    return pa.schema([pa.field(column.name, column.type, nullable=False) for column in columns])
+    return pa.schema([pa.field(column.name, column.type, nullable=column.nullable) for column in columns])
 
 
-EVENTS = pa.schema([
-    pa.field("start_s", pa.float64(), nullable=False),
-    pa.field("end_s", pa.float64(), nullable=False),
-    pa.field("party", _NAME, nullable=False),
-    pa.field("kind", _NAME, nullable=False),
-    pa.field("round", pa.int64(), nullable=False),
-    pa.field("peer", _NAME),
-    pa.field("bytes", pa.int64(), nullable=False),
-    pa.field("index", pa.int64(), nullable=False),
-    pa.field("drawn_s", pa.float64(), nullable=False),
-    pa.field("sent_s", pa.float64(), nullable=False),
-    pa.field("outcome", _NAME, nullable=False),
-])  # fmt: skip
-"""One row per activity of a party. In a transfer, ``party`` sends and ``peer`` receives; ``bytes`` is the amount sent;
-``sent_s`` is the time of sending. Between ``sent_s`` and ``start_s`` it waits: first its latency, then for the
-links."""
-
-
+EVENTS = _schema(run_tables.EVENTS)
 _OF_ANSWERS: Mapping[str, tuple[str, ...]] = {
     "answers": ("deadline_s", "queries", "answer_s_mean", "replies_mean", "embeddings_mean", "complete", "test_loss"),
     "arrivals": ("query", "client", "rows", "arrival_s"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain, combinations
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,16 +22,17 @@ _MANY = 8
 _Bounds = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
-def _until(frames: Frames, ends: NDArray[np.float64], amounts: NDArray[np.int64] | None = None) -> _Bounds:
-    """Return the least and the most that has ended until each row of metrics: ``amounts``, or 1 each.
+def _until(frames: Frames, ends: NDArray[Any], amounts: NDArray[Any] | int = 1, whole: bool = True) -> _Bounds:
+    """Return the least and the most ``amounts`` that have ended until each row of metrics.
 
-    What ends exactly at the time of a row may count on either side of it; the last row of a finished run has all.
+    What ends exactly at the time of a row may count on either side of it. If ``whole``, the last row of a finished run
+    has all.
     """
     order = np.argsort(ends, kind="stable")
-    added = np.arange(len(ends) + 1) if amounts is None else np.concatenate([[0], amounts[order].cumsum()])
+    added = np.concatenate([[0], np.broadcast_to(amounts, ends.shape)[order].cumsum()])
     rows = frames.metrics["time_s"]
     least, most = (added[np.searchsorted(ends[order], rows, side)] for side in ("left", "right"))
-    if amounts is not None and len(rows) and not frames.cut:
+    if whole and len(rows) and not frames.cut:
         least[-1] = most[-1] = added[-1]
     return least, most
 
@@ -58,7 +60,7 @@ def _bytes_add_up(frames: Frames, info: RunInfo) -> Iterator[str]:
 
 def _rounds_add_up(frames: Frames, info: RunInfo) -> Iterator[str]:
     """A row of metrics counts the rounds until then, and each ends with a computation of the server."""
-    if frames.rounds is None or info.path == "live":  # where the row may have waited for scores
+    if frames.rounds is None:
         return
     yield from _other_counts(frames, "round", _until(frames, frames.rounds["end_s"]), "the rounds until then")
     if frames.events is None:
@@ -76,21 +78,17 @@ def _updates_add_up(frames: Frames, info: RunInfo) -> Iterator[str]:
         return
     computes = frames.of("compute.")
     computes = computes.where(~computes.names("party").are(SERVER) & computes.names("outcome").are("done"))
-    ends = {kind: computes["end_s"][places] for (kind,), places in computes.groups("kind")}
-    surely = [_STEP] if _STEP in ends else []
-    others = [kind for kind in ends if kind != _STEP and not (surely and kind.partition(".")[2] in _NO_STEPS)]
-    if len(others) > _MANY:
-        return
-    counted, steps = frames.metrics["updates"], None
-    for some in chain.from_iterable(combinations(others, many) for many in range(len(others) + 1)):
-        least, most = bounds = _until(frames, np.concatenate([np.empty(0), *(ends[kind] for kind in (*surely, *some))]))
-        if ((least <= counted) & (counted <= most)).all():
-            return
-        steps = bounds if steps is None or not surely else steps
-    assert steps is not None, "there is one choice at least"
-    yield from _other_counts(
-        frames, "updates", steps, "the clients' steps until then" if surely else "all computations"
-    )
+    done = {
+        kind: np.stack(_until(frames, computes["end_s"][own], whole=False)) for (kind,), own in computes.groups("kind")
+    }
+    surely = [_STEP] if _STEP in done else []
+    others = [kind for kind in done if kind != _STEP and not (surely and kind.partition(".")[2] in _NO_STEPS)]
+    counted, none = frames.metrics["updates"], np.zeros((2, len(frames.metrics)), np.int64)
+    choices = chain.from_iterable(combinations(others, many) for many in range(len(others) + 1))
+    sums = [sum((done[kind] for kind in (*surely, *some)), none) for some in (choices if len(others) <= _MANY else ())]
+    if sums and not any(((least <= counted) & (counted <= most)).all() for least, most in sums):
+        least, most = sums[0 if surely else -1]
+        yield from _other_counts(frames, "updates", (least, most), "the clients' steps until then")
 
 
 def _clients_have_sent_what_rounds_use(frames: Frames, info: RunInfo) -> Iterator[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from vflsim.results.spans import Spans
 from vflsim.results.store.schema import RunInfo
 from vflsim.results.verify.frames import Frames, Rule, each
 from vflsim.results.verify.rows import Rows
@@ -31,8 +32,8 @@ class Downtime:
         seconds = np.zeros(len(events))
         for party, own in self.of.items():
             theirs = events.names("party").are(party)
-            start, end = (_down_before(events[name][theirs], own) for name in ("start_s", "end_s"))
-            seconds[theirs] = end - start
+            down = Spans.union(own["start_s"], own["end_s"])
+            seconds[theirs] = down.between(events["start_s"][theirs], events["end_s"][theirs])
         return seconds
 
     def during(self, events: Rows, who: str, since: str, *, ends: bool = False) -> NDArray[np.bool_]:
@@ -50,14 +51,6 @@ class Downtime:
             )  # the last outage that begins before the event ends
             inside[theirs] = (last >= 0) & ((start < up[last]) | (ends & (start == up[last])))
         return inside
-
-
-def _down_before(times: NDArray[np.float64], outages: Rows) -> NDArray[np.float64]:
-    """Return the seconds of outages before each of ``times``."""
-    down, up = outages["start_s"], outages["end_s"]
-    begun = np.searchsorted(down, times, side="left")
-    whole = np.concatenate(([0.0], np.cumsum(up - down)))
-    return np.where(begun > 0, whole[begun] - np.maximum(up[begun - 1] - times, 0.0), 0.0)
 
 
 def _outages_are_in_order(frames: Frames, info: RunInfo) -> Iterator[str]:

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vflsim.plotting.spans import Spans
+from vflsim.results.spans import Spans, downtime
 
 INTERVALS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 12)), max_size=12)
 
@@ -44,3 +44,14 @@ def test_minus_takes_the_others_times_away(some: list[tuple[int, int]], others: 
 def test_between_edges_time_is_shared_out() -> None:
     found = Spans.union(np.array([1.0, 4.0]), np.array([2.0, 8.0]))
     assert found.before(np.array([0.0, 1.5, 3.0, 6.0, 9.0])).tolist() == [0.0, 0.5, 1.0, 3.0, 5.0]
+
+
+@given(INTERVALS, INTERVALS)
+def test_joined_spans_cover_what_any_of_them_covers(some: list[tuple[int, int]], others: list[tuple[int, int]]) -> None:
+    assert covered(Spans.joined([spans(some), spans(others)])) == ticks(some) | ticks(others)
+
+
+def test_a_party_is_down_in_its_own_outages_alone() -> None:
+    down = downtime(np.array([2, 1, 2]), np.array([3.0, 0.0, 1.0]), np.array([4.0, 2.5, 2.0]))
+    assert {party: covered(own) for party, own in down.items()} == {1: {0, 1}, 2: {1, 3}}
+    assert down[2].between(np.array([0.0, 1.5]), np.array([5.0, 3.5])).tolist() == [2.0, 1.0]

@@ -1,11 +1,13 @@
-"""Sets of times as disjoint intervals in ascending order."""
+"""Sets of times as disjoint intervals in ascending order; among them, when parties are down."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vflsim.timing.floats import Floats
 
@@ -29,6 +31,16 @@ class Spans:
         opens = np.concatenate([[True], begins[1:] > reach[:-1]])
         return cls(begins[opens], reach[np.concatenate([opens[1:], [True]])])
 
+    @classmethod
+    def joined(cls, spans: Iterable[Spans]) -> Spans:
+        """Make the union of several."""
+        both = list(spans)
+        return cls.union(np.concatenate([s.starts for s in both]), np.concatenate([s.ends for s in both]))
+
+    def between(self, starts: Floats, ends: Floats) -> Floats:
+        """Return the covered seconds from each of ``starts`` to its end."""
+        return self.before(ends) - self.before(starts)
+
     def before(self, times: Floats) -> Floats:
         """Return the covered seconds before each of ``times`` (any shape)."""
         if not len(self.starts):
@@ -50,3 +62,10 @@ class Spans:
         ends = np.concatenate([self.ends, [-np.inf]])  # index −1 is for times before the first interval
         covered: np.ndarray[tuple[int, ...], np.dtype[np.bool_]] = times < ends[at]
         return covered
+
+
+def downtime(parties: NDArray[Any], starts: Floats, ends: Floats) -> dict[int, Spans]:
+    """Return when each party is down, given its outages among those of all, in any order."""
+    return {
+        int(party): Spans.union(starts[own], ends[own]) for party in np.unique(parties) for own in [parties == party]
+    }
