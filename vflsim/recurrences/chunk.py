@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
@@ -75,13 +76,6 @@ class AgeSums:
         return AgeSums(self.rows.plus(other.rows), self.clients.plus(other.clients))
 
 
-class ChunkAges(Protocol):
-    """The ages that rounds of a chunk see."""
-
-    def between(self, start: int, stop: int) -> AgeSums:
-        """Return those of rounds ``start`` up to ``stop`` of the chunk. Each call begins where the last stopped."""
-
-
 @dataclass(frozen=True, slots=True)
 class RoundAges:
     """Ages by round: sum, number and maximum (n, 3) over rows, and over clients."""
@@ -89,7 +83,7 @@ class RoundAges:
     rows: Ints
     clients: Ints
 
-    def between(self, start: int, stop: int) -> AgeSums:
+    def __call__(self, start: int, stop: int) -> AgeSums:
         """Return the ages of rounds ``start`` up to ``stop``."""
         return AgeSums(
             *(
@@ -108,6 +102,7 @@ class Chunk:
     clients are part of what it used. ``steps`` (n, M), or (n, steps, M): when clients have stepped in the course of the
     round if ``steps_during``, otherwise with what its end has sent them (inf: never).
     Transfers are sent ``during`` a round, ``after`` its end as its consequences, or ``before`` the first one.
+    ``ages`` returns those of rounds of the chunk from one up to another; each call begins where the last stopped.
     ``ordered``: all consequences of a round precede the end of the next. ``spans`` tell all that parties do besides
     in, after and before these rounds, if the world is ``metered``; None if the recurrence does not tell it.
     """
@@ -119,7 +114,7 @@ class Chunk:
     steps: Floats
     during: tuple[Moves, ...]
     after: tuple[Moves, ...]
-    ages: ChunkAges
+    ages: Callable[[int, int], AgeSums]
     ordered: bool
     before: tuple[Moves, ...] = ()
     steps_during: bool = False

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from vflsim.recurrences.chunk import Bools, Moves
 from vflsim.recurrences.stages import Ints
 from vflsim.timing.base import Floats
 
+_COLUMNS = ("began", "ends", "sizes", "counted", "rates", "copies", "profiles")
 _PIECES = 4
 """Most arrays of transfers that are looked through one by one."""
 
@@ -97,31 +100,22 @@ def bytes_through(moves: Moves, now: Floats | float) -> Ints:
 
 def rows_of(moves: Moves, start: int, stop: int) -> Moves:
     """Select the transfers of rounds ``start`` up to ``stop``."""
-    of = slice(start, stop)
-    rates = np.broadcast_to(moves.rates, moves.ends.shape)[of]
-    copies = None if moves.copies is None else np.broadcast_to(moves.copies, moves.ends.shape)[of]
-    profiles = None if moves.profiles is None else np.broadcast_to(moves.profiles, moves.ends.shape)[of]
-    some = moves.began[of], moves.ends[of], moves.sizes[of], moves.counted[of]
-    return Moves(moves.direction, *some, rates, copies, profiles)
+    return chosen_of(moves, slice(start, stop))
+
+
+def chosen_of(moves: Moves, chosen: Bools | slice) -> Moves:
+    """Select transfers by rounds; by marks, as flat arrays."""
+    shape = moves.ends.shape
+
+    def some(each: Any) -> Any:
+        return None if each is None else (each if each.shape == shape else np.broadcast_to(each, shape))[chosen]
+
+    return Moves(moves.direction, **{name: some(getattr(moves, name)) for name in _COLUMNS})
 
 
 def _together(pieces: list[Moves]) -> Moves:
     """Join flat arrays of transfers of one direction."""
-    columns = ["began", "ends", "sizes", "counted", "rates"]
-    columns += [column for column in ("copies", "profiles") if getattr(pieces[0], column) is not None]
-    joined = {column: np.concatenate([getattr(piece, column) for piece in pieces]) for column in columns}
-    return Moves(pieces[0].direction, **joined)
-
-
-def chosen_of(moves: Moves, chosen: Bools) -> Moves:
-    """Select transfers, as flat arrays."""
-    return Moves(
-        moves.direction,
-        moves.began[chosen],
-        moves.ends[chosen],
-        moves.sizes[chosen],
-        moves.counted[chosen],
-        moves.rates[chosen],
-        None if moves.copies is None else moves.copies[chosen],
-        None if moves.profiles is None else moves.profiles[chosen],
-    )
+    columns = [name for name in _COLUMNS if getattr(pieces[0], name) is not None]
+    return Moves(pieces[0].direction, **{
+        name: np.concatenate([getattr(piece, name) for piece in pieces]) for name in columns
+    })  # fmt: skip

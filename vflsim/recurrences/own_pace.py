@@ -222,7 +222,11 @@ class OwnPace:
         used = np.zeros((count, len(self._world.clients)), bool)
         used[np.arange(count).repeat(self._t), places] = True
         after = moves("down", BACK, RETURN, indices), moves("up", THERE, TRANSFER, indices + 1)
-        ages = _AgesOfArrivals(self._ages, first, places.reshape(shape), indices.reshape(shape))
+        arrivals = places.reshape(shape), indices.reshape(shape)
+
+        def ages(start: int, stop: int) -> AgeSums:
+            return self._ages.window(first + start, *(each[start:stop] for each in arrivals))
+
         before, self._before = self._before, ()
         waited = np.array(served.waited)
         spans, self._spans = self._spans, ()
@@ -249,20 +253,6 @@ class OwnPace:
         each = zip(clients.tolist(), starts.tolist(), lengths.tolist(), strict=True)
         taken[order] = np.concatenate([self._cycles.rows(*one) for one in each])
         return indices, taken
-
-
-@dataclass(frozen=True, slots=True)
-class _AgesOfArrivals:
-    """The ages that the steps of one chunk see."""
-
-    ages: ArrivalAges
-    first: int
-    clients: Ints
-    indices: Ints
-
-    def between(self, start: int, stop: int) -> AgeSums:
-        """Take in these steps."""
-        return self.ages.window(self.first + start, self.clients[start:stop], self.indices[start:stop])
 
 
 def _times(start: Floats, taken: Floats) -> Floats:

@@ -119,7 +119,7 @@ class Books:
 
     def _age(self, chunk: Chunk, rounds: int) -> None:
         if rounds > self._aged:
-            self._ages += chunk.ages.between(self._aged, rounds)
+            self._ages += chunk.ages(self._aged, rounds)
             self._aged = rounds
 
     def _finish(self, chunk: Chunk, end: End) -> None:
