@@ -81,13 +81,12 @@ def _updates_add_up(frames: Frames, info: RunInfo) -> Iterator[str]:
     done = {
         kind: np.stack(_until(frames, computes["end_s"][own], whole=False)) for (kind,), own in computes.groups("kind")
     }
-    surely = [_STEP] if _STEP in done else []
-    others = [kind for kind in done if kind != _STEP and not (surely and kind.partition(".")[2] in _NO_STEPS)]
+    kinds = [kind for kind in done if not (_STEP in done and kind.partition(".")[2] in _NO_STEPS)]
     counted, none = frames.metrics["updates"], np.zeros((2, len(frames.metrics)), np.int64)
-    choices = chain.from_iterable(combinations(others, many) for many in range(len(others) + 1))
-    sums = [sum((done[kind] for kind in (*surely, *some)), none) for some in (choices if len(others) <= _MANY else ())]
+    choices = chain.from_iterable(combinations(kinds, many) for many in range(len(kinds) + 1))
+    sums = [sum((done[kind] for kind in some), none) for some in (choices if len(kinds) <= _MANY else ())]
     if sums and not any(((least <= counted) & (counted <= most)).all() for least, most in sums):
-        least, most = sums[0 if surely else -1]
+        least, most = done.get(_STEP, sums[-1])
         yield from _other_counts(frames, "updates", (least, most), "the clients' steps until then")
 
 
