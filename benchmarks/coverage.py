@@ -23,12 +23,12 @@ import numpy as np
 import pandas as pd
 from coverage_worlds import SEEDS, WORLDS, lengths, sums
 
-from vflsim.results.facts.variation import Variation
+from vflsim.intervals.means import holm
+from vflsim.intervals.steady import warm_up
+from vflsim.intervals.variation import Variation
 from vflsim.results.statistics.estimates import GEOMETRIC, SeedSample, estimate, paired
-from vflsim.results.statistics.means import holm
 from vflsim.results.statistics.quantiles import quantile_interval
 from vflsim.results.statistics.ratios import ratio
-from vflsim.results.statistics.steady import warm_up
 from vflsim.timing.floats import Floats
 
 BURSTY = (2_500, 5_500, 10_000, 40_000)

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.signal import lfilter
 
-from vflsim.results.facts.variation import CYCLES, PERIODS, Variation
-from vflsim.results.statistics.means import t_interval
+from vflsim.intervals.means import t_interval
+from vflsim.intervals.steady import steady_mean
+from vflsim.intervals.variation import CYCLES, PERIODS, Variation
 from vflsim.results.statistics.open_rounds import Rounds, doubts, means
-from vflsim.results.statistics.steady import steady_mean
 from vflsim.scenario.stop import Precision
 from vflsim.simulation.precision import INDEPENDENT, PrecisionRule, checkpoints
 from vflsim.simulation.variation import FEW, rounds_for

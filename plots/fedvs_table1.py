@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from vflsim.errors import VflsimError
+from vflsim.intervals.means import t_interval
 from vflsim.results import Results
-from vflsim.results.statistics.means import t_interval
 from vflsim.results.sweeps.sweep import Sweep
 
 COLUMNS = {"mlp": "MLP", "cnn": "CNN", "polynomial": "PN"}

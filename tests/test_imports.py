@@ -22,7 +22,7 @@ LAYERS: list[set[str]] = [
     {"world"},
     {"setting"},
     {"tracing"},
-    {"analysis", "recurrences"},
+    {"analysis", "intervals", "recurrences"},
     {"protocols"},
     {"kinds", "protocol", "scenario"},
     {"results"},

@@ -8,9 +8,9 @@ import pytest
 
 from vflsim.attacks.table import ATTACKS
 from vflsim.explaining.figures import _means
+from vflsim.intervals.means import t_interval
 from vflsim.plotting.costs import _costs
 from vflsim.plotting.curves import numbers_of
-from vflsim.results.statistics.means import t_interval
 from vflsim.vocabulary.metrics import REPORTED, range_of
 
 

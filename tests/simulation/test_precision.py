@@ -13,8 +13,8 @@ from scipy.signal import lfilter
 from tiny_worlds import RANDOM_TIMING, data_of, metrics, raw, rounds, run, tiny
 
 from vflsim.errors import ScenarioError
-from vflsim.results.facts.variation import CYCLES, PERIODS, Variation
-from vflsim.results.statistics.steady import steady_mean
+from vflsim.intervals.steady import steady_mean
+from vflsim.intervals.variation import CYCLES, PERIODS, Variation
 from vflsim.scenario import load
 from vflsim.scenario.resolve import setting
 from vflsim.scenario.stop import Precision, Stop

@@ -12,9 +12,9 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from scipy.special import betaincinv
 
+from vflsim.intervals.means import CONFIDENCE
 from vflsim.learning.batches import Split
 from vflsim.results.read import Results, StoredRun
-from vflsim.results.statistics.means import CONFIDENCE
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
 from vflsim.streams import SHARED, generator

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vflsim.attacks.base import Attack, AttackedRun, OneOrEach
+from vflsim.intervals.means import CONFIDENCE
 from vflsim.results.read import Results
-from vflsim.results.statistics.means import CONFIDENCE
 from vflsim.scenario.models import Scenario
 from vflsim.timing.floats import Floats
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from vflsim.attacks.base import Attack
 from vflsim.attacks.evaluate import VALUES, Evaluation
-from vflsim.results.statistics.means import t_interval
+from vflsim.intervals.means import t_interval
 from vflsim.results.store.write import write_file
 from vflsim.text_table import TextTable, markdown_page
 from vflsim.vocabulary.amounts import quantity

@@ -17,10 +17,10 @@ from scipy.sparse.csgraph import connected_components
 
 from vflsim.explaining import Explanation
 from vflsim.explaining.clients import rank_correlation
+from vflsim.intervals.means import t_interval
 from vflsim.plotting.numbers import Numbers, frame
 from vflsim.plotting.protocol_style import Style, kinds_in, protocol_styles, shaded
 from vflsim.plotting.style import Picture, legend, metric_label, picture, remark
-from vflsim.results.statistics.means import t_interval
 from vflsim.vocabulary.metrics import is_share, range_of
 
 CLEAN = "#222222"

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from vflsim.explaining.clients import rank_correlation
 from vflsim.explaining.explain import Explanation
-from vflsim.results.statistics.means import t_interval
+from vflsim.intervals.means import t_interval
 from vflsim.results.store.write import write_file
 from vflsim.text_table import TextTable, markdown_page
 from vflsim.timing.floats import Floats

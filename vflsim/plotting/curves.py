@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from vflsim.errors import ResultsError
+from vflsim.intervals.means import band, step_values
 from vflsim.plotting.numbers import Numbers, frame, stacked
 from vflsim.plotting.protocol_style import Style, protocol_styles
 from vflsim.plotting.style import (
@@ -28,7 +29,6 @@ from vflsim.plotting.style import (
 )
 from vflsim.plotting.window import Place, Window
 from vflsim.results.read import NotRecordedError, Results
-from vflsim.results.statistics.means import band, step_values
 from vflsim.results.statistics.plateau import distinct, plateau_of
 from vflsim.results.statistics.targets import targets_of
 from vflsim.timing.floats import Floats

@@ -9,12 +9,12 @@ from typing import final
 
 import pandas as pd
 
+from vflsim.intervals.means import CONFIDENCE, holm
 from vflsim.plotting.numbers import Numbers
 from vflsim.plotting.style import metric_label
 from vflsim.reporting.waits import whereabouts
 from vflsim.results.read import Results
 from vflsim.results.statistics.estimates import Estimate
-from vflsim.results.statistics.means import CONFIDENCE, holm
 from vflsim.results.statistics.past_best import past_best_note
 from vflsim.results.statistics.ratios import ratio, three_digits
 from vflsim.results.statistics.summary import outcomes

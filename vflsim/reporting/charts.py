@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from vflsim.intervals.means import step_values
 from vflsim.plotting import PLOTS, protocol_styles
 from vflsim.plotting.numbers import Numbers, frame
 from vflsim.plotting.selection import length, one_seed
@@ -17,7 +18,6 @@ from vflsim.plotting.style import metric_label
 from vflsim.plotting.timeline import ACTIVITIES
 from vflsim.results.events import activities, activity
 from vflsim.results.read import NotRecordedError, Results
-from vflsim.results.statistics.means import step_values
 from vflsim.results.statistics.targets import targets_of
 from vflsim.results.store.run import RecordedRun
 from vflsim.timing.floats import Floats

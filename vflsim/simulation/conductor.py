@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from vflsim.intervals.variation import Variation
 from vflsim.learning.execution.operations import Operation
 from vflsim.learning.learners.client import Split
 from vflsim.protocols.defaults import evaluation_of
 from vflsim.protocols.made import checked_score, checked_scores, coroutine_of
-from vflsim.results.facts.variation import Variation
 from vflsim.scenario.stop import Evaluate, Stop
 from vflsim.simulation.build import Parties
 from vflsim.simulation.endless import EndlessRule

@@ -10,8 +10,8 @@ from typing import final
 
 import numpy as np
 
-from vflsim.results.facts.variation import Variation, lacking
-from vflsim.results.statistics.steady import SteadyMean, steady_mean
+from vflsim.intervals.steady import SteadyMean, steady_mean
+from vflsim.intervals.variation import Variation, lacking
 from vflsim.scenario.stop import Precision, Stop
 from vflsim.timing.floats import Floats
 
@@ -71,7 +71,7 @@ class PrecisionRule:
     """Decides from the durations of a run's rounds, given in order, when to end.
 
     The decision depends on the durations alone, whether they come one by one or in chunks. The run ends at the first
-    checkpoint at which :func:`~vflsim.results.statistics.steady.steady_mean` is sound (settled, batches uncorrelated,
+    checkpoint at which :func:`~vflsim.intervals.steady.steady_mean` is sound (settled, batches uncorrelated,
     enough cycles of the slow changes that the scenario's ``variation`` names) and half its interval is at most
     ``round_duration`` times the mean. Where a variance may be infinite, it never ends.
 

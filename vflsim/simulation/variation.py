@@ -8,9 +8,9 @@ from functools import lru_cache
 
 from vflsim.analysis.findings import ClosedForm
 from vflsim.analysis.rounds import ROUND
+from vflsim.intervals.variation import CYCLES, MOST_ROUNDS, PERIODS, SKEWED, Variation
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.defaults import closed_forms_of
-from vflsim.results.facts.variation import CYCLES, MOST_ROUNDS, PERIODS, SKEWED, Variation
 from vflsim.setting import Setting
 from vflsim.streams import SERVER, few, party_name
 from vflsim.timing.base import Delay

@@ -5,8 +5,8 @@ import pytest
 from scipy.signal import lfilter
 from scipy.stats import f_oneway, rankdata
 
-from vflsim.results.facts.variation import Variation
-from vflsim.results.statistics.means import t_interval
+from vflsim.intervals.means import t_interval
+from vflsim.intervals.variation import Variation
 from vflsim.results.statistics.open_rounds import (
     Rounds,
     dependence,

@@ -11,8 +11,9 @@ from scipy.signal import lfilter
 from timed_runs import write_timed
 
 from vflsim.errors import ResultsError
+from vflsim.intervals.steady import warm_up
+from vflsim.intervals.variation import Variation
 from vflsim.results import Results
-from vflsim.results.facts.variation import Variation
 from vflsim.results.read import NotRecordedError
 from vflsim.results.statistics.quantiles import (
     LEVELS,
@@ -22,7 +23,6 @@ from vflsim.results.statistics.quantiles import (
     quantile_table,
     round_quantiles,
 )
-from vflsim.results.statistics.steady import warm_up
 
 
 def autoregressive(rng: np.random.Generator, n: int, phi: float) -> np.ndarray:

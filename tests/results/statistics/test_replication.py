@@ -9,12 +9,12 @@ import pytest
 from scipy import stats
 from timed_runs import write_timed
 
+from vflsim.intervals.means import narrower
+from vflsim.intervals.steady import steady_mean
 from vflsim.protocols import PROTOCOLS
 from vflsim.protocols.bs_vfl import BsVfl
 from vflsim.results import Results, summarise, write_summary
-from vflsim.results.statistics.means import narrower
 from vflsim.results.statistics.replication import paired_rounds
-from vflsim.results.statistics.steady import steady_mean
 from vflsim.results.tables.comparison import comparison_table, pairing
 
 

@@ -12,9 +12,9 @@ from scipy import stats
 from toy_runs import toy_results, toy_run
 
 from vflsim.errors import ResultsError
+from vflsim.intervals.means import holm, step_values, t_interval
 from vflsim.results import Results, RunTables, comparison_table, run_folder, summarise, write_run, write_summary
 from vflsim.results.statistics.estimates import GEOMETRIC, MEAN, SeedSample, estimate
-from vflsim.results.statistics.means import holm, step_values, t_interval
 from vflsim.results.statistics.ratios import ratio, three_digits
 from vflsim.results.statistics.summary import statistic_of
 from vflsim.results.tables.comparison import describe, quantity, span

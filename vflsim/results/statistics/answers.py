@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from vflsim.errors import ResultsError
-from vflsim.results.statistics.means import t_interval
+from vflsim.intervals.means import t_interval
 from vflsim.vocabulary.metrics import column_of, facts_of
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from vflsim.results.statistics.means import (
+from vflsim.intervals.means import (
     CONFIDENCE,
     Interval,
     log_interval,
@@ -76,7 +76,7 @@ class Estimate:
     Otherwise ``horizon`` is the smallest censored value, ``median`` is that of the known runs, with its 95 % interval
     ``median_low``–``median_high`` from six of them on, and ``at_least`` / ``at_most`` are one-sided 95 % limits of the
     mean, where there can be any (for a single run, or pair, they are its bound). ``narrower`` is the gain from pairing
-    for a paired difference (:func:`~vflsim.results.statistics.means.narrower`), and ``p`` the p-value of no difference,
+    for a paired difference (:func:`~vflsim.intervals.means.narrower`), and ``p`` the p-value of no difference,
     of the ratio for geometric means.
     """
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from vflsim.errors import ResultsError
+from vflsim.intervals.means import band, step_values
 from vflsim.results.run_set import RunSet
-from vflsim.results.statistics.means import band, step_values
 from vflsim.timing.floats import Floats
 
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import fdtrc
 
-from vflsim.results.facts.variation import SKEWED, Variation, lacking
-from vflsim.results.statistics.steady import ranks, warm_up
+from vflsim.intervals.steady import ranks, warm_up
+from vflsim.intervals.variation import SKEWED, Variation, lacking
 from vflsim.timing.floats import Floats
 
 if TYPE_CHECKING:

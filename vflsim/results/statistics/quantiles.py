@@ -17,10 +17,10 @@ import pandas as pd
 from scipy.special import bdtr, bdtrik, chdtri, stdtrit
 
 from vflsim.errors import ResultsError
-from vflsim.results.facts.variation import Variation
-from vflsim.results.statistics.means import CONFIDENCE
+from vflsim.intervals.means import CONFIDENCE
+from vflsim.intervals.steady import BATCHES, FEWEST, batch_means, constant, ranks, warm_up
+from vflsim.intervals.variation import Variation
 from vflsim.results.statistics.open_rounds import Rounds, ages_of, outlasting, variation_of
-from vflsim.results.statistics.steady import BATCHES, FEWEST, batch_means, constant, ranks, warm_up
 from vflsim.text_table import TextTable
 from vflsim.timing.floats import Floats
 from vflsim.vocabulary.amounts import quantity, spanned

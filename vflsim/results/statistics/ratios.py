@@ -9,8 +9,8 @@ from typing import final
 import numpy as np
 import pandas as pd
 
+from vflsim.intervals.means import CONFIDENCE, ROUNDING, Interval, one_sided, t_interval, welch_interval
 from vflsim.results.statistics.estimates import WIDE
-from vflsim.results.statistics.means import CONFIDENCE, ROUNDING, Interval, one_sided, t_interval, welch_interval
 from vflsim.timing.floats import Floats
 
 

@@ -1,7 +1,7 @@
 """Mean round duration from a single run, and the gain from pairing two runs round by round.
 
 Durations within a run are dependent, and the first rounds differ from later ones.
-:mod:`vflsim.results.statistics.steady` removes the warm-up and computes an interval all the same.
+:mod:`vflsim.intervals.steady` removes the warm-up and computes an interval all the same.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from vflsim.results.facts.variation import lacking
-from vflsim.results.statistics.means import CONFIDENCE, narrower, t_interval
+from vflsim.intervals.means import CONFIDENCE, narrower, t_interval
+from vflsim.intervals.steady import BATCHES, SteadyMean, batch_means, constant, steady_mean, warm_up
+from vflsim.intervals.variation import lacking
 from vflsim.results.statistics.open_rounds import Rounds, with_open
-from vflsim.results.statistics.steady import BATCHES, SteadyMean, batch_means, constant, steady_mean, warm_up
 from vflsim.timing.floats import Floats
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ class RoundPair:
 
     ``correlation`` is the correlation of corresponding rounds' durations; ``mean`` is the mean difference, and
     ``low``–``high`` its interval by batch means of the differences. ``narrower`` is the factor of
-    :func:`~vflsim.results.statistics.means.narrower` between batches. All are NaN for fewer than 40 such rounds.
-    ``correlated``, ``settled`` and ``enough`` are as in :class:`~vflsim.results.statistics.steady.SteadyMean`.
+    :func:`~vflsim.intervals.means.narrower` between batches. All are NaN for fewer than 40 such rounds.
+    ``correlated``, ``settled`` and ``enough`` are as in :class:`~vflsim.intervals.steady.SteadyMean`.
     """
 
     rounds: int
@@ -55,7 +55,7 @@ class RoundPair:
 def steady_rounds(results: RunSet, confidence: float = CONFIDENCE) -> pd.DataFrame:
     """Estimate the mean round duration in the steady state; one row per finished run that kept its rounds.
 
-    Columns: protocol, seed, and the fields of :class:`~vflsim.results.statistics.steady.SteadyMean` (seconds and
+    Columns: protocol, seed, and the fields of :class:`~vflsim.intervals.steady.SteadyMean` (seconds and
     rounds).
     """
     rows = [

@@ -8,8 +8,8 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
+from vflsim.intervals.means import CONFIDENCE, t_interval
 from vflsim.results.statistics.estimates import GEOMETRIC, SeedSample, estimate
-from vflsim.results.statistics.means import CONFIDENCE, t_interval
 
 Name = TypeVar("Name", bound=Hashable)
 

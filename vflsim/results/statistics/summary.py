@@ -16,12 +16,12 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from vflsim.intervals.means import chance
+from vflsim.intervals.steady import BATCHES
 from vflsim.results.statistics.estimates import GEOMETRIC, MEAN, Estimate, SeedSample, estimate, independent, paired
-from vflsim.results.statistics.means import chance
 from vflsim.results.statistics.open_rounds import Rounds, ages_of, means
 from vflsim.results.statistics.plateau import best_of, distinct, plateau_of
 from vflsim.results.statistics.replication import round_pair, within
-from vflsim.results.statistics.steady import BATCHES
 from vflsim.results.statistics.targets import passage, wanted_targets
 from vflsim.scenario.stop import Evaluate
 from vflsim.timing.floats import Floats

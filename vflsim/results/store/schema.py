@@ -9,6 +9,7 @@ import pyarrow as pa
 from pydantic import BaseModel, Field, NonNegativeInt, PositiveInt, model_validator
 
 from vflsim.errors import ResultsError
+from vflsim.intervals.variation import Variation
 from vflsim.results.facts.blinding import BlindingFacts
 from vflsim.results.facts.codec import CodecFacts
 from vflsim.results.facts.conditions import Conditions
@@ -16,7 +17,6 @@ from vflsim.results.facts.heavy_tail import HeavyTail
 from vflsim.results.facts.network import NetworkFacts
 from vflsim.results.facts.privacy import PrivacyFacts
 from vflsim.results.facts.stalled import StalledClient
-from vflsim.results.facts.variation import Variation
 from vflsim.vocabulary.measure import MeasuredValue
 from vflsim.vocabulary.metric import MetricFacts
 from vflsim.world import run_tables

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from vflsim.intervals.means import step_values
 from vflsim.results.read import Results
 from vflsim.results.statistics.estimates import SeedSample
-from vflsim.results.statistics.means import step_values
 from vflsim.results.statistics.summary import outcomes
 from vflsim.results.sweeps.sweep import Sweep
 from vflsim.timing.floats import Floats

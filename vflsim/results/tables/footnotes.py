@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from vflsim.results.facts.variation import lacking
+from vflsim.intervals.variation import lacking
 from vflsim.results.statistics.answers import answered
 from vflsim.results.statistics.estimates import GEOMETRIC
 from vflsim.results.statistics.heavy_tail_note import heavy_tail_notes

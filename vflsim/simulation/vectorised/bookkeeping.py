@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from vflsim.intervals.variation import Variation
 from vflsim.recurrences.chunk import AgeSums, Chunk, Direction, Moves
 from vflsim.recurrences.errors import undecided
 from vflsim.recurrences.ledger import Bytes, Steps, rows_of
-from vflsim.results.facts.variation import Variation
 from vflsim.scenario.stop import Every, Stop
 from vflsim.simulation.vectorised.ends import End, StopRules, never_still
 from vflsim.simulation.vectorised.energy import ROW, Asked, EnergyBooks

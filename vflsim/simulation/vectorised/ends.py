@@ -9,10 +9,10 @@ from typing import Literal
 
 import numpy as np
 
+from vflsim.intervals.variation import Variation
 from vflsim.recurrences.chunk import Chunk
 from vflsim.recurrences.errors import undecided
 from vflsim.recurrences.stages import Ints
-from vflsim.results.facts.variation import Variation
 from vflsim.scenario.stop import Stop
 from vflsim.simulation.precision import PrecisionRule
 from vflsim.timing.base import Floats

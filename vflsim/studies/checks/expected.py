@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow.compute as pc
 
+from vflsim.intervals.variation import Variation
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.protocols.made import learners_of
 from vflsim.results.facts.conditions import Conditions
-from vflsim.results.facts.variation import Variation
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
 from vflsim.scenario.stop import Stop

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtri
 
-from vflsim.results.facts.variation import Variation
-from vflsim.results.statistics.means import CONFIDENCE, ROUNDING, t_interval
+from vflsim.intervals.means import CONFIDENCE, ROUNDING, t_interval
+from vflsim.intervals.variation import Variation
 from vflsim.timing.floats import Floats
 
 GROUP = 5
