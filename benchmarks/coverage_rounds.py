@@ -20,9 +20,9 @@ from vflsim.intervals.means import t_interval
 from vflsim.intervals.steady import steady_mean
 from vflsim.intervals.variation import CYCLES, PERIODS, Variation
 from vflsim.results.statistics.open_rounds import Rounds, doubts, means
-from vflsim.scenario.stop import Precision
-from vflsim.simulation.precision import INDEPENDENT, PrecisionRule, checkpoints
 from vflsim.simulation.variation import FEW, rounds_for
+from vflsim.stopping.end_rule import RoundFacts
+from vflsim.stopping.precision import INDEPENDENT, Precision, PrecisionRule, checkpoints
 from vflsim.timing.delays import Constant, Delay, Exponential, LogNormal, Mixture, Pareto
 from vflsim.timing.floats import Floats
 
@@ -131,7 +131,7 @@ def precision(studies: int, seed: int = 0) -> Iterator[tuple[str, Covered, Cover
         for _ in range(studies):
             durations = law(rng, size)
             for known, into in zip((None, variation), found, strict=True):
-                rule = PrecisionRule(asked, known)
+                rule = PrecisionRule(asked, RoundFacts(variation=known))
                 if rule.extend(durations) is not None:
                     mean = rule.found()
                     into.append((mean.mean, mean.low <= 1 <= mean.high))

@@ -23,7 +23,7 @@ LAYERS: list[set[str]] = [
     {"setting"},
     {"tracing"},
     {"analysis", "intervals", "recurrences"},
-    {"protocols"},
+    {"protocols", "stopping"},
     {"kinds", "protocol", "scenario"},
     {"results"},
     {"plotting", "simulation", "trained"},

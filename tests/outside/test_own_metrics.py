@@ -17,7 +17,7 @@ from vflsim.errors import ResultsError, RunError, ScenarioError
 from vflsim.plotting import PLOTS
 from vflsim.results.verify.runs import verify_run
 from vflsim.scenario.depends import run_text
-from vflsim.studies.runs.stop_compatibility import ends_alike, rules_of
+from vflsim.studies.runs.stop_compatibility import ends_alike
 from vflsim.vocabulary.targets import Target
 
 F2: dict[str, Any] = {"kind": "module", "path": "own_metrics:FBeta", "beta": 2}
@@ -140,7 +140,7 @@ def test_runs_depend_on_the_metrics_that_they_report() -> None:
 
 def test_a_continued_run_knows_which_way_a_target_is_harder() -> None:
     def rules(value: float, name: str = "wrong") -> dict[str, Any]:
-        return rules_of(tiny("synchronous", metrics=OWN, stop={"rounds": 9, "target": {f"test_{name}": value}}).stop)
+        return tiny("synchronous", metrics=OWN, stop={"rounds": 9, "target": {f"test_{name}": value}}).stop.plain()
 
     end = {"time": 1.0, "rounds": 9, "updates": 36, "wall_clock": 1.0}
     assert ends_alike("rounds", end, rules(5), rules(4))

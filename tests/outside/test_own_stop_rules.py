@@ -14,7 +14,7 @@ from tiny_worlds import metrics, raw, run, tiny
 import vflsim
 from vflsim.errors import RunError, ScenarioError
 from vflsim.simulation.vectorised.eligibility import obstacles
-from vflsim.studies.runs.stop_compatibility import ends_alike, hindrance, rules_of
+from vflsim.studies.runs.stop_compatibility import ends_alike, hindrance
 from vflsim.vocabulary.stop_rules import NoImprovement
 
 EVERY = {"every": "2 rounds"}
@@ -101,7 +101,7 @@ def test_rules_alone_end_no_run_without_training(tmp_path: Path) -> None:
 
 def test_a_continued_run_keeps_to_its_rules() -> None:
     def rules(**said: Any) -> dict[str, Any]:
-        return rules_of(tiny("synchronous", stop={"rounds": 99, "rules": said} if said else {"rounds": 99}).stop)
+        return tiny("synchronous", stop={"rounds": 99, "rules": said} if said else {"rounds": 99}).stop.plain()
 
     one, other, none = rules(a=own("After", rows=5)), rules(a=own("After", rows=4)), rules()
     end = {"time": 1.0, "rounds": 9, "updates": 36, "wall_clock": 1.0}

@@ -3,7 +3,8 @@
 import pytest
 
 from vflsim.scenario import load
-from vflsim.scenario.stop import Stop
+from vflsim.stopping.end_rule import Tally, share_of
+from vflsim.stopping.rules import Stop
 from vflsim.vocabulary.metrics import COLUMNS
 
 
@@ -31,6 +32,6 @@ def test_no_run_is_sent_after_a_share_above_one(metric: str, base: str) -> None:
 
 def test_the_share_of_a_run_is_that_of_the_nearest_end() -> None:
     stop = Stop(time=10.0, rounds=4, epsilon=1.0)
-    assert stop.share(time=2.0, rounds=1, updates=7) == 0.25
-    assert stop.share(time=20.0, rounds=1, updates=7) == 1.0
-    assert Stop(epsilon=1.0).share(time=2.0, rounds=1) == 0.0
+    assert share_of(stop.each(), Tally(time_s=2.0, rounds=1, updates=7)) == 0.25
+    assert share_of(stop.each(), Tally(time_s=20.0, rounds=1, updates=7)) == 1.0
+    assert share_of(Stop(epsilon=1.0).each(), Tally(time_s=2.0, rounds=1)) == 0.0

@@ -9,7 +9,7 @@ from tiny_worlds import NOISY, WORLDS, data_of, events, metrics, raw, rounds, ru
 
 from vflsim.results.statistics.targets import passage
 from vflsim.scenario import load
-from vflsim.simulation.conductor import Progress
+from vflsim.simulation.reporter import Progress
 from vflsim.simulation.run import run_protocol
 from vflsim.vocabulary.targets import Held, Target
 

@@ -13,12 +13,12 @@ from vflsim.learning.execution.operations import Operation
 from vflsim.protocols.asynchronous import Asynchronous
 from vflsim.protocols.synchronous import Synchronous
 from vflsim.scenario.models import Scenario
-from vflsim.scenario.stop import Evaluate, Stop
 from vflsim.setting import Learners, Setting, split_learners
 from vflsim.simulation import endless
 from vflsim.simulation.build import Parties
 from vflsim.simulation.endless import EndlessRule, awaited_by
 from vflsim.simulation.run import Outcome, run_protocol
+from vflsim.stopping.rules import Stop
 
 NOISE = {"kind": "gaussian", "clip": 1, "noise_multiplier": 3, "delta": 1e-5}
 
@@ -170,7 +170,7 @@ def test_a_budget_that_nobody_spends_ends_with_an_error() -> None:
 def rule(stop: Stop, clients: int = 2) -> tuple[EndlessRule, Any]:
     recorder = SimpleNamespace(current_round=0, updates=0)
     parties = SimpleNamespace(shared=SimpleNamespace(recorder=recorder), clients=range(clients), protocol=recorder)
-    return EndlessRule(cast(Parties, parties), stop, Evaluate(), []), recorder
+    return EndlessRule(cast(Parties, parties), stop.each(), "rounds", []), recorder
 
 
 def work(party: int, kind: str = "work") -> Operation[None]:
@@ -220,11 +220,11 @@ def test_server_computations_while_clients_wait_are_no_standstill_of_updates() -
 )
 def test_what_has_to_be_counted_for_the_stop_rules(stop: dict[str, Any], every: Any, awaited: set[str]) -> None:
     scenario = tiny("synchronous", stop=stop, evaluate={"every": f"1 {every}".replace("seconds", "s")})
-    assert awaited_by(scenario.stop, scenario.evaluate) == awaited
+    assert awaited_by(scenario.stop.each(), scenario.evaluate.every.unit) == awaited
 
 
 def test_a_budget_awaits_releases() -> None:
-    assert awaited_by(Stop(epsilon=1), Evaluate()) == {"release"}
+    assert awaited_by(Stop(epsilon=1).each(), "rounds") == {"release"}
 
 
 def test_time_and_wall_clock_end_every_run() -> None:

@@ -17,11 +17,12 @@ from vflsim.intervals.steady import steady_mean
 from vflsim.intervals.variation import CYCLES, PERIODS, Variation
 from vflsim.scenario import load
 from vflsim.scenario.resolve import setting
-from vflsim.scenario.stop import Precision, Stop
-from vflsim.simulation.precision import FIRST, INDEPENDENT, PrecisionRule, checkpoints, expected_rounds
 from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.simulation.variation import variation_of
 from vflsim.simulation.vectorised.run import run_vectorised
+from vflsim.stopping.end_rule import RoundFacts, Tally
+from vflsim.stopping.precision import FIRST, INDEPENDENT, Precision, PrecisionRule, checkpoints
+from vflsim.stopping.rules import Stop
 from vflsim.studies.checks.data import read_and_check
 from vflsim.studies.checks.expected import expectation
 from vflsim.studies.checks.expected_table import expectation_table
@@ -68,7 +69,7 @@ def test_the_answer_does_not_depend_on_the_chunks(size: int) -> None:
         if (at := rule.extend(values[start : start + size])) is not None:
             assert start + at == expected
             break
-    assert rule.rounds == expected
+    assert len(rule.durations) == expected
     single = PrecisionRule(precision)
     assert next(count for count, value in enumerate(values, start=1) if single.add(value)) == expected
 
@@ -117,12 +118,12 @@ def test_expected_rounds_follow_the_square_root() -> None:
     values = np.random.default_rng(5).exponential(size=200)
     first = steady_mean(values)
     for precision in (0.05, 0.01):
-        expected = expected_rounds(Precision(round_duration=precision), values)
+        expected = PrecisionRule(Precision(round_duration=precision)).rounds_needed(Tally(), values)
         needed = first.n * (first.half_width / first.mean / precision) ** 2
         assert expected in LOOKS
         assert needed <= expected < 1.51 * needed
-    assert expected_rounds(Precision(round_duration=0.01), values[:30]) == math.inf
-    assert expected_rounds(Precision(round_duration=0.01), np.ones(200)) == FIRST
+    assert PrecisionRule(Precision(round_duration=0.01)).rounds_needed(Tally(), values[:30]) == math.inf
+    assert PrecisionRule(Precision(round_duration=0.01)).rounds_needed(Tally(), np.ones(200)) == FIRST
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------
@@ -341,8 +342,9 @@ def test_the_rule_waits_for_enough_cycles_of_slow_bursts() -> None:
     values = np.random.default_rng(6).exponential(size=50_000)
     asked = Precision(round_duration=0.1)
     assert PrecisionRule(asked).extend(values) < 2000
-    assert PrecisionRule(asked, Variation(cycle_s=100, cycle="bursts", cycles=100)).extend(values) > 10_000
-    assert PrecisionRule(asked, Variation(heavy="a delay")).extend(values) is None
+    slow, heavy = Variation(cycle_s=100, cycle="bursts", cycles=100), Variation(heavy="a delay")
+    assert PrecisionRule(asked, RoundFacts(variation=slow)).extend(values) > 10_000
+    assert PrecisionRule(asked, RoundFacts(variation=heavy)).extend(values) is None
 
 
 @pytest.mark.slow
@@ -354,7 +356,7 @@ def test_runs_that_saw_no_burst_end_no_earlier_and_the_mean_is_covered() -> None
         stays = rng.exponential(100, 400)
         each = np.where((np.arange(400) + rng.integers(2)) % 2 == 0, 1.0, 5.0)
         rounds_ = np.repeat(each, rng.poisson(stays / each))
-        rule = PrecisionRule(Precision(round_duration=0.1), known_)
+        rule = PrecisionRule(Precision(round_duration=0.1), RoundFacts(variation=known_))
         if rule.extend(rng.exponential(size=len(rounds_)) * rounds_) is not None:
             found = rule.found()
             covered.append(found.low <= 5 / 3 <= found.high)
@@ -391,7 +393,7 @@ def test_dependent_rounds_must_be_precise_at_two_looks_in_a_row() -> None:
             assert not met[-1] or found.independent < found.n / 2
         second = next(at for at in range(1, len(met)) if met[at - 1] and met[at])
         assert ended(durations, Precision(round_duration=0.1)) == LOOKS[second]
-        estimate = expected_rounds(Precision(round_duration=0.1), durations[:675])
+        estimate = PrecisionRule(Precision(round_duration=0.1)).rounds_needed(Tally(), durations[:675])
         assert estimate in LOOKS[1:]
 
 
@@ -428,7 +430,7 @@ def test_runs_that_saw_no_long_round_do_not_end_and_the_mean_is_covered() -> Non
     """Coverage .96 of 100 runs (before: .47); here at least .90 of 200 less three standard errors (.046)."""
     rng, known_, hits = np.random.default_rng(4), Variation(rounds=2500, skewed="a delay"), list[bool]()
     for _ in range(200):
-        rule = PrecisionRule(Precision(round_duration=0.1), known_)
+        rule = PrecisionRule(Precision(round_duration=0.1), RoundFacts(variation=known_))
         assert rule.extend(np.where(rng.random(60_000) < 0.01, 100.0, 1.0) / 1.99) is not None
         found = rule.found()
         hits.append(found.low <= 1 <= found.high)

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from vflsim.simulation.conductor import Progress
+from vflsim.simulation.reporter import Progress
 from vflsim.studies.runs.progress import StudyRun
 from vflsim.studies.time_left import Remaining
 

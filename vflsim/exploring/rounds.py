@@ -18,11 +18,12 @@ from vflsim.protocols.base import Protocol
 from vflsim.protocols.defaults import participants_of
 from vflsim.results.read import NotRecordedError
 from vflsim.results.store.schema import RunInfo, RunTables, TableName
+from vflsim.scenario.evaluate import Evaluate
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.recording import Record, Recording
-from vflsim.scenario.stop import Evaluate, Stop
 from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.simulation.vectorised import UndecidedError, obstacles, run_vectorised
+from vflsim.stopping.rules import Stop
 from vflsim.timing.floats import Floats
 
 MESSAGES = 600

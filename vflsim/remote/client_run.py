@@ -133,8 +133,8 @@ class ClientRun:
         if (releases := self._made.node.learner.releases) is not None:
             client.orders.release(prepare)
             releases.told = telling(self._tell)
-            if (most := scenario.stop_of(self._name).epsilon) is not None:
-                releases.end_at(most, self._spent)
+            for rule in scenario.stop_of(self._name).each():
+                rule.guard(releases, self._spent)
         self._counted, self._folder = 0, client.orders.folder(prepare)
         self._thread = threading.current_thread()
         self._kept: KeptState | None = None

@@ -21,7 +21,7 @@ from vflsim.remote.own_data import OwnData
 from vflsim.remote.server_run import ServerRun
 from vflsim.remote.world import precise_loop
 from vflsim.scenario.models import Scenario
-from vflsim.simulation.conductor import Progress
+from vflsim.simulation.reporter import Progress
 from vflsim.simulation.run import Outcome
 from vflsim.streams import SERVER
 

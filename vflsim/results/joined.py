@@ -17,7 +17,7 @@ from vflsim.results.read import Results
 from vflsim.results.statistics.pairing import differences
 from vflsim.results.store.run import StoredRun
 from vflsim.results.tables.footnotes import baseline_of
-from vflsim.scenario.stop import Evaluate
+from vflsim.scenario.evaluate import Evaluate
 from vflsim.streams import few
 from vflsim.vocabulary.targets import Target
 

@@ -23,7 +23,7 @@ from vflsim.vocabulary.metrics import is_known
 if TYPE_CHECKING:
     import torch
 
-    from vflsim.scenario.stop import Evaluate
+    from vflsim.scenario.evaluate import Evaluate
     from vflsim.vocabulary.metric import MetricFacts
     from vflsim.vocabulary.targets import Target
 

@@ -19,10 +19,11 @@ from vflsim.protocols import Protocol
 from vflsim.protocols.defaults import default_blinding_of
 from vflsim.protocols.signatures import mismatches
 from vflsim.scenario.document import Document
+from vflsim.scenario.evaluate import Evaluate
 from vflsim.scenario.protocol_entry import ProtocolEntry
 from vflsim.scenario.recording import Record, Recording, recording
 from vflsim.scenario.split_model import Models
-from vflsim.scenario.stop import Evaluate, Stop
+from vflsim.stopping.rules import Stop
 from vflsim.timing.activation import AnyActivation
 from vflsim.timing.availability import AnyAvailability
 from vflsim.timing.compute import AnyCompute

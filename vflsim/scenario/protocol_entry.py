@@ -14,8 +14,9 @@ from vflsim.learning.privacy.blinding import AnyBlinding
 from vflsim.learning.privacy.mechanisms import AnyMechanism
 from vflsim.learning.training import TrainingOverride
 from vflsim.protocols import AnyProtocol
+from vflsim.scenario.evaluate import Evaluate
 from vflsim.scenario.split_model import ModelsOverride
-from vflsim.scenario.stop import Evaluate, Stop
+from vflsim.stopping.rules import Stop
 from vflsim.vocabulary.base import Part, Shorthand, kind_from_text
 from vflsim.vocabulary.entries import with_keys
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from vflsim.errors import RunError, VflsimError
 from vflsim.protocols.answering import Answering
 from vflsim.protocols.defaults import answering_of
-from vflsim.scenario.stop import Evaluate
+from vflsim.scenario.evaluate import Evaluate
 from vflsim.setting import Learners, Setting
 from vflsim.simulation.build import Parties
 from vflsim.simulation.queries import TimedQueries

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any
 
 from vflsim.errors import NoProgressError
 from vflsim.learning.execution.operations import Operation
 from vflsim.learning.privacy.releases import Releases
-from vflsim.scenario.stop import Evaluate, Stop
 from vflsim.simulation.build import Parties
+from vflsim.stopping.end_rule import EndRule
 from vflsim.streams import SERVER, few
 
 SERVER_COMPUTATIONS = 10_000
@@ -32,13 +32,11 @@ _REMEDIES = {
 class EndlessRule:
     """Ends a run with an error when nothing that its stop rules wait for has been counted for very long.
 
-    ``rounds``, ``epochs`` and ``precision`` wait for rounds, ``updates`` for updates, ``epsilon`` for releases, and
-    ``target`` for what triggers evaluations. A run ends by any of its rules, so the error comes when all of them wait
-    in vain. Computations of kind ``evaluate`` are not counted. ``time`` and ``wall_clock`` end every run: with them
-    there is nothing to watch.
+    A run ends by any of its rules, so the error comes when all of them wait in vain. Computations of kind ``evaluate``
+    are not counted. With a rule that ends every run there is nothing to watch.
     """
 
-    def __init__(self, parties: Parties, stop: Stop, every: Evaluate, releases: list[Releases]) -> None:
+    def __init__(self, parties: Parties, rules: Sequence[EndRule], unit: str, releases: list[Releases]) -> None:
         recorder, clients = parties.shared.recorder, max(1, len(parties.clients))
         self._protocol = type(parties.protocol).__name__
         patient = COMPUTATIONS_OF_ALL * (clients + 1)
@@ -49,14 +47,10 @@ class EndlessRule:
             "update": _Awaited("update", attrgetter("updates"), recorder, False, by_clients, patient),
             "release": _Awaited("release", _released, releases, False, by_clients, patient),
         }
-        self._stop = stop
-        wanted = awaited_by(stop, every)
+        wanted, self._rules = awaited_by(rules, unit), rules
         self._awaited = [each for what, each in known.items() if what in wanted]
-
-    @property
-    def needed(self) -> bool:
+        self.needed = bool(wanted) and not any(always_ends(rule) for rule in rules)
         """Whether only counted things end the run."""
-        return bool(self._awaited) and self._stop.time is None and self._stop.wall_clock is None
 
     def add(self, operation: Operation[Any]) -> None:
         """Note a computation. Raises ``NoProgressError`` when the run cannot end."""
@@ -70,7 +64,7 @@ class EndlessRule:
             raise self._error()
 
     def _error(self) -> NoProgressError:
-        rules = ", ".join(self._stop.criteria)
+        rules = ", ".join(rule.key for rule in self._rules)
         return NoProgressError(
             f"stop: {rules} cannot end this run of {self._protocol}: " + "; ".join(map(str, self._awaited)),
             allowed="; ".join(each.allowed for each in self._awaited),
@@ -79,16 +73,14 @@ class EndlessRule:
         )
 
 
-def awaited_by(stop: Stop, every: Evaluate) -> set[str]:
-    """Return what has to be counted for these rules: ``round``, ``update``, ``release``; any of them may end a run."""
-    rounds = stop.rounds is not None or stop.epochs is not None or stop.precision is not None
-    wanted = {"round"} if rounds else set()
-    wanted |= {"update"} if stop.updates is not None else set()
-    wanted |= {"release"} if stop.epsilon is not None else set()
-    if stop.target is not None or stop.rules is not None:
-        unit = every.every.unit
-        wanted |= {"round", "update"} if unit == "seconds" else {unit.removesuffix("s")}
-    return wanted
+def awaited_by(rules: Sequence[EndRule], unit: str) -> set[str]:
+    """Return what has to be counted for these rules, any of which may end a run; ``unit`` is that of evaluations."""
+    return {what for rule in rules for what in rule.awaits(unit) or ()}
+
+
+def always_ends(rule: EndRule) -> bool:
+    """Whether a rule ends every run, whatever is counted."""
+    return rule.awaits("rounds") is None
 
 
 def _released(releases: list[Releases]) -> int:

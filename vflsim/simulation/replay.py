@@ -21,8 +21,8 @@ from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import party_timings, setting
 from vflsim.simulation.build import parties
 from vflsim.simulation.conditions import conditions_of
-from vflsim.simulation.conductor import Progress
 from vflsim.simulation.execution import Execution
+from vflsim.simulation.reporter import Progress
 from vflsim.simulation.run import Outcome, run_parties
 from vflsim.streams import SERVER, SHARED, party_name, torch_seed
 from vflsim.timing.availability import Always

@@ -36,14 +36,15 @@ from vflsim.setting import Setting
 from vflsim.simulation.answers import answered
 from vflsim.simulation.build import Parties, parties
 from vflsim.simulation.conditions import conditions_of
-from vflsim.simulation.conductor import Conductor, Progress
+from vflsim.simulation.conductor import Conductor
 from vflsim.simulation.execution import USUAL, Execution, patient_collector
 from vflsim.simulation.info import run_info
 from vflsim.simulation.measured import measured
-from vflsim.simulation.precision import not_ended
+from vflsim.simulation.reporter import Progress
 from vflsim.simulation.resumable import Course, CourseKeeper
 from vflsim.simulation.stalled import stalled_clients
 from vflsim.simulation.variation import variation_of
+from vflsim.stopping.end_rule import RoundFacts
 from vflsim.streams import SERVER, SHARED, party_name, torch_seed
 from vflsim.world.kernel import World
 from vflsim.world.node import Node
@@ -90,7 +91,7 @@ def run_protocol(
     A failed run keeps its tables; the outcome has the error, which names the party and the virtual time. ``keeper``,
     for training in virtual time, keeps checkpoints and resumes from them: raises ``CheckpointError`` if it cannot, and
     ``KeyboardInterrupt`` if the keeper is asked to stop. Without ``with_tails`` nobody asks for ``info.heavy_tail``, an
-    integral, and without ``with_variation`` nobody but ``stop.precision`` asks for ``info.variation``, the law of a
+    integral, and without ``with_variation`` nobody but a stop rule asks for ``info.variation``, the law of a
     round.
     """
     protocol, resolved = scenario.protocols[name].protocol, setting(scenario, name, data)
@@ -135,17 +136,16 @@ def run_parties(
     protocol, data = scenario.protocols[name].protocol, resolved.data
     world, recorder = made.shared.world, made.shared.recorder
     batches, clients = made.shared.sequence.per_epoch, len(resolved.clients)
-    asked = with_variation or scenario.stop_of(name).precision is not None
-    variation = variation_of(protocol, resolved) if asked else None
+    stop = scenario.stop_of(name)
+    variation = variation_of(protocol, resolved) if with_variation or stop.asks_variation else None
+    rules = stop.each(RoundFacts.of(protocol.batch_plan(), clients, batches, variation))
     conductor = conducting(
         made,
-        scenario.stop_of(name),
+        rules,
         scenario.evaluate_of(name),
-        lambda rounds, used: protocol.batch_plan().epochs(rounds, used, clients, batches),
         evaluated_splits(data),
         report,
         wired=evaluates_wired(protocol, resolved),
-        variation=variation,
         metrics=scenario.metric_facts,
     )
 
@@ -221,7 +221,7 @@ def run_parties(
     )
     weights = {} if timing_only else _weights(made)
     notes = [conductor.ended_because, "" if keeper is None else keeper.note, *cautions(info)]
-    notes.append(not_ended(scenario.stop_of(name), variation, reason, recorder.rounds, world.now()))
+    notes += [rule.note(reason, recorder.rounds, world.now()) for rule in rules]
     made.server.learner.let_go()
     seen = None if made.shared.views is None else made.shared.views.state()
     extra = recorder.own.tables() | answers

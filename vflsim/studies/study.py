@@ -12,7 +12,7 @@ from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.problems import Problem, failure
 from vflsim.scenario.resolve import location_of
-from vflsim.scenario.stop import Stop
+from vflsim.stopping.rules import Stop
 from vflsim.studies.checks.data import read_and_check
 from vflsim.studies.checks.describe import described
 from vflsim.studies.checks.first_round import refuse_hopeless
@@ -116,7 +116,7 @@ def _must_end(scenario: Scenario) -> None:
     problems = [
         Problem(location_of(scenario, name, "stop"), _endless(scenario.stop_of(name)), allowed, remedy)
         for name in scenario.protocols
-        if scenario.stop_of(name).criteria.keys() <= {"target", "rules"}
+        if scenario.stop_of(name).only_trained
     ]
     if problems:
         raise failure(problems, scenario.document)

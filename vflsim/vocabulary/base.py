@@ -143,6 +143,14 @@ class Part(BaseModel):
         return made
 
 
+class Refinable(Part):
+    """A part that another one of its kind can refine key by key."""
+
+    def refined(self, by: Self | None) -> Self:
+        """Return a copy with the keys that ``by`` sets."""
+        return self if by is None else self.model_copy(update={key: getattr(by, key) for key in by.model_fields_set})
+
+
 @dataclass(frozen=True)
 class Shorthand:
     """Annotation of a field: ``expand`` rewrites a short form (``5 ms``, ``fifo``) into the long one before validation.

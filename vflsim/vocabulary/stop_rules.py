@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Annotated, Literal, TypeAlias, final, get_args
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 from typing_extensions import override
 
 from vflsim.vocabulary.imported import OrModule
@@ -14,9 +13,6 @@ from vflsim.vocabulary.metric import Better
 from vflsim.vocabulary.metrics import REPORTED, column_of
 from vflsim.vocabulary.quantities import Count, NonNegativeNumber, PositiveNumber
 from vflsim.vocabulary.stop_rule import Row, StopRule
-
-_NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
-_TAKEN = ("time", "target", "rounds", "updates", "epochs", "precision", "epsilon", "wall_clock", "rules")
 
 
 @final
@@ -97,16 +93,3 @@ STOP_RULES: tuple[type[StopRule], ...] = get_args(StopRuleKind)
 
 AnyStopRule = Annotated[StopRuleKind, Field(discriminator="kind"), OrModule(StopRule)]
 """A field that takes any kind of stop rule on metrics."""
-
-
-def _rule_name(name: str) -> str:
-    if not _NAME.fullmatch(name) or name in _TAKEN:
-        raise ValueError(
-            f"{name!r} cannot name a stop rule; allowed: 1 to 32 of a-z, 0-9, _, beginning with a letter, and none of "
-            f"{', '.join(_TAKEN)}; choose another name"
-        )
-    return name
-
-
-StopRules: TypeAlias = Annotated[dict[Annotated[str, AfterValidator(_rule_name)], AnyStopRule], Field(min_length=1)]
-"""Stop rules on metrics, by names that the user chooses."""

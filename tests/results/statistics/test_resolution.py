@@ -29,7 +29,7 @@ from vflsim.results.statistics.summary import outcomes
 from vflsim.results.statistics.targets import passage
 from vflsim.results.store.targets import evaluation_of
 from vflsim.results.tables.comparison import describe
-from vflsim.scenario.stop import Evaluate
+from vflsim.scenario.evaluate import Evaluate
 from vflsim.vocabulary.targets import Held, Target
 
 ONCE = Target("test_loss", 1.0, Held(1, "evaluations"))

@@ -14,7 +14,7 @@ from kept_runs import FINGERPRINT, KeptAt, files_of, interrupted
 from tiny_worlds import run, tiny
 
 from vflsim.simulation.checkpoints import Keeper
-from vflsim.simulation.conductor import Progress
+from vflsim.simulation.reporter import Progress
 
 SCENARIO = tiny(stop={"rounds": 12})
 

@@ -14,8 +14,8 @@ from tiny_worlds import data_of, tiny
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.learners.embedding_table import EmbeddingTable
 from vflsim.scenario.models import Scenario
-from vflsim.simulation.conductor import Progress
 from vflsim.simulation.execution import Execution
+from vflsim.simulation.reporter import Progress
 from vflsim.simulation.run import run_protocol
 from vflsim.studies.checks import calibrate, ending
 from vflsim.studies.checks.calibrate import calibrated, study_s

@@ -26,7 +26,7 @@ from vflsim.results import verify_folder
 from vflsim.results.store.manifest import Manifest
 from vflsim.scenario import load
 from vflsim.scenario.load import dump
-from vflsim.simulation.conductor import Progress
+from vflsim.simulation.reporter import Progress
 from vflsim.studies.engines import processes as workers_module
 from vflsim.studies.runs.options import RunOptions
 from vflsim.studies.runs.progress import Report, StudyRun, Watcher

@@ -16,7 +16,7 @@ import pytest
 
 from vflsim.errors import ScenarioError
 from vflsim.scenario import load
-from vflsim.simulation.conductor import Progress
+from vflsim.simulation.reporter import Progress
 from vflsim.studies.runs.options import RunOptions
 from vflsim.studies.runs.progress import Report, StudyRun, Watcher
 from vflsim.studies.study import run_study

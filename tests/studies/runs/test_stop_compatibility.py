@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from vflsim.scenario.stop import Stop
-from vflsim.studies.runs.stop_compatibility import ends_alike, hindrance, rules_of
+from vflsim.stopping.rules import Stop
+from vflsim.studies.runs.stop_compatibility import ends_alike, hindrance
 
 PLACE = {"time": 10.0, "rounds": 5, "updates": 20, "wall_clock": 1.0}
 TARGET = {"test_accuracy": 0.8, "for": "3 evaluations"}
 
 
 def rules(**said: Any) -> dict[str, Any]:
-    return rules_of(Stop.model_validate(said))
+    return Stop.model_validate(said).plain()
 
 
 @pytest.mark.parametrize(

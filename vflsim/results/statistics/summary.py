@@ -23,7 +23,7 @@ from vflsim.results.statistics.open_rounds import Rounds, ages_of, means
 from vflsim.results.statistics.plateau import best_of, distinct, plateau_of
 from vflsim.results.statistics.replication import round_pair, within
 from vflsim.results.statistics.targets import passage, wanted_targets
-from vflsim.scenario.stop import Evaluate
+from vflsim.scenario.evaluate import Evaluate
 from vflsim.timing.floats import Floats
 from vflsim.vocabulary.metrics import higher_is_better, range_of, unit_of
 from vflsim.vocabulary.targets import Target

@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from vflsim.intervals.variation import Variation
 from vflsim.recurrences.chunk import AgeSums, Chunk, Direction, Moves
 from vflsim.recurrences.errors import undecided
 from vflsim.recurrences.ledger import Bytes, Steps, rows_of
-from vflsim.scenario.stop import Every, Stop
-from vflsim.simulation.vectorised.ends import End, StopRules, never_still
+from vflsim.scenario.evaluate import Every
+from vflsim.simulation.vectorised.ends import EarliestEnd, never_still
 from vflsim.simulation.vectorised.energy import ROW, Asked, EnergyBooks
 from vflsim.simulation.vectorised.schedule import evaluation_schedule
+from vflsim.stopping.end_rule import EndRule
+from vflsim.stopping.stretch import End
 from vflsim.world.run_tables import ENERGY, Counts, metrics_columns, metrics_row
 
 
 class Books:
     """Metrics of one run; chunks must come in order, up to the one that holds the ``end``."""
 
-    def __init__(
-        self,
-        stop: Stop,
-        every: Every,
-        epochs: Callable[[int, int], float],
-        variation: Variation | None = None,
-        energy: EnergyBooks | None = None,
-    ) -> None:
-        self._rules, self._schedule = StopRules(stop, epochs, variation), evaluation_schedule(every)
+    def __init__(self, rules: Sequence[EndRule], every: Every, energy: EnergyBooks | None = None) -> None:
+        self._ends, self._schedule = EarliestEnd(rules), evaluation_schedule(every)
         self._steps = Steps()
         self._up, self._down, self._peer = Bytes(), Bytes(), Bytes()
         self._ways: dict[Direction, Bytes] = {"up": self._up, "down": self._down, "peer": self._peer}
@@ -58,7 +52,7 @@ class Books:
         self._begun = self._ended = self._aged = 0
         rows = len(self._rows)
         self._expect(chunk.before, 0, len(chunk.ends))
-        self.end = end = self._rules.find(chunk, self._steps.total, self._steps.waiting())
+        self.end = end = self._ends.find(chunk, self._steps.total, self._steps.waiting())
         done = len(chunk.ends) if end is None else end.rounds
         never_still(chunk, self._horizon, done)
         for now in self._schedule.times(chunk).tolist():

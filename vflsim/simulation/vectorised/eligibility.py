@@ -7,10 +7,11 @@ from functools import cache
 from typing import Any
 
 from vflsim.protocols.defaults import participants_of, vectorised_by_hand, vectorised_with
+from vflsim.scenario.evaluate import Evaluate
 from vflsim.scenario.models import Scenario, Timing
 from vflsim.scenario.problems import Problem, shown
 from vflsim.scenario.resolve import location_of, party_timings
-from vflsim.scenario.stop import Evaluate, Stop
+from vflsim.stopping.rules import RULES, Stop
 from vflsim.timing.activation import Immediate
 from vflsim.timing.availability import Always
 from vflsim.timing.base import Delay
@@ -27,7 +28,7 @@ _KNOWN: Mapping[type[Part], frozenset[str]] = {
     PartyTiming: frozenset({"compute", "link", "upload_delay", "activation", "availability", "power"}),
     **dict.fromkeys(NETWORKS, frozenset({"kind", "latency"})),
     Link: frozenset({"up", "down", "latency"}),
-    Stop: frozenset({"time", "target", "rounds", "updates", "epochs", "precision", "rules"}),
+    Stop: frozenset(key for key, rule in RULES.items() if rule.on_arrays),
     Evaluate: frozenset({"every"}),
 }
 """The keys that the recurrences understand. All others must keep their defaults, since recurrences ignore them."""

@@ -15,7 +15,7 @@ from vflsim.recurrences.chunk import AT_SERVER, Bools, Chunk, Moves
 from vflsim.recurrences.errors import undecided
 from vflsim.recurrences.ledger import bytes_through
 from vflsim.recurrences.stages import Ints
-from vflsim.simulation.vectorised.ends import End
+from vflsim.stopping.stretch import End
 from vflsim.streams import SERVER
 from vflsim.timing.base import Floats
 from vflsim.timing.power import Power

@@ -19,15 +19,15 @@ from vflsim.results.store.energy import ENERGY_BY_PARTY, energy_by_party
 from vflsim.results.store.schema import RunTables
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
-from vflsim.simulation.conductor import Progress
 from vflsim.simulation.info import run_info
 from vflsim.simulation.measured import measured
-from vflsim.simulation.precision import not_ended
+from vflsim.simulation.reporter import Progress
 from vflsim.simulation.run import Outcome
 from vflsim.simulation.variation import variation_of
 from vflsim.simulation.vectorised.bookkeeping import Books
 from vflsim.simulation.vectorised.energy import EnergyBooks
 from vflsim.simulation.vectorised.tables import RoundColumns
+from vflsim.stopping.end_rule import RoundFacts, Tally, share_of
 from vflsim.streams import BLOCK, SERVER, party_name
 from vflsim.tracing.node import Untraceable
 from vflsim.world.own_tables import OwnTables
@@ -52,25 +52,20 @@ def run_vectorised(
 
     If only the event path can decide how the run continues, the outcome's error is an ``UndecidedError``. Without
     ``with_tails`` nobody asks for ``info.heavy_tail``, an integral, and without ``with_variation`` nobody but
-    ``stop.precision`` asks for ``info.variation``, the law of a round. ``seen`` gets every chunk of rounds, and how
+    a rule of ``stop`` asks for ``info.variation``, the law of a round. ``seen`` gets every chunk of rounds, and how
     many of them belong to the run.
     """
     began = time.monotonic()
     protocol, stop = scenario.protocols[name].protocol, scenario.stop_of(name)
     resolved = setting(scenario, name, data)
-    variation = variation_of(protocol, resolved) if with_variation or stop.precision is not None else None
+    variation = variation_of(protocol, resolved) if with_variation or stop.asks_variation else None
     plan = protocol.batch_plan()
     clients, batches = len(resolved.clients), plan.batches(resolved.data.rows, resolved.training, seed).per_epoch
     world: TimedWorld | None = None
     course: Recurrence | None = None
     energy = EnergyBooks(resolved.powers, np.array(resolved.clients, np.int64)) if resolved.powers else None
-    books = Books(
-        stop,
-        scenario.evaluate_of(name).every,
-        lambda rounds, used: plan.epochs(rounds, used, clients, batches),
-        variation,
-        energy,
-    )
+    rules = stop.each(RoundFacts.of(plan, clients, batches, variation))
+    books = Books(rules, scenario.evaluate_of(name).every, energy)
     columns = RoundColumns(np.array(resolved.clients, np.int32))
     least = BLOCK if clients <= WIDE else _PART
     first, count = 0, least
@@ -99,7 +94,7 @@ def run_vectorised(
         first += count
         if report is not None:
             now = float(chunk.ends[-1])
-            share = stop.share(time=now, rounds=first, updates=books.updates)
+            share = share_of(rules, Tally(first, books.updates, time_s=now))
             report(Progress(now, first, books.updates, dict(books.row), share))
         count = min(2 * count, most)
         if stop.rounds is not None:
@@ -123,7 +118,8 @@ def run_vectorised(
         variation=variation,
         **({} if with_tails else {"heavy_tail": None}),
     )
-    notes = [*cautions(info), not_ended(stop, variation, info.stop_reason, books.rounds, books.row["time_s"])]
+    ends = (rule.note(info.stop_reason, books.rounds, books.row["time_s"]) for rule in rules)
+    notes = [*cautions(info), *ends]
     own = OwnTables()
     for table, row in records_of(protocol, world):
         own.add(table, {"time_s": 0.0, "party": party_name(SERVER)}, row)

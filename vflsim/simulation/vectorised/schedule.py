@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from vflsim.recurrences.chunk import Chunk
-from vflsim.scenario.stop import Every
+from vflsim.scenario.evaluate import Every
 from vflsim.timing.base import Floats
 
 

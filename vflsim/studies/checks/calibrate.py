@@ -21,10 +21,10 @@ from torch import Tensor
 
 from vflsim.learning.batches import Split
 from vflsim.learning.data.loaded import LoadedData
+from vflsim.scenario.evaluate import Every
 from vflsim.scenario.models import Scenario
-from vflsim.scenario.stop import Every
-from vflsim.simulation.conductor import Progress
 from vflsim.simulation.execution import USUAL, Execution
+from vflsim.simulation.reporter import Progress
 from vflsim.simulation.run import run_protocol
 from vflsim.studies.checks.ending import ending_s
 from vflsim.studies.checks.expected import Expectation, expectation

@@ -61,24 +61,22 @@ def read_and_check(
     problems = problems or list(own_measure_problems(scenario, first.task.name, training))
     for name in loaded if not problems else ():
         problems += [*_smallest_batch(scenario, name, settings[name]), *_mechanism(scenario, name, settings[name])]
-        problems += [*_budget(scenario, name, settings[name]), *_precision(scenario, name, settings[name], training)]
+        problems += [*_budget(scenario, name, settings[name]), *_variation(scenario, name, settings[name], training)]
     if problems:
         raise failure(problems, scenario.document)
     return data
 
 
-def _precision(scenario: Scenario, name: str, resolved: Setting, training: bool) -> Iterator[Problem]:
-    """Refuse runs that only ``stop.precision`` could end, if the tails of rounds are too heavy for it ever to do so."""
-    stop = scenario.stop_of(name)
-    if stop.precision is None:
+def _variation(scenario: Scenario, name: str, resolved: Setting, training: bool) -> Iterator[Problem]:
+    """Refuse runs that only one rule could end, if rounds vary so much that it never does."""
+    ends = [rule for rule in scenario.stop_of(name).each() if training or not rule.trained]
+    if len(ends) > 1 or not any(rule.asks_variation for rule in ends):
         return  # the law of a round may take longer than all other checks
     known = variation_of(scenario.protocols[name].protocol, resolved)
-    others = stop.criteria.keys() - {"precision"} - (set() if training else {"target", "rules"})
-    if known is not None and known.never and not others:
-        why = f"no variance is known to be finite: {known.heavy}" if known.heavy else f"it {known.waits()}"
-        what = f"precision alone never ends a run of {name!r}: {why}"
-        remedy = "add `rounds: 10000` to `stop`, say"
-        yield Problem(location_of(scenario, name, "stop", "precision"), what, "with time, rounds or updates", remedy)
+    for rule in ends:
+        if why := rule.never(known):
+            what, remedy = f"{rule.key} alone never ends a run of {name!r}: {why}", "add `rounds: 10000` to `stop`, say"
+            yield Problem(location_of(scenario, name, "stop", rule.key), what, "with time, rounds or updates", remedy)
 
 
 def _clients(scenario: Scenario, settings: Mapping[str, Setting]) -> Iterator[Problem]:

@@ -11,8 +11,8 @@ from vflsim.errors import ResultsError
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.results.store.write import write_run
 from vflsim.scenario.models import Scenario
-from vflsim.simulation.conductor import Progress
 from vflsim.simulation.execution import Execution
+from vflsim.simulation.reporter import Progress
 from vflsim.simulation.run import run_protocol
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,9 +14,8 @@ from vflsim.protocols.made import learners_of
 from vflsim.results.facts.conditions import Conditions
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
-from vflsim.scenario.stop import Stop
 from vflsim.simulation.conditions import conditions_of
-from vflsim.simulation.precision import expected_rounds
+from vflsim.stopping.end_rule import RoundFacts, Tally
 from vflsim.studies.checks.first_round import blamed, trial
 from vflsim.studies.checks.sizes import Size, run_size
 
@@ -75,16 +75,10 @@ def expectation(scenario: Scenario, name: str, data: LoadedData, steps: int = TR
         updates, every = outcome.info.counts["updates"] / done, scenario.evaluate_of(name).every
         evaluations = {"seconds": step_s, "rounds": 1.0, "updates": updates}[every.unit] / every.amount
         batches = entry.protocol.batch_plan().batches(data.rows, scenario.training_of(name), 0).per_epoch
-        limit = _rounds(
-            stop,
-            time=step_s,
-            rounds=1.0,
-            updates=updates,
-            epochs=entry.protocol.batch_plan().epochs(done, used, clients, batches) / done,
-        )
-        if stop.precision is not None:
-            ends = np.array([0.0, *rounds.column("end_s").to_pylist()])
-            limit = min(limit, expected_rounds(stop.precision, np.diff(ends), outcome.info.variation))
+        ends = rounds.column("end_s").to_pylist()
+        tally, durations = Tally(done, outcome.info.counts["updates"], used, ends[-1]), np.diff([0.0, *ends])
+        rules = stop.each(RoundFacts.of(entry.protocol.batch_plan(), clients, batches, outcome.info.variation))
+        limit = min((rule.rounds_needed(tally, durations) for rule in rules), default=math.inf)
     resolved = setting(scenario, name, data)
     size, particulars = run_size(scenario, name, resolved), entry.protocol.describe(resolved)
     promises = [] if resolved.mechanism is None else [resolved.mechanism.promise()]
@@ -96,11 +90,3 @@ def expectation(scenario: Scenario, name: str, data: LoadedData, steps: int = TR
     conditions = conditions_of(entry.protocol, resolved, made.server, of_sorts)
     facts = (particulars, promise, many, outcome.info.variation, conditions)
     return Expectation(name, kind, clients, done, step_s, round_bytes, limit, size, *facts)
-
-
-def _rounds(stop: Stop, **per_round: float) -> float:
-    """Return the rounds until the first limit of ``stop``, from the amounts that a round consumes."""
-    limits = [
-        limit / amount for key, amount in per_round.items() if (limit := getattr(stop, key)) is not None and amount > 0
-    ]
-    return min(limits, default=float("inf"))

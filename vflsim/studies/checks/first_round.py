@@ -13,9 +13,9 @@ from vflsim.scenario.models import Scenario
 from vflsim.scenario.problems import Problem, failure
 from vflsim.scenario.recording import Recording
 from vflsim.scenario.resolve import party_timings
-from vflsim.scenario.stop import Stop
 from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.simulation.vectorised import UndecidedError, obstacles, run_vectorised
+from vflsim.stopping.rules import Stop
 from vflsim.streams import few
 from vflsim.timing.activation import Immediate
 from vflsim.timing.availability import Always

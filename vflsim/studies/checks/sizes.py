@@ -17,8 +17,8 @@ from vflsim.protocols.defaults import extra_bytes_of, view_bytes_of
 from vflsim.protocols.made import learners_of
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.recording import ViewRecording
-from vflsim.scenario.stop import Stop
 from vflsim.setting import Learners, Setting
+from vflsim.stopping.rules import Stop
 from vflsim.vocabulary.amounts import quantity
 
 KEPT = "table and the like"

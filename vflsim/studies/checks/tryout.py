@@ -27,15 +27,16 @@ from vflsim.protocols import PROTOCOLS
 from vflsim.protocols.made import check_answers
 from vflsim.scenario.checks import broken
 from vflsim.scenario.data import ScenarioData
+from vflsim.scenario.evaluate import Every
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.problems import Problem, failure
 from vflsim.scenario.recording import Recording
 from vflsim.scenario.resolve import setting
-from vflsim.scenario.stop import Every, Stop
 from vflsim.setting import Setting
 from vflsim.simulation.build import brings_code
-from vflsim.simulation.endless import awaited_by
+from vflsim.simulation.endless import always_ends, awaited_by
 from vflsim.simulation.run import Outcome, run_protocol
+from vflsim.stopping.rules import Stop
 from vflsim.studies.checks.calibrate import few_to_evaluate
 from vflsim.studies.checks.first_round import settings_that_end
 from vflsim.studies.checks.forgotten_awaits import forgotten_awaits
@@ -143,7 +144,7 @@ class _Tryout:
     ) -> Outcome:  # fmt: skip
         scenario, name = self._scenario, self._name
         evaluate = scenario.evaluate_of(name)
-        wanted = awaited_by(scenario.stop_of(name), evaluate)
+        wanted = awaited_by(scenario.stop_of(name).each(), evaluate.every.unit)
         counted = Stop(
             rounds=rounds if wanted != {"update"} else None,
             updates=rounds * scenario.clients if wanted != {"round"} else None,
@@ -167,8 +168,7 @@ class _Tryout:
 
     @property
     def _always_ends(self) -> bool:
-        stop = self._scenario.stop_of(self._name)
-        return stop.time is not None or stop.wall_clock is not None
+        return any(always_ends(rule) for rule in self._scenario.stop_of(self._name).each())
 
     def _problem(self, error: VflsimError | None, ends: bool) -> list[Problem]:
         """Return the problem of a failed trial; none if it is not the protocol's, or no matter where a run ``ends``."""

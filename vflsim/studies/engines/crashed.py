@@ -9,8 +9,8 @@ from pathlib import Path
 from vflsim.errors import RunError, ScenarioError, VflsimError
 from vflsim.results.store.schema import EVENTS, RunTables, metrics_schema, rounds_schema
 from vflsim.results.store.write import run_folder, write_run
-from vflsim.simulation.conductor import Progress
 from vflsim.simulation.info import run_info
+from vflsim.simulation.reporter import Progress
 from vflsim.studies.runs.progress import Report, StudyRun
 from vflsim.studies.runs.spec import StudySpec
 

@@ -7,7 +7,7 @@ from typing import Self
 
 from vflsim.learning.data.shelf import Shelf
 from vflsim.scenario.data import ScenarioData
-from vflsim.simulation.conductor import Progress
+from vflsim.simulation.reporter import Progress
 from vflsim.studies.engines.base import Reports, Unit
 from vflsim.studies.runs.interrupt import Interrupt
 from vflsim.studies.runs.spec import StudySpec

@@ -19,7 +19,7 @@ from vflsim.errors import DataError, ResultsError, ScenarioError, VflsimError
 from vflsim.learning.data.shared import SharedData, can_share
 from vflsim.learning.data.shelf import Shelf
 from vflsim.scenario.data import ScenarioData
-from vflsim.simulation.conductor import Progress
+from vflsim.simulation.reporter import Progress
 from vflsim.studies.engines.base import Reports, Unit
 from vflsim.studies.engines.crashed import death, mention_log, report_of_lost, stillborn
 from vflsim.studies.engines.pickling import pickled, without_main_module

@@ -12,7 +12,7 @@ from typing import Any
 from vflsim.errors import ResultsError, RunError, VflsimError
 from vflsim.results.store.write import run_folder
 from vflsim.scenario.data import ScenarioData
-from vflsim.simulation.conductor import Progress
+from vflsim.simulation.reporter import Progress
 from vflsim.studies.engines.crashed import not_handed_over
 from vflsim.studies.engines.ray_files import Luggage, relocated
 from vflsim.studies.runs.interrupt import Interrupt

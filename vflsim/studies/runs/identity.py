@@ -19,7 +19,7 @@ from vflsim.scenario.changes import changed
 from vflsim.scenario.depends import course_part, owns_code, part_of, run_part, run_text
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.checkpoints.files import Waypoint
-from vflsim.studies.runs.stop_compatibility import Rules, ends_alike, hindrance, rules_of
+from vflsim.studies.runs.stop_compatibility import Rules, ends_alike, hindrance
 
 UNSEEN = "unseen"
 """Replaces the digest of a class without a source file, which was defined in a notebook or a console."""
@@ -61,7 +61,7 @@ class Identity:
     @property
     def rules(self) -> Rules:
         """The run's stop rules."""
-        return rules_of(self.scenario.stop_of(self.protocol))
+        return self.scenario.stop_of(self.protocol).plain()
 
     def changes(self, raw: Mapping[str, Any], timing_only: bool) -> tuple[str, ...]:
         """List the differences of an earlier run, by its stored scenario ``raw``; return an empty result for none."""

@@ -11,7 +11,7 @@ from vflsim.results.store.closed_forms import LeftOut
 from vflsim.results.store.folder import Prepared
 from vflsim.results.store.schema import RunInfo
 from vflsim.simulation.checkpoints.files import Waypoint
-from vflsim.simulation.conductor import Progress
+from vflsim.simulation.reporter import Progress
 from vflsim.simulation.run import Outcome
 from vflsim.studies.runs.simulator_choice import Choice
 from vflsim.vocabulary.imported import origin

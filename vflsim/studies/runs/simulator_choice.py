@@ -14,8 +14,8 @@ from vflsim.results.store.schema import SimulationPath
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.problems import Problem, failure
 from vflsim.simulation.checkpoints import Keeper
-from vflsim.simulation.conductor import Progress
 from vflsim.simulation.execution import USUAL, Execution
+from vflsim.simulation.reporter import Progress
 from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.simulation.vectorised import UndecidedError, obstacles, run_vectorised
 from vflsim.vocabulary.amounts import quantity

@@ -17,8 +17,8 @@ from vflsim.scenario.load import dump
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.checkpoints import Keeper
 from vflsim.simulation.checkpoints.files import CheckpointFiles
-from vflsim.simulation.conductor import Progress
 from vflsim.simulation.info import versions
+from vflsim.simulation.reporter import Progress
 from vflsim.studies.runs.identity import Identity
 from vflsim.studies.runs.interrupt import Interrupt
 from vflsim.studies.runs.options import DEFAULT_OPTIONS, RunOptions

@@ -16,7 +16,7 @@ from vflsim.results.store.closed_forms import LeftOut
 from vflsim.results.store.folder import Prepared
 from vflsim.scenario.changes import at_most
 from vflsim.scenario.models import Scenario
-from vflsim.simulation.conductor import Progress
+from vflsim.simulation.reporter import Progress
 from vflsim.studies.pool import Study
 from vflsim.studies.runs.progress import Growth, Predict, Report, StudyRun, Watcher
 from vflsim.studies.runs.reuse_text import asides, sentences

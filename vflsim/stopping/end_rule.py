@@ -1,0 +1,247 @@
+"""The base classes of what ends a run: hooks that runs call, and facts that others ask for."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol, Self
+
+from typing_extensions import override
+
+from vflsim.intervals.variation import Variation
+from vflsim.learning.privacy.releases import Releases
+from vflsim.setting.batch_plan import BatchPlan
+from vflsim.stopping.stretch import End, Moment, Stretch
+from vflsim.timing.floats import Floats
+from vflsim.vocabulary.base import Part
+from vflsim.vocabulary.stop_rule import Row
+from vflsim.world.party import RunContext
+
+Plain = Any
+"""The limit of a rule as a value that JSON can hold."""
+
+
+class Counts(Protocol):
+    """What a run has counted so far; a recorder is one."""
+
+    @property
+    def rounds(self) -> int:
+        """Steps of the server."""
+
+    @property
+    def updates(self) -> int:
+        """Steps of the clients, all together."""
+
+    @property
+    def embeddings_used(self) -> int:
+        """Embeddings that the server's steps have used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What a run has done so far: its counts, its virtual seconds, and the real ones that it has taken."""
+
+    rounds: int = 0
+    updates: int = 0
+    embeddings_used: int = 0
+    time_s: float = 0.0
+    wall_clock_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What a rule may ask of a scenario: whether it is ``alone``, anybody ``waits``, and the protocol ``spends`` ε."""
+
+    protocol: str
+    alone: bool
+    waits: bool
+    spends: bool
+
+
+def _none(rounds: int, used: int) -> float:
+    return 0.0
+
+
+@dataclass(frozen=True)
+class RoundFacts:
+    """What a rule may ask about rounds: the epochs in so many of them and used embeddings, and how they vary."""
+
+    epochs: Callable[[int, int], float] = _none
+    variation: Variation | None = None
+
+    @classmethod
+    def of(cls, plan: BatchPlan, clients: int, batches: int, variation: Variation | None = None) -> Self:
+        """Return those of a protocol's rounds, with so many ``clients`` and ``batches`` of an epoch."""
+        return cls(lambda rounds, used: plan.epochs(rounds, used, clients, batches), variation)
+
+
+UNKNOWN = RoundFacts()
+"""Where nobody plays a run, and only facts of the rule itself are asked for."""
+
+
+class EndRule:
+    """Ends a run: what a key of ``stop`` says, for one run.
+
+    A run calls ``begin`` and ``guard`` once, ``after_step`` after the steps that the rule ``counts``, and ``after_row``
+    after every row of metrics of a run that trains. Arrays call ``in_chunk`` with one stretch of rounds after the
+    other. A rule overrides the hooks that it needs.
+    """
+
+    key: ClassVar[str]
+    """The key of ``stop``, and the reason of the runs that it ends."""
+    trained: ClassVar[bool] = False
+    """Whether it ends no run without training."""
+    on_arrays: ClassVar[bool] = False
+    """Whether ``in_chunk`` knows all that ends a run without training."""
+    counts: ClassVar[Literal["round", "update", "both"]] = "both"
+    """The steps that may end a run: ``after_step`` is called after a ``round``, an ``update``, or ``both``."""
+    asks_variation: ClassVar[bool] = False
+    """Whether it has to know how rounds vary, which may take longer than a short run."""
+    because: str = ""
+    """Why it has ended the run, in words, where its limit does not say it."""
+
+    def __init__(self, limit: Any, facts: RoundFacts = UNKNOWN) -> None:
+        self.limit, self.facts = limit, facts
+
+    @property
+    def moment(self) -> Moment:
+        """What ends a run of arrays."""
+        return "update" if self.counts == "update" else "round"
+
+    def begin(self, run: RunContext, elapsed: Callable[[], float]) -> None:
+        """Set what ends the run by itself; ``elapsed`` gives the real seconds that it has taken."""
+
+    def guard(self, releases: Releases, end: Callable[[], None]) -> None:
+        """Have a client's releases call ``end``."""
+
+    def after_step(self, counts: Counts, now: Callable[[], float]) -> bool:
+        """Return whether the run ends with the round or update that has just been counted."""
+        return False
+
+    def after_row(self, row: Row) -> str:
+        """Return the reason to end the run at a row of metrics; empty if it goes on."""
+        return ""
+
+    def in_chunk(self, stretch: Stretch, other: End | None) -> End | None:
+        """Return the end of the run if it falls into a stretch, unless the ``other`` end is sooner."""
+        return other
+
+    def awaits(self, unit: str) -> Collection[str] | None:
+        """Return what has to be counted for it to end a run, ``round``, ``update`` or ``release``, any of several.
+
+        None if it ends every run. ``unit`` is that of the interval between evaluations: ``seconds``, ``rounds`` or
+        ``updates``.
+        """
+        return "round", "update"
+
+    def share(self, done: Tally) -> float:
+        """Return the completed share of a run, as far as the rule tells, else 0."""
+        return 0.0
+
+    def rounds_needed(self, done: Tally, durations: Floats) -> float:
+        """Estimate after how many rounds it ends a run that goes on like its first ones (n,); inf if it may not."""
+        return math.inf
+
+    def vain(self, sight: Sight) -> tuple[str, str, str] | None:
+        """Return why a scenario gives it nothing to wait for, what is allowed, and the remedy; None if it may end."""
+        return None
+
+    def never(self, variation: Variation | None) -> str:
+        """Say why it can never end a run whose rounds vary so; empty if it can."""
+        return ""
+
+    def note(self, reason: str | None, rounds: int, seconds: float) -> str:
+        """Say why it could not end a run that ended for this ``reason``; empty if there is nothing to say."""
+        return ""
+
+    def plain(self) -> Plain:
+        """Return its limit as a value that JSON can hold."""
+        limit = self.limit
+        return limit.model_dump(mode="json", exclude_none=True) if isinstance(limit, Part) else limit
+
+    @classmethod
+    def reasons(cls, limit: Plain) -> Collection[str]:
+        """Return the reasons that runs with this limit may end for."""
+        return (cls.key,)
+
+    @classmethod
+    def passes(cls, limit: Plain, before: Plain | None, place: Mapping[str, float]) -> bool:
+        """Whether a run passes a place that it has reached under the limit ``before``, None without any.
+
+        ``place`` has its ``time``, ``rounds``, ``updates`` and ``wall_clock`` (times in seconds).
+        """
+        if cls.key in place:
+            return bool(limit > place[cls.key])
+        return before is not None and cls.later(limit, before)
+
+    @classmethod
+    def later(cls, limit: Plain, before: Plain) -> bool:
+        """Whether no run ends sooner by one limit than by another."""
+        return bool(limit == before)
+
+
+class Limit(EndRule, ABC):
+    """Ends a run when an amount has reached a limit."""
+
+    limit: float
+
+    @abstractmethod
+    def done(self, tally: Tally) -> float:
+        """Return the amount so far."""
+
+    @override
+    def share(self, done: Tally) -> float:
+        return min(1.0, self.done(done) / self.limit)
+
+    @override
+    def rounds_needed(self, done: Tally, durations: Floats) -> float:
+        amount = self.done(done) / done.rounds
+        return self.limit / amount if amount > 0 else math.inf
+
+    @classmethod
+    @override
+    def later(cls, limit: Plain, before: Plain) -> bool:
+        return bool(limit >= before)
+
+
+class CountLimit(Limit):
+    """Ends a run when a count has reached a limit. It changes with what it ``counts``: every round, or every update.
+
+    Arrays ask about the same counts as events, and find the first round or update by bisection.
+    """
+
+    on_arrays = True
+    counts: ClassVar[Literal["round", "update"]] = "round"
+
+    @abstractmethod
+    def done(self, tally: Counts) -> float:
+        """Return the amount so far; it never falls."""
+
+    @override
+    def after_step(self, counts: Counts, now: Callable[[], float]) -> bool:
+        return self.done(counts) >= self.limit
+
+    @override
+    def in_chunk(self, stretch: Stretch, other: End | None) -> End | None:
+        def met(rounds: int, updates: int, used: int) -> bool:
+            return self.done(Tally(rounds, updates, used)) >= self.limit
+
+        find = stretch.by_round if self.counts == "round" else stretch.by_update
+        return find(met, self.key, other)
+
+    @override
+    def awaits(self, unit: str) -> Collection[str]:
+        return (self.counts,)
+
+
+def asked_after(step: str, rules: Iterable[EndRule]) -> list[tuple[str, Callable[[Counts, Callable[[], float]], bool]]]:
+    """Return the ``after_step`` of the rules that look at a ``round``, or an ``update``, each with its rule's key."""
+    own = (rule for rule in rules if type(rule).after_step is not EndRule.after_step)
+    return [(rule.key, rule.after_step) for rule in own if rule.counts in (step, "both")]
+
+
+def share_of(rules: Sequence[EndRule], done: Tally) -> float:
+    """Return the completed share of a run: that of the nearest end; 0 where no rule tells, as before a target."""
+    return max((rule.share(done) for rule in rules), default=0.0)

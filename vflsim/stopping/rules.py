@@ -1,0 +1,304 @@
+"""What ends a run: the keys of ``stop``, and a class for each. A new rule is a key, a class and a line of ``RULES``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Annotated, Any, TypeAlias, final
+
+from pydantic import AfterValidator, Field
+from typing_extensions import override
+
+from vflsim.learning.execution.operations import Operation
+from vflsim.learning.privacy.releases import Releases
+from vflsim.stopping.end_rule import UNKNOWN, CountLimit, Counts, EndRule, Limit, Plain, RoundFacts, Sight, Tally
+from vflsim.stopping.precision import PrecisionField, PrecisionRule
+from vflsim.stopping.stretch import End, Moment, Stretch
+from vflsim.vocabulary.base import Refinable
+from vflsim.vocabulary.quantities import Count, PositiveNumber, PositiveSeconds
+from vflsim.vocabulary.stop_rule import Row, StopRule, row_of
+from vflsim.vocabulary.stop_rules import AnyStopRule
+from vflsim.vocabulary.targets import Target, Targets, TargetWatch
+from vflsim.world import clock
+from vflsim.world.party import RunContext
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
+
+
+def _rule_name(name: str) -> str:
+    taken = Stop.model_fields
+    if not _NAME.fullmatch(name) or name in taken:
+        raise ValueError(
+            f"{name!r} cannot name a stop rule; allowed: 1 to 32 of a-z, 0-9, _, beginning with a letter, and none of "
+            f"{', '.join(taken)}; choose another name"
+        )
+    return name
+
+
+StopRules: TypeAlias = Annotated[dict[Annotated[str, AfterValidator(_rule_name)], AnyStopRule], Field(min_length=1)]
+"""Stop rules on metrics, by names that the user chooses."""
+
+
+class Stop(Refinable):
+    """Stop rules: a run ends as soon as one criterion is met.
+
+    A protocol's own ``stop`` refines the scenario's key by key; ``null`` removes a criterion.
+
+    Examples: ``{time: 60 s}``, ``{rounds: 500, updates: 4000, epochs: 20, target: {test_accuracy: 90 %},
+    wall_clock: 1 h}``, ``{precision: 1 %, epsilon: 8}``, ``{rounds: 500, rules: {stuck: {kind: no_improvement, metric:
+    validation_loss, evaluations: 5}}}``
+    """
+
+    time: PositiveSeconds | None = None
+    """Virtual seconds."""
+    target: Targets | None = None
+    """When the first of these metrics has held its value: ``{test_accuracy: 0.9, for: 5 evaluations}``."""
+    rounds: Count | None = None
+    """Steps of the server."""
+    updates: Count | None = None
+    """Steps of the clients, all together."""
+    epochs: PositiveNumber | None = None
+    """Passes over the training rows."""
+    precision: PrecisionField | None = None
+    """When the mean round duration is precise enough: ``1 %`` (after warm-up, by batch means)."""
+    epsilon: PositiveNumber | None = None
+    """Before a client would release so much that its ε exceeds this, at its mechanism's δ."""
+    wall_clock: PositiveSeconds | None = None
+    """Real seconds; makes a run non-reproducible."""
+    rules: StopRules | None = None
+    """Rules on metrics, by names of your choice, asked at every evaluation. Without training none of them is asked."""
+
+    @property
+    def criteria(self) -> dict[str, Any]:
+        """The criteria that are set."""
+        return {key: value for key in type(self).model_fields if (value := getattr(self, key)) is not None}
+
+    def each(self, facts: RoundFacts = UNKNOWN) -> tuple[EndRule, ...]:
+        """Make the rule of each criterion that is set, for one run with such rounds."""
+        return tuple(RULES[key](limit, facts) for key, limit in self.criteria.items())
+
+    def plain(self) -> dict[str, Plain]:
+        """Return the criteria that are set as values that JSON can hold."""
+        return {rule.key: rule.plain() for rule in self.each()}
+
+    @property
+    def asks_variation(self) -> bool:
+        """Whether some rule has to know how rounds vary."""
+        return any(rule.asks_variation for rule in self.each())
+
+    @property
+    def only_trained(self) -> bool:
+        """Whether nothing ends a run that does not train."""
+        return all(rule.trained for rule in self.each())
+
+
+@final
+class TimeRule(Limit):
+    """Ends a run at a virtual time, after all of its instant."""
+
+    key, on_arrays = "time", True
+
+    @property
+    @override
+    def moment(self) -> Moment:
+        return "time"
+
+    @override
+    def done(self, tally: Tally) -> float:
+        return tally.time_s
+
+    @override
+    def begin(self, run: RunContext, elapsed: Callable[[], float]) -> None:
+        left = max(0.0, self.limit - run.world.now())
+        run.world.after(left, partial(run.world.finish, self.key), clock.Moment.OBSERVE, observer=True)
+
+    @override
+    def in_chunk(self, stretch: Stretch, other: End | None) -> End | None:
+        return stretch.by_time(self.limit, self.key, other)
+
+    @override
+    def awaits(self, unit: str) -> None:
+        return None
+
+    @override
+    def vain(self, sight: Sight) -> tuple[str, str, str] | None:
+        if not sight.alone or sight.waits:
+            return None
+        what = "time would never pass: no party, link or delay takes any"
+        return what, "", "give durations in `timing`, or stop by rounds, updates or epochs"
+
+
+class _RowRule(EndRule):
+    """Ends a run by its rows of metrics, which no run without training has."""
+
+    trained = on_arrays = True
+
+    @override
+    def awaits(self, unit: str) -> Collection[str]:
+        """Return what triggers evaluations."""
+        return {"seconds": ("round", "update"), "rounds": ("round",), "updates": ("update",)}[unit]
+
+
+@final
+class TargetRule(_RowRule):
+    """Ends a run when one of its targets has been held."""
+
+    key = "target"
+    limit: Targets
+
+    def __init__(self, limit: Targets, facts: RoundFacts = UNKNOWN) -> None:
+        super().__init__(limit, facts)
+        self._watches = [TargetWatch(target) for target in limit.each]
+
+    @override
+    def after_row(self, row: Row) -> str:
+        held = [watch.add(row) for watch in self._watches]
+        return self.key if any(held) else ""
+
+    @override
+    def plain(self) -> Plain:
+        return {**super().plain(), **({"better": dict(self.limit.better)} if self.limit.better else {})}
+
+    @classmethod
+    @override
+    def later(cls, limit: Plain, before: Plain) -> bool:
+        better, levels = limit.get("better", {}), before["values"]
+        return limit["held"] == before["held"] and all(
+            metric in levels
+            and better.get(metric) == before.get("better", {}).get(metric)
+            and Target(metric, levels[metric], better=better.get(metric)).met(value)
+            for metric, value in limit["values"].items()
+        )
+
+
+@final
+class RoundsRule(CountLimit):
+    """Ends a run after so many steps of the server."""
+
+    key = "rounds"
+
+    @override
+    def done(self, tally: Counts) -> float:
+        return tally.rounds
+
+
+@final
+class UpdatesRule(CountLimit):
+    """Ends a run after so many steps of the clients."""
+
+    key, counts = "updates", "update"
+
+    @override
+    def done(self, tally: Counts) -> float:
+        return tally.updates
+
+
+@final
+class EpochsRule(CountLimit):
+    """Ends a run after so many passes over the training rows."""
+
+    key = "epochs"
+
+    @override
+    def done(self, tally: Counts) -> float:
+        return self.facts.epochs(tally.rounds, tally.embeddings_used)
+
+
+@final
+class EpsilonRule(EndRule):
+    """Ends a run before a client's ε exceeds a limit."""
+
+    key = "epsilon"
+    limit: float
+
+    @override
+    def guard(self, releases: Releases, end: Callable[[], None]) -> None:
+        releases.end_at(self.limit, end)
+
+    @override
+    def awaits(self, unit: str) -> Collection[str]:
+        return ("release",)
+
+    @override
+    def vain(self, sight: Sight) -> tuple[str, str, str] | None:
+        if sight.spends:
+            return None
+        what = f"protocol {sight.protocol!r} spends no ε: it has no mechanism"
+        return what, "with a mechanism", f"add one, or `stop: {{epsilon: null}}` to {sight.protocol!r}"
+
+    @classmethod
+    @override
+    def later(cls, limit: Plain, before: Plain) -> bool:
+        return bool(limit >= before)
+
+
+@final
+class WallClockRule(Limit):
+    """Ends a run at the first computation after so many real seconds: rounds and updates may never be counted."""
+
+    key = "wall_clock"
+
+    @override
+    def done(self, tally: Tally) -> float:
+        return tally.wall_clock_s
+
+    @override
+    def begin(self, run: RunContext, elapsed: Callable[[], float]) -> None:
+        def look(operation: Operation[Any]) -> None:
+            if elapsed() >= self.limit:
+                run.world.finish(self.key)
+
+        run.computed = look
+
+    @override
+    def awaits(self, unit: str) -> None:
+        return None
+
+
+@final
+class MetricsRule(_RowRule):
+    """Ends a run by rules on its rows of metrics, each under its user's name. A resumed run asks them again."""
+
+    key = "rules"
+    limit: dict[str, StopRule]
+
+    def __init__(self, limit: dict[str, StopRule], facts: RoundFacts = UNKNOWN) -> None:
+        super().__init__(limit, facts)
+        self._rows = list[Row]()
+
+    @override
+    def after_row(self, row: Row) -> str:
+        self._rows.append(row_of(row))
+        for name, rule in self.limit.items():
+            if why := rule.asked(tuple(self._rows)):
+                self.because = f"{name}: {why}"
+                return name
+        return ""
+
+    @override
+    def plain(self) -> Plain:
+        return {
+            name: {"class": f"{type(rule).__module__}:{type(rule).__qualname__}", **rule.model_dump(mode="json")}
+            for name, rule in self.limit.items()
+        }
+
+    @classmethod
+    @override
+    def reasons(cls, limit: Plain) -> Collection[str]:
+        return tuple(limit or ())
+
+    @classmethod
+    @override
+    def later(cls, limit: Plain, before: Plain) -> bool:
+        return all(before.get(name) == rule for name, rule in limit.items())
+
+
+RULES: dict[str, type[EndRule]] = {
+    rule.key: rule
+    for rule in (
+        *(TimeRule, TargetRule, RoundsRule, UpdatesRule, EpochsRule),
+        *(PrecisionRule, EpsilonRule, WallClockRule, MetricsRule),
+    )
+}
+"""The rule of each key of ``stop``. The first of those that end a run at one instant is its reason."""
