@@ -13,7 +13,7 @@ from vflsim.scenario.resolve import (
     location_of,
     party_timings,
 )
-from vflsim.stopping.end_rule import CountLimit, Sight
+from vflsim.stopping.end_rule import CountLimit
 from vflsim.timing.activation import Immediate
 from vflsim.timing.availability import Always
 from vflsim.timing.compute import ComputeModel
@@ -32,17 +32,20 @@ def stop_problems(scenario: Scenario, name: str, task: str | None, waits: bool) 
     if not stop.criteria:
         what = "no stop rule is given"
         yield Problem(location_of(scenario, name, "stop"), what, f"at least one of {allowed}", "add `time: 600 s`, say")
-    rules = stop.each()
-    sight = Sight(name, len(rules) == 1, waits, scenario.protocols[name].mechanism is not None)
-    for rule in rules:
-        if why := rule.vain(sight):
-            yield Problem(location_of(scenario, name, "stop", rule.key), *why)
+    if stop.criteria.keys() <= {"time"} and stop.time is not None and not waits:
+        what = "time would never pass: no party, link or delay takes any"
+        remedy = "give durations in `timing`, or stop by rounds, updates or epochs"
+        yield Problem(location_of(scenario, name, "stop", "time"), what, remedy=remedy)
+    if stop.epsilon is not None and scenario.protocols[name].mechanism is None:
+        what = f"protocol {name!r} spends no ε: it has no mechanism"
+        remedy = f"add one, or `stop: {{epsilon: null}}` to {name!r}"
+        yield Problem(location_of(scenario, name, "stop", "epsilon"), what, "with a mechanism", remedy)
     if stop.target is not None:
         yield from target_problems(scenario, location_of(scenario, name, "stop", "target"), stop.target, task)
     if task is not None:
         yield from _rules(scenario, name, task)
     views = scenario.record.views
-    if views is not None and views.keep == "all" and not any(isinstance(rule, CountLimit) for rule in rules):
+    if views is not None and views.keep == "all" and not any(isinstance(rule, CountLimit) for rule in stop.each()):
         what = f"views that keep all grow with every message, and nothing limits those of protocol {name!r}"
         remedy = "add `epochs: 30`, say, beside the other stop rules, or `keep: last`"
         yield Problem(location_of(scenario, name, "stop"), what, "a limit of rounds, updates or epochs", remedy)
@@ -91,11 +94,10 @@ def metric_problems(scenario: Scenario, task: str | None) -> Iterator[Problem]:
 def end_problems(scenario: Scenario, name: str) -> Iterator[Problem]:
     """Refuse a run that only updates could end and that has none. Its participants have been checked before."""
     nobody = not participants_of(scenario.protocols[name].protocol, scenario.clients, scenario.symbols)
-    keys = [rule.key for rule in scenario.stop_of(name).each() if rule.counts == "update"]
-    if nobody and keys == [*scenario.stop_of(name).criteria] != []:
+    if nobody and scenario.stop_of(name).criteria.keys() == {"updates"}:
         what = f"protocol {name!r} would never end: no client takes part in it, so there are no updates"
         remedy = f"add `stop: {{rounds: 100}}` to {name!r}, say"
-        yield Problem(location_of(scenario, name, "stop", keys[0]), what, "rounds, epochs or time beside it", remedy)
+        yield Problem(location_of(scenario, name, "stop", "updates"), what, "rounds, epochs or time beside it", remedy)
 
 
 def evaluation_problems(scenario: Scenario, name: str) -> Iterator[Problem]:

@@ -14,7 +14,7 @@ from vflsim.scenario.evaluate import Evaluate
 from vflsim.simulation.build import Parties
 from vflsim.simulation.endless import EndlessRule
 from vflsim.simulation.reporter import Progress, Reporter
-from vflsim.stopping.end_rule import EndRule, Tally, asked_after
+from vflsim.stopping.end_rule import EndRule, Tally
 from vflsim.streams import SERVER
 from vflsim.vocabulary.metrics import NO_METRICS, Known
 from vflsim.world.clock import Moment
@@ -50,7 +50,8 @@ class Conductor:
         self._metrics, self._scores = metrics, dict[Split, tuple[str, ...]]()
         self._evaluator = type(parties.server.learner).__name__
         self._now, self._rounds = self._world.now, 0
-        self._after_round, self._after_update = asked_after("round", rules), asked_after("update", rules)
+        self._after_round = [(rule.key, rule.after_step) for rule in rules if rule.by in ("round", "step")]
+        self._after_update = [(rule.key, rule.after_step) for rule in rules if rule.by in ("update", "step")]
         self._in_seconds = every.every.unit == "seconds"
         self._releases = parties.releases
         self._trigger: Signal | None = None

@@ -33,7 +33,7 @@ class EndlessRule:
     """Ends a run with an error when nothing that its stop rules wait for has been counted for very long.
 
     A run ends by any of its rules, so the error comes when all of them wait in vain. Computations of kind ``evaluate``
-    are not counted. With a rule that ends every run there is nothing to watch.
+    are not counted. With a rule by time there is nothing to watch.
     """
 
     def __init__(self, parties: Parties, rules: Sequence[EndRule], unit: str, releases: list[Releases]) -> None:
@@ -49,7 +49,7 @@ class EndlessRule:
         }
         wanted, self._rules = awaited_by(rules, unit), rules
         self._awaited = [each for what, each in known.items() if what in wanted]
-        self.needed = bool(wanted) and not any(always_ends(rule) for rule in rules)
+        self.needed = bool(wanted) and not any(rule.by == "time" for rule in rules)
         """Whether only counted things end the run."""
 
     def add(self, operation: Operation[Any]) -> None:
@@ -75,12 +75,10 @@ class EndlessRule:
 
 def awaited_by(rules: Sequence[EndRule], unit: str) -> set[str]:
     """Return what has to be counted for these rules, any of which may end a run; ``unit`` is that of evaluations."""
-    return {what for rule in rules for what in rule.awaits(unit) or ()}
-
-
-def always_ends(rule: EndRule) -> bool:
-    """Whether a rule ends every run, whatever is counted."""
-    return rule.awaits("rounds") is None
+    steps = {"round", "update"}
+    rows = steps if unit == "seconds" else {unit.removesuffix("s")}
+    counted = {"step": steps, "row": rows, "time": set[str]()}
+    return set[str]().union(*(counted.get(rule.by, {rule.by}) for rule in rules))
 
 
 def _released(releases: list[Releases]) -> int:

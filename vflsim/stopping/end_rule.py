@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, Self
 
@@ -13,7 +13,7 @@ from typing_extensions import override
 from vflsim.intervals.variation import Variation
 from vflsim.learning.privacy.releases import Releases
 from vflsim.setting.batch_plan import BatchPlan
-from vflsim.stopping.stretch import End, Moment, Stretch
+from vflsim.stopping.stretch import End, Stretch
 from vflsim.timing.floats import Floats
 from vflsim.vocabulary.base import Part
 from vflsim.vocabulary.stop_rule import Row
@@ -24,22 +24,14 @@ Plain = Any
 
 
 class Counts(Protocol):
-    """What a run has counted so far; a recorder is one."""
+    """What a run has counted: steps of the server, steps of all clients, and embeddings that the server has used."""
 
-    @property
-    def rounds(self) -> int:
-        """Steps of the server."""
-
-    @property
-    def updates(self) -> int:
-        """Steps of the clients, all together."""
-
-    @property
-    def embeddings_used(self) -> int:
-        """Embeddings that the server's steps have used."""
+    rounds: int
+    updates: int
+    embeddings_used: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Tally:
     """What a run has done so far: its counts, its virtual seconds, and the real ones that it has taken."""
 
@@ -50,25 +42,11 @@ class Tally:
     wall_clock_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Sight:
-    """What a rule may ask of a scenario: whether it is ``alone``, anybody ``waits``, and the protocol ``spends`` ε."""
-
-    protocol: str
-    alone: bool
-    waits: bool
-    spends: bool
-
-
-def _none(rounds: int, used: int) -> float:
-    return 0.0
-
-
 @dataclass(frozen=True)
 class RoundFacts:
     """What a rule may ask about rounds: the epochs in so many of them and used embeddings, and how they vary."""
 
-    epochs: Callable[[int, int], float] = _none
+    epochs: Callable[[int, int], float] = lambda rounds, used: 0.0
     variation: Variation | None = None
 
     @classmethod
@@ -82,33 +60,26 @@ UNKNOWN = RoundFacts()
 
 
 class EndRule:
-    """Ends a run: what a key of ``stop`` says, for one run.
+    """Ends a run by the limit that a key of ``stop`` sets. A rule overrides the hooks that it needs.
 
-    A run calls ``begin`` and ``guard`` once, ``after_step`` after the steps that the rule ``counts``, and ``after_row``
-    after every row of metrics of a run that trains. Arrays call ``in_chunk`` with one stretch of rounds after the
-    other. A rule overrides the hooks that it needs.
+    A run calls ``begin`` and ``guard`` once, then ``after_step`` or ``after_row`` by what may end it. Arrays call
+    ``in_chunk`` with one stretch of rounds after the other.
     """
 
     key: ClassVar[str]
     """The key of ``stop``, and the reason of the runs that it ends."""
-    trained: ClassVar[bool] = False
-    """Whether it ends no run without training."""
+    by: ClassVar[Literal["round", "update", "step", "row", "release", "time"]] = "step"
+    """What may end a run: a ``round``, an ``update``, a ``step`` (both), a ``row`` of metrics of a run that trains, a
+    ``release``, or ``time``, which passes in every run."""
     on_arrays: ClassVar[bool] = False
     """Whether ``in_chunk`` knows all that ends a run without training."""
-    counts: ClassVar[Literal["round", "update", "both"]] = "both"
-    """The steps that may end a run: ``after_step`` is called after a ``round``, an ``update``, or ``both``."""
     asks_variation: ClassVar[bool] = False
-    """Whether it has to know how rounds vary, which may take longer than a short run."""
+    """Whether it has to know how rounds vary."""
     because: str = ""
     """Why it has ended the run, in words, where its limit does not say it."""
 
     def __init__(self, limit: Any, facts: RoundFacts = UNKNOWN) -> None:
         self.limit, self.facts = limit, facts
-
-    @property
-    def moment(self) -> Moment:
-        """What ends a run of arrays."""
-        return "update" if self.counts == "update" else "round"
 
     def begin(self, run: RunContext, elapsed: Callable[[], float]) -> None:
         """Set what ends the run by itself; ``elapsed`` gives the real seconds that it has taken."""
@@ -128,14 +99,6 @@ class EndRule:
         """Return the end of the run if it falls into a stretch, unless the ``other`` end is sooner."""
         return other
 
-    def awaits(self, unit: str) -> Collection[str] | None:
-        """Return what has to be counted for it to end a run, ``round``, ``update`` or ``release``, any of several.
-
-        None if it ends every run. ``unit`` is that of the interval between evaluations: ``seconds``, ``rounds`` or
-        ``updates``.
-        """
-        return "round", "update"
-
     def share(self, done: Tally) -> float:
         """Return the completed share of a run, as far as the rule tells, else 0."""
         return 0.0
@@ -143,14 +106,6 @@ class EndRule:
     def rounds_needed(self, done: Tally, durations: Floats) -> float:
         """Estimate after how many rounds it ends a run that goes on like its first ones (n,); inf if it may not."""
         return math.inf
-
-    def vain(self, sight: Sight) -> tuple[str, str, str] | None:
-        """Return why a scenario gives it nothing to wait for, what is allowed, and the remedy; None if it may end."""
-        return None
-
-    def never(self, variation: Variation | None) -> str:
-        """Say why it can never end a run whose rounds vary so; empty if it can."""
-        return ""
 
     def note(self, reason: str | None, rounds: int, seconds: float) -> str:
         """Say why it could not end a run that ended for this ``reason``; empty if there is nothing to say."""
@@ -167,19 +122,9 @@ class EndRule:
         return (cls.key,)
 
     @classmethod
-    def passes(cls, limit: Plain, before: Plain | None, place: Mapping[str, float]) -> bool:
-        """Whether a run passes a place that it has reached under the limit ``before``, None without any.
-
-        ``place`` has its ``time``, ``rounds``, ``updates`` and ``wall_clock`` (times in seconds).
-        """
-        if cls.key in place:
-            return bool(limit > place[cls.key])
-        return before is not None and cls.later(limit, before)
-
-    @classmethod
     def later(cls, limit: Plain, before: Plain) -> bool:
         """Whether no run ends sooner by one limit than by another."""
-        return bool(limit == before)
+        return bool(limit >= before)
 
 
 class Limit(EndRule, ABC):
@@ -200,24 +145,16 @@ class Limit(EndRule, ABC):
         amount = self.done(done) / done.rounds
         return self.limit / amount if amount > 0 else math.inf
 
-    @classmethod
-    @override
-    def later(cls, limit: Plain, before: Plain) -> bool:
-        return bool(limit >= before)
-
 
 class CountLimit(Limit):
-    """Ends a run when a count has reached a limit. It changes with what it ``counts``: every round, or every update.
+    """Ends a run when a count has reached a limit; arrays find the first such round or update by bisection."""
 
-    Arrays ask about the same counts as events, and find the first round or update by bisection.
-    """
-
+    by: ClassVar[Literal["round", "update"]] = "round"
     on_arrays = True
-    counts: ClassVar[Literal["round", "update"]] = "round"
 
     @abstractmethod
     def done(self, tally: Counts) -> float:
-        """Return the amount so far; it never falls."""
+        """Return the amount so far, which never falls."""
 
     @override
     def after_step(self, counts: Counts, now: Callable[[], float]) -> bool:
@@ -228,18 +165,7 @@ class CountLimit(Limit):
         def met(rounds: int, updates: int, used: int) -> bool:
             return self.done(Tally(rounds, updates, used)) >= self.limit
 
-        find = stretch.by_round if self.counts == "round" else stretch.by_update
-        return find(met, self.key, other)
-
-    @override
-    def awaits(self, unit: str) -> Collection[str]:
-        return (self.counts,)
-
-
-def asked_after(step: str, rules: Iterable[EndRule]) -> list[tuple[str, Callable[[Counts, Callable[[], float]], bool]]]:
-    """Return the ``after_step`` of the rules that look at a ``round``, or an ``update``, each with its rule's key."""
-    own = (rule for rule in rules if type(rule).after_step is not EndRule.after_step)
-    return [(rule.key, rule.after_step) for rule in own if rule.counts in (step, "both")]
+        return (stretch.by_round if self.by == "round" else stretch.by_update)(met, self.key, other)
 
 
 def share_of(rules: Sequence[EndRule], done: Tally) -> float:

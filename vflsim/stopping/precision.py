@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 from array import array
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, final
 
 import numpy as np
@@ -119,7 +119,7 @@ class PrecisionRule(EndRule):
     unless the scenario names a slow change, which is waited for instead.
     """
 
-    key, counts, on_arrays, asks_variation = "precision", "round", True, True
+    key, by, on_arrays, asks_variation = "precision", "round", True, True
     limit: Precision
 
     def __init__(self, limit: Precision, facts: RoundFacts = UNKNOWN) -> None:
@@ -141,10 +141,6 @@ class PrecisionRule(EndRule):
     def in_chunk(self, stretch: Stretch, other: End | None) -> End | None:
         after = self.extend(stretch.durations)
         return other if after is None else stretch.after_rounds(after, self.key, other)
-
-    @override
-    def awaits(self, unit: str) -> Collection[str]:
-        return ("round",)
 
     @override
     def rounds_needed(self, done: Tally, durations: Floats) -> float:
@@ -169,12 +165,6 @@ class PrecisionRule(EndRule):
             needed = max(needed, known.rounds, known.needed_s / found.mean)
         looks = (count for count in checkpoints() if count >= needed)
         return float(next(itertools.islice(looks, int(_looks_twice(found, known)), None)))
-
-    @override
-    def never(self, variation: Variation | None) -> str:
-        if variation is None or not variation.never:
-            return ""
-        return f"no variance is known to be finite: {variation.heavy}" if variation.heavy else f"it {variation.waits()}"
 
     @override
     def note(self, reason: str | None, rounds: int, seconds: float) -> str:

@@ -5,22 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import Annotated, Any, TypeAlias, final
+from typing import Annotated, Any, TypeAlias
 
 from pydantic import AfterValidator, Field
 from typing_extensions import override
 
-from vflsim.learning.execution.operations import Operation
 from vflsim.learning.privacy.releases import Releases
-from vflsim.stopping.end_rule import UNKNOWN, CountLimit, Counts, EndRule, Limit, Plain, RoundFacts, Sight, Tally
+from vflsim.stopping.end_rule import UNKNOWN, CountLimit, Counts, EndRule, Limit, Plain, RoundFacts, Tally
 from vflsim.stopping.precision import PrecisionField, PrecisionRule
-from vflsim.stopping.stretch import End, Moment, Stretch
+from vflsim.stopping.stretch import End, Stretch
 from vflsim.vocabulary.base import Refinable
 from vflsim.vocabulary.quantities import Count, PositiveNumber, PositiveSeconds
 from vflsim.vocabulary.stop_rule import Row, StopRule, row_of
 from vflsim.vocabulary.stop_rules import AnyStopRule
 from vflsim.vocabulary.targets import Target, Targets, TargetWatch
-from vflsim.world import clock
+from vflsim.world.clock import Moment
 from vflsim.world.party import RunContext
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
@@ -78,31 +77,20 @@ class Stop(Refinable):
         """Make the rule of each criterion that is set, for one run with such rounds."""
         return tuple(RULES[key](limit, facts) for key, limit in self.criteria.items())
 
+    @property
+    def asks_variation(self) -> bool:
+        """Whether a rule has to know how rounds vary, which may take longer than a short run."""
+        return any(RULES[key].asks_variation for key in self.criteria)
+
     def plain(self) -> dict[str, Plain]:
         """Return the criteria that are set as values that JSON can hold."""
         return {rule.key: rule.plain() for rule in self.each()}
 
-    @property
-    def asks_variation(self) -> bool:
-        """Whether some rule has to know how rounds vary."""
-        return any(rule.asks_variation for rule in self.each())
 
-    @property
-    def only_trained(self) -> bool:
-        """Whether nothing ends a run that does not train."""
-        return all(rule.trained for rule in self.each())
-
-
-@final
 class TimeRule(Limit):
     """Ends a run at a virtual time, after all of its instant."""
 
-    key, on_arrays = "time", True
-
-    @property
-    @override
-    def moment(self) -> Moment:
-        return "time"
+    key, by, on_arrays = "time", "time", True
 
     @override
     def done(self, tally: Tally) -> float:
@@ -111,40 +99,17 @@ class TimeRule(Limit):
     @override
     def begin(self, run: RunContext, elapsed: Callable[[], float]) -> None:
         left = max(0.0, self.limit - run.world.now())
-        run.world.after(left, partial(run.world.finish, self.key), clock.Moment.OBSERVE, observer=True)
+        run.world.after(left, partial(run.world.finish, self.key), Moment.OBSERVE, observer=True)
 
     @override
     def in_chunk(self, stretch: Stretch, other: End | None) -> End | None:
         return stretch.by_time(self.limit, self.key, other)
 
-    @override
-    def awaits(self, unit: str) -> None:
-        return None
 
-    @override
-    def vain(self, sight: Sight) -> tuple[str, str, str] | None:
-        if not sight.alone or sight.waits:
-            return None
-        what = "time would never pass: no party, link or delay takes any"
-        return what, "", "give durations in `timing`, or stop by rounds, updates or epochs"
-
-
-class _RowRule(EndRule):
-    """Ends a run by its rows of metrics, which no run without training has."""
-
-    trained = on_arrays = True
-
-    @override
-    def awaits(self, unit: str) -> Collection[str]:
-        """Return what triggers evaluations."""
-        return {"seconds": ("round", "update"), "rounds": ("round",), "updates": ("update",)}[unit]
-
-
-@final
-class TargetRule(_RowRule):
+class TargetRule(EndRule):
     """Ends a run when one of its targets has been held."""
 
-    key = "target"
+    key, by, on_arrays = "target", "row", True
     limit: Targets
 
     def __init__(self, limit: Targets, facts: RoundFacts = UNKNOWN) -> None:
@@ -172,7 +137,6 @@ class TargetRule(_RowRule):
         )
 
 
-@final
 class RoundsRule(CountLimit):
     """Ends a run after so many steps of the server."""
 
@@ -183,18 +147,16 @@ class RoundsRule(CountLimit):
         return tally.rounds
 
 
-@final
 class UpdatesRule(CountLimit):
     """Ends a run after so many steps of the clients."""
 
-    key, counts = "updates", "update"
+    key, by = "updates", "update"
 
     @override
     def done(self, tally: Counts) -> float:
         return tally.updates
 
 
-@final
 class EpochsRule(CountLimit):
     """Ends a run after so many passes over the training rows."""
 
@@ -205,39 +167,20 @@ class EpochsRule(CountLimit):
         return self.facts.epochs(tally.rounds, tally.embeddings_used)
 
 
-@final
 class EpsilonRule(EndRule):
     """Ends a run before a client's ε exceeds a limit."""
 
-    key = "epsilon"
-    limit: float
+    key, by = "epsilon", "release"
 
     @override
     def guard(self, releases: Releases, end: Callable[[], None]) -> None:
         releases.end_at(self.limit, end)
 
-    @override
-    def awaits(self, unit: str) -> Collection[str]:
-        return ("release",)
 
-    @override
-    def vain(self, sight: Sight) -> tuple[str, str, str] | None:
-        if sight.spends:
-            return None
-        what = f"protocol {sight.protocol!r} spends no ε: it has no mechanism"
-        return what, "with a mechanism", f"add one, or `stop: {{epsilon: null}}` to {sight.protocol!r}"
-
-    @classmethod
-    @override
-    def later(cls, limit: Plain, before: Plain) -> bool:
-        return bool(limit >= before)
-
-
-@final
 class WallClockRule(Limit):
     """Ends a run at the first computation after so many real seconds: rounds and updates may never be counted."""
 
-    key = "wall_clock"
+    key, by = "wall_clock", "time"
 
     @override
     def done(self, tally: Tally) -> float:
@@ -245,22 +188,13 @@ class WallClockRule(Limit):
 
     @override
     def begin(self, run: RunContext, elapsed: Callable[[], float]) -> None:
-        def look(operation: Operation[Any]) -> None:
-            if elapsed() >= self.limit:
-                run.world.finish(self.key)
-
-        run.computed = look
-
-    @override
-    def awaits(self, unit: str) -> None:
-        return None
+        run.computed = lambda operation: run.world.finish(self.key) if elapsed() >= self.limit else None
 
 
-@final
-class MetricsRule(_RowRule):
+class MetricsRule(EndRule):
     """Ends a run by rules on its rows of metrics, each under its user's name. A resumed run asks them again."""
 
-    key = "rules"
+    key, by, on_arrays = "rules", "row", True
     limit: dict[str, StopRule]
 
     def __init__(self, limit: dict[str, StopRule], facts: RoundFacts = UNKNOWN) -> None:
@@ -295,10 +229,14 @@ class MetricsRule(_RowRule):
 
 
 RULES: dict[str, type[EndRule]] = {
-    rule.key: rule
-    for rule in (
-        *(TimeRule, TargetRule, RoundsRule, UpdatesRule, EpochsRule),
-        *(PrecisionRule, EpsilonRule, WallClockRule, MetricsRule),
-    )
+    "time": TimeRule,
+    "target": TargetRule,
+    "rounds": RoundsRule,
+    "updates": UpdatesRule,
+    "epochs": EpochsRule,
+    "precision": PrecisionRule,
+    "epsilon": EpsilonRule,
+    "wall_clock": WallClockRule,
+    "rules": MetricsRule,
 }
 """The rule of each key of ``stop``. The first of those that end a run at one instant is its reason."""

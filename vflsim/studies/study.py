@@ -116,7 +116,7 @@ def _must_end(scenario: Scenario) -> None:
     problems = [
         Problem(location_of(scenario, name, "stop"), _endless(scenario.stop_of(name)), allowed, remedy)
         for name in scenario.protocols
-        if scenario.stop_of(name).only_trained
+        if all(rule.by == "row" for rule in scenario.stop_of(name).each())
     ]
     if problems:
         raise failure(problems, scenario.document)

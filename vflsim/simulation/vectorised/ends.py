@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import get_args
 
 import numpy as np
 
 from vflsim.recurrences.chunk import Chunk
 from vflsim.recurrences.errors import undecided
 from vflsim.stopping.end_rule import EndRule
-from vflsim.stopping.stretch import End, Moment, Stretch
+from vflsim.stopping.stretch import End, Stretch
 from vflsim.timing.base import Floats
 
 
@@ -18,8 +17,8 @@ class EarliestEnd:
     """Looks for the end of a run, chunk by chunk."""
 
     def __init__(self, rules: Sequence[EndRule]) -> None:
-        moments = get_args(Moment)
-        self._rules = sorted(rules, key=lambda rule: moments.index(rule.moment))
+        order = {"time": 1, "update": 2}  # each looks whether it precedes the earliest end so far
+        self._rules = sorted(rules, key=lambda rule: order.get(rule.by, 0))
         self._used = 0
         self._before = 0.0
 

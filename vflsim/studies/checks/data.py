@@ -69,12 +69,13 @@ def read_and_check(
 
 def _variation(scenario: Scenario, name: str, resolved: Setting, training: bool) -> Iterator[Problem]:
     """Refuse runs that only one rule could end, if rounds vary so much that it never does."""
-    ends = [rule for rule in scenario.stop_of(name).each() if training or not rule.trained]
+    ends = [rule for rule in scenario.stop_of(name).each() if training or rule.by != "row"]
     if len(ends) > 1 or not any(rule.asks_variation for rule in ends):
         return  # the law of a round may take longer than all other checks
     known = variation_of(scenario.protocols[name].protocol, resolved)
     for rule in ends:
-        if why := rule.never(known):
+        if known is not None and known.never:
+            why = f"no variance is known to be finite: {known.heavy}" if known.heavy else f"it {known.waits()}"
             what, remedy = f"{rule.key} alone never ends a run of {name!r}: {why}", "add `rounds: 10000` to `stop`, say"
             yield Problem(location_of(scenario, name, "stop", rule.key), what, "with time, rounds or updates", remedy)
 

@@ -34,7 +34,7 @@ from vflsim.scenario.recording import Recording
 from vflsim.scenario.resolve import setting
 from vflsim.setting import Setting
 from vflsim.simulation.build import brings_code
-from vflsim.simulation.endless import always_ends, awaited_by
+from vflsim.simulation.endless import awaited_by
 from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.stopping.rules import Stop
 from vflsim.studies.checks.calibrate import few_to_evaluate
@@ -168,7 +168,7 @@ class _Tryout:
 
     @property
     def _always_ends(self) -> bool:
-        return any(always_ends(rule) for rule in self._scenario.stop_of(self._name).each())
+        return any(rule.by == "time" for rule in self._scenario.stop_of(self._name).each())
 
     def _problem(self, error: VflsimError | None, ends: bool) -> list[Problem]:
         """Return the problem of a failed trial; none if it is not the protocol's, or no matter where a run ``ends``."""

@@ -19,7 +19,13 @@ Place = Mapping[str, float]
 
 def hindrance(place: Place, before: Rules, now: Rules) -> str:
     """Name a rule of ``now`` that may end a run before ``place``, which it reached under ``before``; empty for none."""
-    return next((key for key, limit in now.items() if not RULES[key].passes(limit, before.get(key), place)), "")
+
+    def passes(key: str, limit: Plain) -> bool:
+        if key in place:
+            return bool(limit > place[key])
+        return key in before and RULES[key].later(limit, before[key])
+
+    return next((key for key, limit in now.items() if not passes(key, limit)), "")
 
 
 def ends_alike(reason: str | None, end: Place, before: Rules, now: Rules) -> bool:

@@ -170,7 +170,7 @@ def _check(scenario: Scenario, tuned: Scenario, keys: Sequence[str], values: Seq
                 what = f"{name} has its own training.{part}, which the grid would not reach"
                 where = f"protocols.{name}.training.{part}"
                 raise ScenarioError(what, where, "none in a tuning", f"take it out, or --set {where}=null")
-        if tuned.stop_of(name).only_trained:
+        if all(rule.by == "row" for rule in tuned.stop_of(name).each()):
             what = f"targets end no run in a tuning, and nothing else ends those of {name}"
             raise ScenarioError(what, "stop", "time, rounds, updates or epochs besides", "add --set stop.time=…")
 
