@@ -20,9 +20,10 @@ from vflsim.scenario.resolve import setting
 from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.simulation.variation import variation_of
 from vflsim.simulation.vectorised.run import run_vectorised
-from vflsim.stopping.end_rule import RoundFacts, Tally
+from vflsim.stopping.end_rule import RoundFacts
 from vflsim.stopping.precision import FIRST, INDEPENDENT, Precision, PrecisionRule, checkpoints
 from vflsim.stopping.rules import Stop
+from vflsim.stopping.stretch import Tally
 from vflsim.studies.checks.data import read_and_check
 from vflsim.studies.checks.expected import expectation
 from vflsim.studies.checks.expected_table import expectation_table

@@ -14,9 +14,10 @@ from vflsim.scenario.models import Scenario
 from vflsim.simulation.endless import awaited_by
 from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.simulation.vectorised import run_vectorised
-from vflsim.stopping.end_rule import CountLimit, Counts, RoundFacts, Tally, share_of
+from vflsim.stopping.end_rule import CountLimit, RoundFacts, share_of
 from vflsim.stopping.precision import checkpoints
 from vflsim.stopping.rules import RULES, Stop
+from vflsim.stopping.stretch import Counts, Tally
 from vflsim.studies.runs.stop_compatibility import ends_alike, hindrance
 
 SYNCHRONOUS, OWN_PACE = {"kind": "synchronous"}, {"kind": "asynchronous"}
@@ -67,18 +68,18 @@ def test_rounds_end_with_the_last_of_them(path: Path, rounds: int) -> None:
 @pytest.mark.parametrize("updates", [1, 13, 270])
 def test_updates_end_with_the_last_of_them(path: Path, updates: int) -> None:
     for protocol in (SYNCHRONOUS, OWN_PACE):
-        why, rounds, counted = reason(played(path, protocol, updates=updates))
+        why, rounds, counted = reason(played(path, protocol, updates=updates, rounds=2000))
         assert (why, counted) == ("updates", updates)
         assert rounds > 0
-    assert reason(played(path, SYNCHRONOUS, updates=updates))[1] == (updates + 3) // 4
+    assert reason(played(path, SYNCHRONOUS, updates=updates, rounds=2000))[1] == (updates + 3) // 4
 
 
 @BOTH
 def test_epochs_end_with_the_round_that_completes_them(path: Path) -> None:
     batches = -(-data_of(tiny()).rows // 20)
-    assert reason(played(path, SYNCHRONOUS, epochs=3))[:2] == ("epochs", 3 * batches)
-    assert reason(played(path, SYNCHRONOUS, epochs=3.01))[:2] == ("epochs", 3 * batches + 1)
-    outcome = played(path, OWN_PACE, epochs=3)
+    assert reason(played(path, SYNCHRONOUS, epochs=3, rounds=2000))[:2] == ("epochs", 3 * batches)
+    assert reason(played(path, SYNCHRONOUS, epochs=3.01, rounds=2000))[:2] == ("epochs", 3 * batches + 1)
+    outcome = played(path, OWN_PACE, epochs=3, rounds=2000)
     used = sum(map(len, outcome.tables.rounds.column("used").to_pylist())) if outcome.tables.rounds else 0
     assert (outcome.info.stop_reason, used) == ("epochs", 3 * 4 * batches)
 
@@ -93,14 +94,14 @@ def test_precision_ends_at_the_first_checkpoint_that_is_precise(path: Path) -> N
 
     first = next(rounds for rounds in checkpoints() if precise(rounds))
     assert first > 200
-    assert reason(played(path, SYNCHRONOUS, precision="5 %"))[:2] == ("precision", first)
+    assert reason(played(path, SYNCHRONOUS, precision="5 %", rounds=5000))[:2] == ("precision", first)
 
 
 @BOTH
 def test_time_ends_after_all_of_its_instant(path: Path) -> None:
     ends = ends_of(played(path, SYNCHRONOUS, rounds=9))
-    assert reason(played(path, SYNCHRONOUS, time=ends[4]))[:2] == ("time", 5)
-    assert reason(played(path, SYNCHRONOUS, time=float(np.nextafter(ends[4], 0))))[:2] == ("time", 4)
+    assert reason(played(path, SYNCHRONOUS, time=ends[4], rounds=9))[:2] == ("time", 5)
+    assert reason(played(path, SYNCHRONOUS, time=float(np.nextafter(ends[4], 0)), rounds=9))[:2] == ("time", 4)
 
 
 @BOTH

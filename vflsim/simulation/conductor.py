@@ -14,7 +14,8 @@ from vflsim.scenario.evaluate import Evaluate
 from vflsim.simulation.build import Parties
 from vflsim.simulation.endless import EndlessRule
 from vflsim.simulation.reporter import Progress, Reporter
-from vflsim.stopping.end_rule import EndRule, Tally
+from vflsim.stopping.end_rule import EndRule
+from vflsim.stopping.stretch import Tally
 from vflsim.streams import SERVER
 from vflsim.vocabulary.metrics import NO_METRICS, Known
 from vflsim.world.clock import Moment
@@ -49,7 +50,7 @@ class Conductor:
         self._wired = wired
         self._metrics, self._scores = metrics, dict[Split, tuple[str, ...]]()
         self._evaluator = type(parties.server.learner).__name__
-        self._now, self._rounds = self._world.now, 0
+        self._rounds = 0
         self._after_round = [(rule.key, rule.after_step) for rule in rules if rule.by in ("round", "step")]
         self._after_update = [(rule.key, rule.after_step) for rule in rules if rule.by in ("update", "step")]
         self._in_seconds = every.every.unit == "seconds"
@@ -185,7 +186,7 @@ class Conductor:
         else:
             asked = self._after_update
         for key, ends in asked:
-            if ends(recorder, self._now):
+            if ends(recorder):
                 self._world.finish(key)
         if self._in_seconds:
             if not self._ticking:
@@ -201,4 +202,4 @@ class Conductor:
 
     def _done(self) -> Tally:
         counts = self._recorder
-        return Tally(counts.rounds, counts.updates, counts.embeddings_used, self._now(), self._elapsed())
+        return Tally(counts.rounds, counts.updates, counts.embeddings_used, self._world.now(), self._elapsed())

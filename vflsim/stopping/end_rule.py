@@ -6,14 +6,14 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, Self
+from typing import Any, ClassVar, Literal, Self
 
 from typing_extensions import override
 
 from vflsim.intervals.variation import Variation
 from vflsim.learning.privacy.releases import Releases
 from vflsim.setting.batch_plan import BatchPlan
-from vflsim.stopping.stretch import End, Stretch
+from vflsim.stopping.stretch import Counts, End, Stretch, Tally
 from vflsim.timing.floats import Floats
 from vflsim.vocabulary.base import Part
 from vflsim.vocabulary.stop_rule import Row
@@ -21,25 +21,6 @@ from vflsim.world.party import RunContext
 
 Plain = Any
 """The limit of a rule as a value that JSON can hold."""
-
-
-class Counts(Protocol):
-    """What a run has counted: steps of the server, steps of all clients, and embeddings that the server has used."""
-
-    rounds: int
-    updates: int
-    embeddings_used: int
-
-
-@dataclass(slots=True)
-class Tally:
-    """What a run has done so far: its counts, its virtual seconds, and the real ones that it has taken."""
-
-    rounds: int = 0
-    updates: int = 0
-    embeddings_used: int = 0
-    time_s: float = 0.0
-    wall_clock_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -87,7 +68,7 @@ class EndRule:
     def guard(self, releases: Releases, end: Callable[[], None]) -> None:
         """Have a client's releases call ``end``."""
 
-    def after_step(self, counts: Counts, now: Callable[[], float]) -> bool:
+    def after_step(self, counts: Counts) -> bool:
         """Return whether the run ends with the round or update that has just been counted."""
         return False
 
@@ -157,15 +138,12 @@ class CountLimit(Limit):
         """Return the amount so far, which never falls."""
 
     @override
-    def after_step(self, counts: Counts, now: Callable[[], float]) -> bool:
+    def after_step(self, counts: Counts) -> bool:
         return self.done(counts) >= self.limit
 
     @override
     def in_chunk(self, stretch: Stretch, other: End | None) -> End | None:
-        def met(rounds: int, updates: int, used: int) -> bool:
-            return self.done(Tally(rounds, updates, used)) >= self.limit
-
-        return (stretch.by_round if self.by == "round" else stretch.by_update)(met, self.key, other)
+        return (stretch.by_round if self.by == "round" else stretch.by_update)(self.after_step, self.key, other)
 
 
 def share_of(rules: Sequence[EndRule], done: Tally) -> float:

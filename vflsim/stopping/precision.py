@@ -17,11 +17,12 @@ from typing_extensions import override
 
 from vflsim.intervals.steady import SteadyMean, steady_mean
 from vflsim.intervals.variation import Variation, lacking
-from vflsim.stopping.end_rule import UNKNOWN, Counts, EndRule, Plain, RoundFacts, Tally
-from vflsim.stopping.stretch import End, Stretch
+from vflsim.stopping.end_rule import UNKNOWN, EndRule, Plain, RoundFacts
+from vflsim.stopping.stretch import Counts, End, Stretch, Tally
 from vflsim.timing.floats import Floats
 from vflsim.vocabulary.base import Part, Shorthand
 from vflsim.vocabulary.quantities import Quantity
+from vflsim.world.party import RunContext
 
 _PERCENT = re.compile(r"(?P<amount>.*\S)\s*%\s*", re.DOTALL)
 
@@ -133,8 +134,12 @@ class PrecisionRule(EndRule):
         self._ended = 0.0
 
     @override
-    def after_step(self, counts: Counts, now: Callable[[], float]) -> bool:
-        before, self._ended = self._ended, now()
+    def begin(self, run: RunContext, elapsed: Callable[[], float]) -> None:
+        self._now = run.world.now
+
+    @override
+    def after_step(self, counts: Counts) -> bool:
+        before, self._ended = self._ended, self._now()
         return self.add(self._ended - before)
 
     @override

@@ -11,9 +11,9 @@ from pydantic import AfterValidator, Field
 from typing_extensions import override
 
 from vflsim.learning.privacy.releases import Releases
-from vflsim.stopping.end_rule import UNKNOWN, CountLimit, Counts, EndRule, Limit, Plain, RoundFacts, Tally
+from vflsim.stopping.end_rule import UNKNOWN, CountLimit, EndRule, Limit, Plain, RoundFacts
 from vflsim.stopping.precision import PrecisionField, PrecisionRule
-from vflsim.stopping.stretch import End, Stretch
+from vflsim.stopping.stretch import Counts, End, Stretch, Tally
 from vflsim.vocabulary.base import Refinable
 from vflsim.vocabulary.quantities import Count, PositiveNumber, PositiveSeconds
 from vflsim.vocabulary.stop_rule import Row, StopRule, row_of

@@ -27,7 +27,8 @@ from vflsim.simulation.variation import variation_of
 from vflsim.simulation.vectorised.bookkeeping import Books
 from vflsim.simulation.vectorised.energy import EnergyBooks
 from vflsim.simulation.vectorised.tables import RoundColumns
-from vflsim.stopping.end_rule import RoundFacts, Tally, share_of
+from vflsim.stopping.end_rule import RoundFacts, share_of
+from vflsim.stopping.stretch import Tally
 from vflsim.streams import BLOCK, SERVER, party_name
 from vflsim.tracing.node import Untraceable
 from vflsim.world.own_tables import OwnTables

@@ -15,7 +15,8 @@ from vflsim.results.facts.conditions import Conditions
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
 from vflsim.simulation.conditions import conditions_of
-from vflsim.stopping.end_rule import RoundFacts, Tally
+from vflsim.stopping.end_rule import RoundFacts
+from vflsim.stopping.stretch import Tally
 from vflsim.studies.checks.first_round import blamed, trial
 from vflsim.studies.checks.sizes import Size, run_size
 
