@@ -15,7 +15,7 @@ from vflsim.simulation.endless import awaited_by
 from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.simulation.vectorised import run_vectorised
 from vflsim.stopping.end_rule import CountLimit, RoundFacts, share_of
-from vflsim.stopping.precision import checkpoints
+from vflsim.stopping.precision import FIRST, checkpoints
 from vflsim.stopping.rules import RULES, Stop
 from vflsim.stopping.stretch import Counts, Tally
 from vflsim.studies.runs.stop_compatibility import ends_alike, hindrance
@@ -85,16 +85,17 @@ def test_epochs_end_with_the_round_that_completes_them(path: Path) -> None:
 
 
 @BOTH
-def test_precision_ends_at_the_first_checkpoint_that_is_precise(path: Path) -> None:
+@pytest.mark.parametrize(("asked", "later"), [(0.5, False), (0.05, True)])
+def test_precision_ends_at_the_first_checkpoint_that_is_precise(path: Path, asked: float, later: bool) -> None:
     durations = np.diff([0.0, *ends_of(played(path, SYNCHRONOUS, rounds=3000))])
 
     def precise(rounds: int) -> bool:
         found = steady_mean(durations[:rounds])
-        return found.sound and found.independent >= found.n / 2 and found.half_width <= 0.05 * found.mean
+        return found.sound and found.independent >= found.n / 2 and found.half_width <= asked * found.mean
 
     first = next(rounds for rounds in checkpoints() if precise(rounds))
-    assert first > 200
-    assert reason(played(path, SYNCHRONOUS, precision="5 %", rounds=5000))[:2] == ("precision", first)
+    assert (first > FIRST) is later
+    assert reason(played(path, SYNCHRONOUS, precision=asked, rounds=5000))[:2] == ("precision", first)
 
 
 @BOTH
