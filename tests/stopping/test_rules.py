@@ -17,7 +17,7 @@ from vflsim.simulation.vectorised import run_vectorised
 from vflsim.stopping.end_rule import CountLimit, RoundFacts, share_of
 from vflsim.stopping.precision import FIRST, checkpoints
 from vflsim.stopping.rules import RULES, Stop
-from vflsim.stopping.stretch import Counts, Tally
+from vflsim.stopping.stretch import EndCounts, Tally
 from vflsim.studies.runs.stop_compatibility import ends_alike, hindrance
 
 SYNCHRONOUS, OWN_PACE = {"kind": "synchronous"}, {"kind": "asynchronous"}
@@ -124,7 +124,7 @@ def test_the_first_of_several_ends_a_run(path: Path, stop: dict[str, Any], why: 
 class EmbeddingsRule(CountLimit):
     key: ClassVar[str] = "embeddings"
 
-    def done(self, tally: Counts) -> float:
+    def done(self, tally: EndCounts) -> float:
         return tally.embeddings_used
 
 

@@ -18,7 +18,7 @@ from typing_extensions import override
 from vflsim.intervals.steady import SteadyMean, steady_mean
 from vflsim.intervals.variation import Variation, lacking
 from vflsim.stopping.end_rule import UNKNOWN, EndRule, Plain, RoundFacts
-from vflsim.stopping.stretch import Counts, End, Stretch, Tally
+from vflsim.stopping.stretch import End, EndCounts, Stretch, Tally
 from vflsim.timing.floats import Floats
 from vflsim.vocabulary.base import Part, Shorthand
 from vflsim.vocabulary.quantities import Quantity
@@ -138,7 +138,7 @@ class PrecisionRule(EndRule):
         self._now = run.world.now
 
     @override
-    def after_step(self, counts: Counts) -> bool:
+    def after_step(self, counts: EndCounts) -> bool:
         before, self._ended = self._ended, self._now()
         return self.add(self._ended - before)
 

@@ -13,7 +13,7 @@ from typing_extensions import override
 from vflsim.learning.privacy.releases import Releases
 from vflsim.stopping.end_rule import UNKNOWN, CountLimit, EndRule, Limit, Plain, RoundFacts
 from vflsim.stopping.precision import PrecisionField, PrecisionRule
-from vflsim.stopping.stretch import Counts, End, Stretch, Tally
+from vflsim.stopping.stretch import End, EndCounts, Stretch, Tally
 from vflsim.vocabulary.base import Refinable
 from vflsim.vocabulary.quantities import Count, PositiveNumber, PositiveSeconds
 from vflsim.vocabulary.stop_rule import Row, StopRule, row_of
@@ -143,7 +143,7 @@ class RoundsRule(CountLimit):
     key = "rounds"
 
     @override
-    def done(self, tally: Counts) -> float:
+    def done(self, tally: EndCounts) -> float:
         return tally.rounds
 
 
@@ -153,7 +153,7 @@ class UpdatesRule(CountLimit):
     key, by = "updates", "update"
 
     @override
-    def done(self, tally: Counts) -> float:
+    def done(self, tally: EndCounts) -> float:
         return tally.updates
 
 
@@ -163,7 +163,7 @@ class EpochsRule(CountLimit):
     key = "epochs"
 
     @override
-    def done(self, tally: Counts) -> float:
+    def done(self, tally: EndCounts) -> float:
         return self.facts.epochs(tally.rounds, tally.embeddings_used)
 
 

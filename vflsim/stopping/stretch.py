@@ -18,7 +18,7 @@ from vflsim.timing.floats import Floats
 Moment: TypeAlias = Literal["round", "time", "update"]
 
 
-class Counts(Protocol):
+class EndCounts(Protocol):
     """What a run has counted: steps of the server, steps of all clients, and embeddings that the server has used."""
 
     rounds: int
@@ -78,7 +78,7 @@ class Stretch:
         """The time from each round's end to the next (n,)."""
         return np.diff(self.chunk.ends, prepend=self.ended)
 
-    def by_round(self, met: Callable[[Counts], bool], reason: str, other: End | None) -> End | None:
+    def by_round(self, met: Callable[[EndCounts], bool], reason: str, other: End | None) -> End | None:
         """Return the end by the first round with which ``met`` holds, if it precedes the ``other`` end."""
         first = self.chunk.first + 1
         after = bisect_left(
@@ -101,7 +101,7 @@ class Stretch:
             return other
         return End(seconds, rounds, reason, "time")
 
-    def by_update(self, met: Callable[[Counts], bool], reason: str, other: End | None) -> End | None:
+    def by_update(self, met: Callable[[EndCounts], bool], reason: str, other: End | None) -> End | None:
         """Return the end by the first client step with which ``met`` holds, if it precedes the ``other`` end.
 
         Raises ``UndecidedError``.
