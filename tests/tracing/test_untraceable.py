@@ -228,6 +228,27 @@ def test_clients_that_take_fewer_steps_are_left_out_of_the_others() -> None:
     assert steps == [None, None, {1, 3}, {1}]
 
 
+class ByLearner(Synchronous):
+    """The last client steps twice, and knows its number from its learner."""
+
+    async def client(self, node: ClientNode) -> None:
+        for k in node.rounds():
+            batch = node.batch(k)
+            h = await node.compute(node.learner.embed(batch))
+            await node.upload("server", Embedding(batch, h, round=k))
+            gradient = await node.recv("gradient", round=k)
+            for _ in range(1 + (node.learner.party == 4)):
+                await node.compute(node.learner.client_step(batch, gradient))
+
+
+def test_all_clients_of_a_protocol_from_outside_are_traced(
+    tiny_setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vflsim.tracing.trace.FEW", 2)
+    found = traced(ByLearner(), tiny_setting)
+    assert [act.by for act in found.round[1] if isinstance(act, ClientWork)] == [None, None, {4}]
+
+
 def test_sleeps_are_seconds(tiny_setting: Setting) -> None:
     found = traced(scripted("sleep 0.25, embed, receive news", "gather embedding, step, send news"), tiny_setting)
     assert [act.seconds for act in found.round[1] if isinstance(act, ClientSleep)] == [0.25]

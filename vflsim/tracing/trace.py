@@ -8,6 +8,7 @@ from typing import Any
 
 from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Operation
+from vflsim.learning.learners.watch import from_outside
 from vflsim.setting import Setting
 from vflsim.streams import SERVER
 from vflsim.tracing.acts import Acts
@@ -60,9 +61,10 @@ def notes_of_all(
 ) -> tuple[RunNotes, dict[int, int] | None]:
     """Return what parties note in a few rounds, and whose notes stand for every client's: None if all are there.
 
-    Two clients of each sort stand for many, if a third changes nothing. Raises ``Untraceable``.
+    Two clients of each sort stand for many, if a third changes nothing. Of a protocol from outside all are traced: a
+    client may know its number in ways that no trace sees, such as its learner's. Raises ``Untraceable``.
     """
-    if len(setting.clients) > FEW:
+    if len(setting.clients) > FEW and not from_outside(protocol):
         sorts = _sorts(setting.clients, setting.alike)
         two, three = ([client for sort in sorts.values() for client in sort[:count]] for count in (2, 3))
         few = record(protocol, setting, seed, batch, two, late, placed=placed)
