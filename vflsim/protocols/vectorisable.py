@@ -29,13 +29,6 @@ class Vectorisable(ABC):
     def recurrence(self, world: TimedWorld) -> Recurrence:
         """Return the recurrence of the rounds. Called only if ``vectorised_keys`` has all set keys."""
 
-    def records(self, server: Any) -> Mapping[str, Mapping[str, Any]]:
-        """Return the rows that the server records as the run begins, one for each table: by default none.
-
-        ``server`` is its learner. Rows that a protocol records later need the event path.
-        """
-        return {}
-
     @property
     def vectorised_with(self) -> frozenset[str]:
         """Return what the recurrence knows besides: of ``activation``, ``blinding``, ``energy``, ``pauses``, ``peers``.
@@ -79,3 +72,10 @@ class ActsByHand(Vectorisable):
     def first_acts(self, server: Any, clients: Mapping[int, Any], client: int, batch: Batch) -> Acts:
         """Return what ``client`` and the server do before the first round: by default nothing."""
         return ()
+
+    def records(self, server: Any) -> Mapping[str, Mapping[str, Any]]:
+        """Return the rows that the server records as the run begins, one for each table: by default none.
+
+        ``server`` is its learner. Rows that a protocol records later need the event path.
+        """
+        return {}
