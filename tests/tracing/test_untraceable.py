@@ -1,5 +1,6 @@
 """What cannot be traced says why, and which line is the reason; it runs event by event."""
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -41,22 +42,48 @@ class Reads(Synchronous):
             await node.recv("gradient", round=k)
 
 
-class FirstTwo(Synchronous):
+class Choosing(Synchronous):
+    """The server waits for some of the embeddings, as ``waiting`` says."""
+
+    waiting: dict[str, Any]
+
     async def server(self, node: ServerNode) -> None:
         for k in node.rounds():
-            embeddings = await node.gather("embedding", senders=node.clients, count=2, round=k)
+            embeddings = await node.gather("embedding", senders=node.clients, round=k, **self.waiting)
             step = await node.compute(node.learner.server_step(embeddings))
             for message in embeddings:
                 await node.send(message.sender, Gradient(value=step.gradient_for(message), round=k))
 
 
-class Patient(Synchronous):
-    async def server(self, node: ServerNode) -> None:
+class EveryTenth(Synchronous):
+    async def client(self, node: ClientNode) -> None:
         for k in node.rounds():
-            embeddings = await node.gather("embedding", senders=node.clients, round=k, timeout=0.01)
-            step = await node.compute(node.learner.server_step(embeddings))
-            for message in embeddings:
-                await node.send(message.sender, Gradient(value=step.gradient_for(message), round=k))
+            batch = node.batch(k)
+            h = await node.compute(node.learner.embed(batch))
+            if (1 + batch.index) % 10 == 0:
+                await node.sleep(9)
+            await node.upload("server", Embedding(batch, h, round=k))
+            await node.recv("gradient", round=k)
+
+
+class Counting(Synchronous):
+    async def client(self, node: ClientNode) -> None:
+        for done, k in enumerate(node.rounds()):
+            h = await node.compute(node.learner.embed(node.batch(k)))
+            if done == 20:  # a counter of its own
+                await node.sleep(9)
+            await node.upload("server", Embedding(node.batch(k), h, round=k))
+            await node.recv("gradient", round=k)
+
+
+class Drawing(Synchronous):
+    async def client(self, node: ClientNode) -> None:
+        for k in node.rounds():
+            h = await node.compute(node.learner.embed(node.batch(k)))
+            if random.random() < 1e-9:
+                await node.sleep(9)
+            await node.upload("server", Embedding(node.batch(k), h, round=k))
+            await node.recv("gradient", round=k)
 
 
 class More(Synchronous):
@@ -119,23 +146,27 @@ class Noted(Synchronous):
                 await node.send(message.sender, Gradient(value=step.gradient_for(message), round=k))
 
 
-REASONS = {
-    Reads: rf"a client reads the clock \({HERE}:\d+\)",
-    FirstTwo: r"the server waits for 2 of 4 \('embedding' messages\): who that is depends on times",
-    Patient: r"the server waits for some time \('embedding' messages\): who that is depends on times",
-    More: r"the rounds of client-1 are not alike",
-    Gossip: r"clients send each other 'message' messages",
-    Odd: r"clients do different things",
-    Endless: rf"client-1 goes on without end while no time passes \({HERE}:\d+\)",
-    Broken: rf"KeyError: 'mine' \(.*{HERE}:\d+, server\)",
-    Noted: r"the server records rows in the course of the run",
-}
+UNKNOWN = "who that is depends on times"
+REASONS: list[tuple[Protocol, str]] = [
+    (Reads(), rf"a client reads the clock \({HERE}:\d+\)"),
+    (EveryTenth(), rf"a client decides by the number of the round \({HERE}:\d+\)"),
+    (Counting(), "which the server does not answer"),  # the rounds before the last that is unlike come first
+    (Drawing(), "Drawing draws random numbers"),
+    (Choosing(waiting={"count": 2}), rf"the server waits for 2 of 4 \('embedding' messages\): {UNKNOWN}"),
+    (Choosing(waiting={"timeout": 0.01}), rf"the server waits for some time \('embedding' messages\): {UNKNOWN}"),
+    (More(), r"the rounds of client-1 are not alike"),
+    (Gossip(), r"clients send each other 'message' messages"),
+    (Odd(), r"clients do different things"),
+    (Endless(), rf"client-1 goes on without end while no time passes \({HERE}:\d+\)"),
+    (Broken(), rf"KeyError: 'mine' \(.*{HERE}:\d+, server\)"),
+    (Noted(), r"the server records rows in the course of the run"),
+]
 
 
-@pytest.mark.parametrize("kind", REASONS, ids=lambda kind: kind.__name__)
-def test_the_reason_is_named(kind: type[Protocol], tiny_setting: Setting) -> None:
-    with pytest.raises(Untraceable, match=REASONS[kind]):
-        traced(kind(), tiny_setting)
+@pytest.mark.parametrize(("protocol", "why"), REASONS)
+def test_the_reason_is_named(protocol: Protocol, why: str, tiny_setting: Setting) -> None:
+    with pytest.raises(Untraceable, match=why):
+        traced(protocol, tiny_setting)
 
 
 def test_the_reason_names_the_line_that_asks(tiny_setting: Setting) -> None:

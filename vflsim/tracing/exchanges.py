@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -117,15 +118,16 @@ class Exchanges:
         """Return what parties note as they evaluate."""
         evaluating, splits = self._evaluating, self._splits
         if self._evaluation is None and evaluating is not None and splits:
+            self._evaluating = None  # not again
             firsts = [*dict.fromkeys(self._alike.values())]
-            notes = record(
-                self._protocol, self._setting, 0, Batch(0, np.arange(1), SHARED), firsts, placed=False,
-                coroutines=(
-                    lambda node: evaluating.evaluate(node, splits, 0),
-                    lambda node: evaluating.answer_evaluation(node, splits, 0),
-                ),
-            )  # fmt: skip
-            self._evaluation = _Noted(notes, self._alike)
+            coroutines = (
+                lambda node: evaluating.evaluate(node, splits, 0),
+                lambda node: evaluating.answer_evaluation(node, splits, 0),
+            )
+            batch = Batch(0, np.arange(1), SHARED)
+            with suppress(Untraceable):
+                notes = record(self._protocol, self._setting, 0, batch, firsts, coroutines=coroutines, placed=False)
+                self._evaluation = _Noted(notes, self._alike)
         return self._evaluation
 
 

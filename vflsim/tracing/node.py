@@ -14,6 +14,7 @@ from vflsim.learning.execution.operations import Operation
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.streams import SERVER, party_name
 from vflsim.tracing.notes import AwaitedActivation, Fork, Note, Notes, Reception, Row, Sending, Wait, Work
+from vflsim.tracing.round_number import RoundNumber
 from vflsim.world.clock import Moment
 from vflsim.world.kernel import all_of
 from vflsim.world.messages import Message
@@ -82,6 +83,14 @@ class RecordingNode(Node[Any]):
 
     @property
     @override
+    def current_round(self) -> int:
+        return RoundNumber.of(super().current_round, self._decides)
+
+    def _decides(self, place: str) -> None:
+        self._depend("decides by the number of the round", place)
+
+    @property
+    @override
     def down(self) -> bool:
         self._depends("asks whether it is down")
         return False
@@ -110,8 +119,11 @@ class RecordingNode(Node[Any]):
         super().finish(TRACED)
 
     def _depends(self, what: str) -> None:
+        self._depend(what, _caller())
+
+    def _depend(self, what: str, place: str) -> None:
         who = "the server" if self._number == SERVER else "a client"
-        self.reasons[f"{who} {what} ({_caller()})"] = None
+        self.reasons[f"{who} {what} ({place})"] = None
 
     # --- verbs ------------------------------------------------------------------------------------------------------
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
+import numpy as np
+import torch
+
 from vflsim.errors import VflsimError
 from vflsim.learning.batches import Batch, BatchSequence
 from vflsim.learning.execution.executor import TimingOnlyExecutor
+from vflsim.learning.learners.watch import from_outside
 from vflsim.learning.randomness import drawing_apart
 from vflsim.setting import BatchPlan, Learners, Setting
 from vflsim.streams import SERVER, party_name
@@ -23,8 +28,11 @@ from vflsim.world.wire import Wires
 
 Makes: TypeAlias = Callable[[Any], Coroutine[Any, Any, Any]]
 """Makes a party's coroutine, given its node."""
-ROUNDS = 3
-"""The rounds of a trace: two that follow each other alike, and one more."""
+ROUNDS, ROUNDS_FROM_OUTSIDE = 3, 30
+"""The rounds of a trace: two that follow each other alike, and one more; of protocols from outside many more, which may
+count rounds for themselves."""
+_PARTY_ROUNDS = 4_000
+"""Rounds of all parties together up to which there are so many."""
 
 
 class Traceable(Protocol):
@@ -75,11 +83,11 @@ def record(
     batch: Batch,
     clients: Sequence[int] | None = None,
     late: int | None = None,
-    rounds: int = ROUNDS,
+    rounds: int | None = None,
     coroutines: tuple[Makes, Makes] | None = None,
     placed: bool = True,
 ) -> RunNotes:
-    """Return what a protocol's parties do in its first ``rounds`` rounds, on batches like ``batch``.
+    """Return what a protocol's parties do in its first ``rounds`` rounds (None: a few), on batches like ``batch``.
 
     ``clients``: those that take part; None: all. ``late``: a client that is, wherever the server need not wait
     for all. ``coroutines`` take the place of the protocol's, the server's first: the trace ends with it. ``placed``:
@@ -96,6 +104,9 @@ def record(
     world = VirtualWorld(TimingOnlyExecutor())
     recorder = RoundCounts()
     plan = protocol.batch_plan().batches(setting.data.rows, setting.training, seed)
+    if rounds is None:
+        many = min(ROUNDS_FROM_OUTSIDE, _PARTY_ROUNDS // (1 + len(taking_part)))
+        rounds = max(ROUNDS, many) if from_outside(protocol) else ROUNDS
     shared = RunContext(
         world,
         Transport(world, setting.network, [timing.link for timing in setting.timings], seed, recorder),
@@ -118,7 +129,9 @@ def record(
         world.spawn(take_part(made) if party else _to_its_end(serve, made, world), party_name(party), party)
     try:
         with drawing_apart(setting.device):  # code from outside may draw
+            before = _drawn()
             world.run()
+            draws = _drawn() != before
     except Exception as error:
         cause = error.__cause__ or error
         if isinstance(cause, Untraceable):
@@ -128,6 +141,8 @@ def record(
     finally:
         world.close()
     reasons = dict.fromkeys(reason for node in nodes.values() for reason in node.reasons)
+    if draws and from_outside(protocol):
+        reasons[f"{type(protocol).__name__} draws random numbers"] = None
     return RunNotes(
         nodes[SERVER].notes,
         {client: nodes[client].notes for client in taking_part},
@@ -135,6 +150,11 @@ def record(
         tuple(reasons),
         any(nodes[client].asked_for_its_number for client in taking_part),
     )
+
+
+def _drawn() -> tuple[object, ...]:
+    """Return how far the global generators have come."""
+    return random.getstate(), str(np.random.get_state()), torch.get_rng_state().numpy().tobytes()
 
 
 async def _to_its_end(serve: Makes, node: Node[Any], world: VirtualWorld) -> None:
