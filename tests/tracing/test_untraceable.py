@@ -1,14 +1,17 @@
 """What cannot be traced says why, and which line is the reason; it runs event by event."""
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from both_paths import quick
+from command_line import Ended
+from ruamel.yaml import YAML
 from scripted_rounds import Scripted
-from tiny_worlds import data_of
+from tiny_worlds import data_of, raw
 
 from vflsim.learning.batches import Batch
 from vflsim.protocol import ClientNode, Embedding, Gradient, Message, Protocol, ServerNode, Synchronous
@@ -181,6 +184,18 @@ def test_arrays_leave_what_cannot_be_traced_to_events() -> None:
     outcome = run_vectorised(scenario, "it", 0, data_of(scenario))
     assert isinstance(outcome.error, UndecidedError)
     assert "reads the clock" in str(outcome.error)
+
+
+def test_check_and_the_runs_line_name_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vflsim: Callable[..., Ended]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    measured = {"it": {"kind": "flex_vfl", "local_time": "6 ms"}}
+    with Path("flex.yaml").open("w") as file:
+        YAML().dump(raw(measured, timing__network="dedicated", stop={"rounds": 3}, record="rounds"), file)
+    why = "event by event: a client reads the clock (protocol.py:"
+    assert f"timing alone goes {why}" in " ".join(vflsim("check", "flex.yaml").out.split())
+    assert why in vflsim("run", "flex.yaml", "--timing-only").out
 
 
 def scripted(client: str, server: str) -> Scripted:

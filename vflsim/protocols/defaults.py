@@ -33,6 +33,7 @@ from vflsim.protocols.vectorisable import ActsByHand, Vectorisable
 from vflsim.recurrences import BARRIERS, Recurrence, TimedWorld, lockstep
 from vflsim.setting import Learners, ServerPrediction, Setting, linear_heads, split_prediction
 from vflsim.tracing.exchanges import Exchanges
+from vflsim.tracing.node import Untraceable
 from vflsim.world.node import Node
 
 
@@ -190,6 +191,17 @@ def timed_world_of(protocol: Protocol, setting: Setting, seed: int) -> TimedWorl
     by_hand = vectorised_by_hand(protocol)
     acts = (by_hand.first_acts, by_hand.acts) if isinstance(by_hand, ActsByHand) else None
     return TimedWorld(protocol, setting, seed, acts, by_hand is not None)
+
+
+def untraced(protocol: Protocol, setting: Setting) -> str:
+    """Say why timing alone goes event by event, where rounds cannot be traced; empty if they can, or need not be."""
+    if vectorised_by_hand(protocol) is not None:
+        return ""
+    try:
+        timed_world_of(protocol, setting, 0)
+    except Untraceable as why:
+        return f"timing alone goes event by event: {why}"
+    return ""
 
 
 def recurrence_of(protocol: Protocol, world: TimedWorld) -> Recurrence:

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from vflsim.intervals.variation import Variation
 from vflsim.learning.data.loaded import LoadedData
+from vflsim.protocols.defaults import untraced
 from vflsim.protocols.made import learners_of
 from vflsim.results.facts.conditions import Conditions
 from vflsim.scenario.models import Scenario
@@ -81,7 +82,8 @@ def expectation(scenario: Scenario, name: str, data: LoadedData, steps: int = TR
         rules = stop.each(RoundFacts.of(entry.protocol.batch_plan(), clients, batches, outcome.info.variation))
         limit = min((rule.rounds_needed(tally, durations) for rule in rules), default=math.inf)
     resolved = setting(scenario, name, data)
-    size, particulars = run_size(scenario, name, resolved), entry.protocol.describe(resolved)
+    said = entry.protocol.describe(resolved), untraced(entry.protocol, resolved)
+    size, particulars = run_size(scenario, name, resolved), "; ".join(filter(None, said))
     promises = [] if resolved.mechanism is None else [resolved.mechanism.promise()]
     promises += [] if resolved.blinding is None else [resolved.blinding.promise(clients)]
     promise = "; ".join(promises)
