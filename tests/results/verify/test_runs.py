@@ -278,6 +278,17 @@ def test_a_broken_rule_is_caught(toy: tuple[RunTables, RunInfo], change: Change,
     assert any(sentence in problem for problem in problems), problems
 
 
+def test_code_from_outside_may_step_on_a_message_again(toy: tuple[RunTables, RunInfo]):
+    def twice(metrics, rounds, events):  # client 4, which had sent one embedding
+        first = next(k for k, used in enumerate(rounds["used"]) if 4 in used)
+        place = next(k for k, used in enumerate(rounds["used"]) if k > first and 4 not in used)
+        rounds["used"][place] = sorted([*rounds["used"][place], 4])
+        rounds["missing"][place] = [each for each in rounds["missing"][place] if each != 4]
+
+    assert any("used has client-4" in each for each in broken(toy, twice))
+    assert not any("used has" in each for each in broken(toy, twice, inputs={"mine.py": "0" * 64}))
+
+
 @pytest.mark.parametrize("age", ["client_age", "row_age"])
 def test_staleness_is_held_against_the_age_it_bounds(toy: tuple[RunTables, RunInfo], age: str):
     oldest = toy[0].metrics["client_age_max"].to_numpy()
