@@ -124,7 +124,7 @@ class Protocol(Part, ABC):
 
     def batch_plan(self) -> BatchPlan:
         """Return the mini-batches, epochs and messages of its rounds."""
-        return BatchPlan()
+        return BatchPlan(together=self.traits.shared_batches)
 
     @property
     def in_flight(self) -> int:

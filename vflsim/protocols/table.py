@@ -13,20 +13,12 @@ from vflsim.learning.learners.server import ServerStep
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.capabilities import OwnFacts
 from vflsim.protocols.traits import TABLE, Traits
-from vflsim.setting import BatchPlan, Setting
+from vflsim.setting import Setting
 from vflsim.streams import SERVER
 from vflsim.tracing.contents import Content, Contents, ids_of, single
 from vflsim.vocabulary.quantities import Index
 from vflsim.world.messages import Answer, Embedding, FirstFill, Gradient, Message, Query
 from vflsim.world.node import ClientNode, ServerNode
-
-
-class TablePlan(BatchPlan):
-    """Batches of clients that step independently. An epoch is the number of embeddings of one pass of all clients."""
-
-    def epochs(self, rounds: int, embeddings_used: int, clients: int, batches_per_epoch: int) -> float:
-        """Return the passes over the training data after this many used embeddings."""
-        return embeddings_used / (clients * batches_per_epoch)
 
 
 class TableProtocol(OwnFacts, Protocol):
@@ -44,10 +36,6 @@ class TableProtocol(OwnFacts, Protocol):
     bounds: Literal["client_age", "row_age"] = "client_age"
     """The age that ``max_staleness`` limits: a client's latest embedding's, or each row's."""
     traits: ClassVar[Traits] = TABLE
-
-    def batch_plan(self) -> BatchPlan:
-        """Return batches in which every embedding counts separately."""
-        return TablePlan()
 
     def facts(self) -> Mapping[str, Any]:
         """Describe the bound on staleness, and the age that it limits."""

@@ -8,7 +8,10 @@ from vflsim.streams import SHARED
 
 
 class BatchPlan:
-    """Rounds on mini-batches that all parties share: one message from and one to every client in a round.
+    """Mini-batches that all parties share unless they step independently; a message from and to every client a round.
+
+    ``together``: a step is on all clients' embeddings of a batch, and an epoch is a pass of the steps over the data.
+    Else each embedding counts by itself, and an epoch is as many of them as one pass of all clients has.
 
     Example::
 
@@ -20,13 +23,16 @@ class BatchPlan:
         TwoTrips().messages(clients=10)  # 40
     """
 
+    def __init__(self, together: bool = True) -> None:
+        self.together = together
+
     def batches(self, rows: int, training: Training, seed: int) -> BatchSequence:
         """Make the mini-batches of ``rows`` training rows that all parties share. Raises ValueError if it cannot."""
         return BatchSequence(rows, training.model_copy(update={"batches": "shared"}), seed, SHARED)
 
     def epochs(self, rounds: int, embeddings_used: int, clients: int, batches_per_epoch: int) -> float:
         """Return the passes over the training data after this many server steps and used embeddings."""
-        return rounds / batches_per_epoch
+        return rounds / batches_per_epoch if self.together else embeddings_used / (clients * batches_per_epoch)
 
     def messages(self, clients: int) -> int:
         """Return about how many messages a round takes."""

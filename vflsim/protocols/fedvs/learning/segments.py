@@ -121,6 +121,7 @@ class SegmentedPlan(BatchPlan):
     """Batches within ``segments``: |B| = batch / K rows of each, with ``batch: all`` every row."""
 
     def __init__(self, segments: int) -> None:
+        super().__init__()
         self.segments = segments
 
     def batches(self, rows: int, training: Training, seed: int) -> BatchSequence:
