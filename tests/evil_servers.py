@@ -19,8 +19,8 @@ from vflsim.learning.privacy.blinding.keys import public_key
 from vflsim.remote.admission import Admission
 from vflsim.remote.channel import Channel, LostError
 from vflsim.remote.client import LiveClient
-from vflsim.remote.control import Bye, Control, Done, Prepare, Ready, Start, Stopped, Written
-from vflsim.remote.frames import Reader, kinds_of, pack_message
+from vflsim.remote.control import Bye, Control, Done, Prepare, Ready, Start, Stopped, Written, packed
+from vflsim.remote.frames import CONTROL, Reader, frame, kinds_of, pack_message
 from vflsim.remote.keys import make_identities
 from vflsim.remote.machine import common, digest_of, machine
 from vflsim.remote.own_data import OwnData
@@ -120,6 +120,10 @@ class EvilServer:
         for message in messages:
             self.channel.control(message)
 
+    def tell_at_once(self, *messages: Control) -> None:
+        """Send control messages that arrive together."""
+        self.channel._writer.write(b"".join(frame(CONTROL, packed(message)) for message in messages))
+
     def send(self, message: Message, timed: bool = True, sender: int = SERVER) -> None:
         """Send a message of the protocol."""
         message.sender, message.receiver = sender, 1
@@ -174,17 +178,23 @@ class EvilServer:
         assert isinstance(error, VflsimError), error
         return str(error)
 
+    def ended(self) -> BaseException | None:
+        """Wait for the client to end; return its error."""
+
+        async def wait() -> None:
+            async with asyncio.timeout(LONG_S):
+                while not self.client.done():
+                    await asyncio.sleep(0.002)
+
+        self.loop.run_until_complete(wait())
+        return self.client.exception()
+
     def close(self) -> None:
         """End the client, if it has not ended, and the server; nothing if it has ended."""
         if self.loop.is_closed():
             return
         self.tell(Done(), Bye())
-
-        async def ended() -> None:
-            while not self.client.done():
-                await asyncio.sleep(0.002)
-
-        self.loop.run_until_complete(ended())
+        self.ended()
         self.loop.run_until_complete(self.gate.close())
         self.loop.close()
         self._threads.shutdown()

@@ -16,9 +16,11 @@ from vflsim.protocols.blinded import PublicKeys
 from vflsim.remote.control import (
     Away,
     Back,
+    Bye,
     CameUp,
     Control,
     Counted,
+    Done,
     Dropped,
     EvaluateNow,
     Failed,
@@ -314,6 +316,21 @@ def test_keys_that_their_owners_have_not_signed_are_refused(evil: Make) -> None:
     server.until(lambda: bool(server.of(Failed)))
     assert "the public key of client 2 is not the one that it has signed" in server.of(Failed)[0].what
     assert not of(server, Embedding)
+
+
+@pytest.mark.parametrize("failed", [True, False])
+def test_a_client_hears_that_the_study_has_ended_together_with_the_end_of_a_run(failed: bool, evil: Make) -> None:
+    server = evil(BLINDED if failed else PLAIN)
+    if failed:
+        server.prepare()
+        server.start()
+        server.until(lambda: bool(server.messages))
+        server.send(PublicKeys(value=ready_value(torch.zeros((2, 32), dtype=torch.uint8))))
+        server.until(lambda: bool(server.of(Failed)))
+    else:
+        server.begin()
+    server.tell_at_once(*([] if failed else [Stopped(reason="rounds")]), Done(), Bye())
+    assert server.ended() is None
 
 
 def test_a_voucher_that_another_party_has_signed_is_refused(evil: Make) -> None:

@@ -99,11 +99,15 @@ class Channel:
         protocol ends the connection.
         """
         self._on_control, self._on_lost, self._on_message = on_control, on_lost, on_message or _no_message
-        early, self._early = self._early, []
-        for message in early:
-            on_control(message)
-        if self._lost is not None:
+        while self._early and self._on_control is on_control:
+            on_control(self._early.pop(0))
+        if self._lost is not None and self._on_lost is on_lost:
             on_lost(self._lost)
+
+    def detach(self, *unread: Control) -> None:
+        """Keep ``unread``, and the control messages that arrive from now on, for those who attend next."""
+        self._on_control = self._on_lost = None
+        self._early += unread
 
     def message(self, body: bytes, timed: bool) -> None:
         """Send a message of the protocol, at once; what the network does not take waits in memory."""

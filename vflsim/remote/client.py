@@ -162,7 +162,7 @@ class LiveClient:
         return self.loop.run_until_complete(self._awaited((kind,), count))
 
     def _next(self, *kinds: type[Control]) -> Control:
-        """Wait for a control message of one of these kinds; ignore others, which belong to a run that has ended.
+        """Wait for a control message of one of these kinds; ignore others before it, of a run that has ended.
 
         Raises ``LostError`` if the server says goodbye first.
         """
@@ -174,8 +174,8 @@ class LiveClient:
 
         def take(message: Control) -> None:
             if found.done():
-                return
-            if isinstance(message, kinds):
+                self.channel.detach(message)
+            elif isinstance(message, kinds):
                 came.append(message)
                 if len(came) == count:
                     found.set_result(came)

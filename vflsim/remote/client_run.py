@@ -264,6 +264,8 @@ class ClientRun:
             case Away() | Back():
                 self._other(message)
             case Done():
+                if self._world.over:  # what comes at once after it is for others
+                    self._client.channel.detach()
                 self._world.deliver(self._ended.set)
             case _:
                 raise RunError(f"the server sent a {message.kind!r} message in a run")
