@@ -67,6 +67,22 @@ def message_of(made: OwnParty, kind: str, content: Content, k: int) -> Message:
     return made_of(round=k, value=handles.pop(ONLY, None), tensors=handles)
 
 
+@pytest.mark.parametrize(("number", "sender", "kind"), [(SERVER, 2, "embedding"), (2, SERVER, "gradient")])
+def test_of_a_protocol_from_outside_that_can_be_traced_tensors_are_checked_and_rounds_are_not(
+    number: int, sender: int, kind: str, loop: asyncio.AbstractEventLoop
+) -> None:
+    made = party(loop, {"kind": "module", "path": "outside_protocols.first:First"}, number)
+    batch = made.shared.sequence.batch(0)
+    value = torch.zeros(len(batch), 6, dtype=torch.float64)
+    made_of = made.reader.kinds[kind]
+    for k in (3, 1):
+        receive(made, made_of(batch=batch if made_of.embedding else None, value=ready_value(value), round=k), sender)
+    with pytest.raises(DataError, match=f"sent a '{kind}' message of round 0: .*int8"):
+        receive(made, made_of(round=0, value=ready_value(torch.zeros(3, dtype=torch.int8))), sender)
+    with pytest.raises(DataError, match=f"sent a '{Answer.kind}' message of round 0"):
+        receive(made, Answer(round=0, value=ready_value(value)), sender)
+
+
 def embedding(made: OwnParty, k: int, batch: Batch | None = None, **said: Any) -> Embedding:
     batch = batch or made.shared.sequence.batch(k)
     value = torch.zeros(len(batch), 6, dtype=torch.float64)

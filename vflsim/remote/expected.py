@@ -12,8 +12,9 @@ import numpy as np
 from vflsim.codecs.frame import Envelope, Spec
 from vflsim.errors import DataError
 from vflsim.learning.batches import Batch, BatchSequence
+from vflsim.learning.learners.watch import from_outside
 from vflsim.protocols import Protocol
-from vflsim.protocols.defaults import exchanges_of
+from vflsim.protocols.defaults import exchanges_of, untraced
 from vflsim.remote.control import Passing
 from vflsim.setting import Setting
 from vflsim.simulation.build import interruptible_of
@@ -24,7 +25,7 @@ from vflsim.world.messages import EvaluationAnswer, Message
 from vflsim.world.record import Recorder
 
 _MOST_UNKNOWN = 256 * 2**20
-"""The bytes of a party that may wait where the protocol does not say what messages contain."""
+"""The bytes of a party that may wait where nothing says how many of its messages are under way."""
 _EACH = 1024
 """About the bytes of a message in memory besides its tensors."""
 _SMALL = 64
@@ -38,7 +39,8 @@ class Expected:
     ``ordered`` a party sends one a round, in order; a client sends none of a round that neither the run nor its own
     count has come to. What is ``awaited`` is of a round that the server waits for, if it waits for one. A server steps
     at most ``most_rounds`` times. The order is not looked at where a crash can lose messages, which are then sent
-    again. Of protocols from outside vflsim, whose rounds may be numbered otherwise, batches alone are.
+    again. Protocols from outside vflsim may number their rounds otherwise: their rounds are not looked at, and without
+    a trace batches alone are.
     """
 
     def __init__(
@@ -47,13 +49,14 @@ class Expected:
     ) -> None:  # fmt: skip
         self._protocol, self._setting, self._receiver = protocol, setting, receiver
         self._mailbox, self._recorder = mailbox, recorder
-        self._known = type(protocol).__module__.startswith("vflsim.")
+        self._numbered = not from_outside(protocol)
         self._most_rounds = math.inf if most_rounds is None else most_rounds
         self._sequence = protocol.batch_plan().batches(setting.data.rows, setting.training, seed)
         self._own = partial(BatchSequence, setting.data.rows, setting.training, seed)
         self._sequences = dict[int, BatchSequence]()
         self._losing = {client for client, each in interruptible_of(setting).items() if each.interrupted == "lost"}
         self._exchanges = exchanges_of(protocol, setting)
+        self._known = self._numbered or not untraced(protocol, setting)
         self._contents: dict[tuple[int, ...], Mapping[str, Sequence[Content]]] = {}
         self._latest: dict[tuple[int, str], int] = {}
         self._count = Counter[tuple[int, str]]()
@@ -78,6 +81,8 @@ class Expected:
         if not self._known:
             return
         known = self._check_contents(envelope, specs, batch)
+        if not self._numbered:
+            return
         if batch is not None and envelope.round >= 0 and made_of.embedding and batch.index != envelope.round:
             raise DataError(f"{_named(envelope)}: of batch {batch.index}", allowed=f"batch {envelope.round}")
         if self._receiver == SERVER:
@@ -152,7 +157,7 @@ class Expected:
 
     def most_held(self, sender: int) -> int:
         """Return how many bytes of a party's messages may wait to be read: those of its rounds under way, twice."""
-        if not self._known:
+        if not self._numbered:
             return _MOST_UNKNOWN
         several = 1 + self._protocol.in_flight
         return sum(
