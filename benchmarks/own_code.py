@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-TESTS = Path(__file__).parents[1] / "tests"
+TESTS = Path(__file__).parents[1] / "tests" / "support"
 sys.path.insert(0, str(TESTS))
 
 from outside_worlds import outside  # noqa: E402

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).parent))  # for the helpers beside this file
+sys.path.append(str(Path(__file__).parent / "support"))  # the helpers of all tests
 
 
 @contextlib.contextmanager

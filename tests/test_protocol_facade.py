@@ -21,8 +21,8 @@ OWN = (
     "own_timing",
 )
 OUTSIDE = [
-    *sorted((ROOT / "tests/outside_protocols").glob("*.py")),
-    *(ROOT / f"tests/{name}.py" for name in OWN),
+    *sorted((ROOT / "tests/support/outside_protocols").glob("*.py")),
+    *(ROOT / f"tests/support/{name}.py" for name in OWN),
 ]
 PAGES = [
     "adding-a-protocol.md",

@@ -3,12 +3,12 @@
 import re
 from importlib import import_module
 from pathlib import Path
+from runpy import run_path
 from typing import Any, get_args
 
 import pytest
 from pages import ROOT, column, in_code
 from ruamel.yaml import YAML
-from test_imports import LAYERS
 from tiny_worlds import raw
 
 from vflsim.kinds import TABLES
@@ -18,6 +18,7 @@ from vflsim.scenario.protocol_entry import ProtocolEntry
 from vflsim.scenario.split_model import ModelsOverride
 from vflsim.studies.checks.describe import overrides
 
+LAYERS: list[set[str]] = run_path(str(ROOT / "tests" / "test_imports.py"))["LAYERS"]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()

@@ -10,7 +10,7 @@ PAGE = ROOT / "docs" / "outside-protocols.md"
 
 
 def test_the_protocol_of_the_page_is_the_one_that_is_tested() -> None:
-    assert code_of(PAGE)[0] == (ROOT / "tests" / "outside_protocols" / "two_trip.py").read_text()
+    assert code_of(PAGE)[0] == (ROOT / "tests" / "support" / "outside_protocols" / "two_trip.py").read_text()
 
 
 def test_the_scenario_of_the_page_loads() -> None:

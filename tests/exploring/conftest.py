@@ -1,13 +1,9 @@
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-
-sys.path.append(str(Path(__file__).parents[1]))  # browser, tiny_worlds
-
 
 from vflsim.exploring.base import Base, base_of
 from vflsim.exploring.later import Later

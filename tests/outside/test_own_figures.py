@@ -50,7 +50,7 @@ def test_the_command_line_draws_it_beside_others(results: Results, tmp_path: Pat
 def test_a_class_in_the_current_folder_is_found(
     results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = (Path(__file__).parents[1] / "own_figures.py").read_text()
+    source = (Path(__file__).parents[1] / "support" / "own_figures.py").read_text()
     (tmp_path / "figures_of_this_folder.py").write_text(source)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", [*__import__("sys").path])

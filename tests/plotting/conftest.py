@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parent)]  # toy_runs; story, closed_curves
+sys.path.append(str(Path(__file__).parent))  # story, closed_curves
 
 from thorough import is_thorough
 from toy_runs import toy_results

@@ -1,10 +1,5 @@
-import sys
-from pathlib import Path
-
 import pytest
 import torch
-
-sys.path.append(str(Path(__file__).parents[1]))  # for tiny_worlds and plain_training
 from plain_training import LEARNING
 
 torch.set_num_threads(1)  # tiny tensors: more threads only wait for each other

@@ -1,11 +1,7 @@
 import json
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.append(str(Path(__file__).parents[1]))  # toy_runs, browser
-
 from toy_runs import toy_results, toy_run
 
 from vflsim.reporting import write_report

@@ -1,10 +1,6 @@
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.append(str(Path(__file__).parents[1]))
-
 from toy_runs import toy_results, toy_run
 
 from vflsim.results import Results, RunInfo, RunTables

@@ -1,13 +1,10 @@
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
 
 from vflsim.simulation.checkpoints import Keeper
 
-sys.path.append(str(Path(__file__).parents[1]))  # for tiny_worlds and plain_training
 torch.set_num_threads(1)  # tiny tensors: more threads only wait for each other
 
 

@@ -6,11 +6,9 @@ One simulated second is ``1 / SPEED`` real ones in real time, where only the ord
 from __future__ import annotations
 
 import gc
-import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -40,8 +38,6 @@ from vflsim.world.task import Task
 from vflsim.world.transport import Transport
 from vflsim.world.virtual import VirtualWorld
 from vflsim.world.wire import Wires
-
-sys.path.append(str(Path(__file__).parents[1]))  # for fluid
 
 SPEED = 25.0
 WORLDS: dict[str, Callable[[ImmediateExecutor], World]] = {

@@ -52,7 +52,7 @@ def test_code_of_ones_own_counts_for_its_protocol_alone(monkeypatch: pytest.Monk
     scenario = tiny().with_protocols({"mine": Mine()})
     found = inputs_of(scenario, "mine")
     assert found[__file__] == digest(Path(__file__))
-    assert str(Path(__file__).parents[2] / "tiny_worlds.py") not in found  # of another folder
+    assert str(Path(__file__).parents[2] / "support" / "tiny_worlds.py") not in found  # of another folder
     assert inputs_of(scenario, "synchronous") == {}
     monkeypatch.setattr(Mine, "__module__", "a_console")
     (reason,) = outdated(info({"a_console": UNSEEN}), inputs_of(scenario, "mine"))

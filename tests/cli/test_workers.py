@@ -76,7 +76,7 @@ def group(number: int) -> list[int]:
 def under_way(*argv: str, lines: int) -> Iterator[subprocess.Popen[str]]:
     """A study in a process group of its own that has said so of so many runs; nothing of it is left afterwards."""
     command = [sys.executable, "-u", "-m", "vflsim", "run", "tiny.yaml", *argv]
-    paths = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = [str(Path(__file__).parents[1] / "support"), *filter(None, [os.environ.get("PYTHONPATH")])]
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,

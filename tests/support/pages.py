@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 NEARLY = 0.3
 """The relative difference that numbers may have after training on another processor: their last digits differ."""
 _NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")

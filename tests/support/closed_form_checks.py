@@ -1,6 +1,7 @@
 """What closed forms must keep to: they can be computed and printed, and agree with rounds that are drawn or simulated.
 
-Run by ``tests/analysis/test_generated_closed_forms.py``; ``python tests/closed_form_checks.py`` checks 2,000 scenarios.
+Run by ``tests/analysis/test_generated_closed_forms.py``; ``python tests/support/closed_form_checks.py`` checks 2,000
+scenarios.
 """
 
 from __future__ import annotations
@@ -229,7 +230,7 @@ def _simulated(world: Scenario, count: int, seed: int) -> Rounds | None:
 
 
 def main() -> None:
-    """``python tests/closed_form_checks.py [COUNT] [KIND …]``: COUNT (2000) scenarios, and all that is wrong."""
+    """``python tests/support/closed_form_checks.py [COUNT] [KIND …]``: COUNT (2000) scenarios, and what is wrong."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 2_000
     kinds = sys.argv[2:] or list(KINDS)
     sys.exit(bool(sum(_many(kind, -(-count // len(kinds))) for kind in kinds)))

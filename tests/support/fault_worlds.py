@@ -305,7 +305,7 @@ def watched_sums(scenario: Scenario, name: str) -> Iterator[list[tuple[int, ...]
 
 
 def main() -> None:
-    """``python tests/fault_worlds.py [FIRST] [END] [KIND]``: run scenarios FIRST (0) to END (1000), count their ends.
+    """``python tests/support/fault_worlds.py [FIRST] [END] [KIND]``: scenarios FIRST (0) to END (1000), counts of ends.
 
     ``fedvs``: of that protocol alone; ``local``: of VIM's family and FedBCD; ``blinded``: with blinded embeddings;
     ``easter``: of EASTER and its baselines.

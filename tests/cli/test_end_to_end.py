@@ -251,7 +251,7 @@ def test_an_error_in_python_code_is_blamed_on_party_round_and_time(
     assert ended.status == 1
     assert re.match(
         r"error: async, seed 0, after 3 rounds: server at [\d.]+ s: LookupError: no such thing\n"
-        r"  raised in: .*test_cli\.py:\d+, failing\n"
+        r"  raised in: .*test_end_to_end\.py:\d+, failing\n"
         r"rerun failed runs with: vflsim run tiny\.yaml --seeds '\[0\]' --resume\n$",
         ended.err,
     )
