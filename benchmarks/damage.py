@@ -66,7 +66,7 @@ def _places(page: Any) -> list[tuple[Any, Any]]:
 
 def reseal(out: Path, changed: Path) -> None:
     """Rewrite the digests of a file, and of the page that lists it, wherever there are any."""
-    from vflsim.results.store.digests import facts_of
+    from vflsim.results.store.write import facts_of
 
     for page in sorted({changed.parent / "run.json", out / "manifest.json"}, key=lambda path: -len(path.parts)):
         try:

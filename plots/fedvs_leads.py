@@ -9,7 +9,7 @@ import numpy as np
 
 from vflsim.errors import VflsimError
 from vflsim.results import Results
-from vflsim.results.statistics.leads import leads
+from vflsim.results.statistics.pairs import leads
 
 PARTS = (0.05, 0.1, 0.25, 0.5, 1.0)
 """Parts of a run's virtual time at which the differences are shown."""

@@ -12,8 +12,7 @@ from vflsim.errors import VflsimError
 from vflsim.intervals.means import t_interval
 from vflsim.results import Results
 from vflsim.results.statistics.plateau import plateau_of
-from vflsim.results.sweeps.tuning import Tuning, leaf
-from vflsim.results.sweeps.tuning_table import tuning_markdown
+from vflsim.results.sweeps.tuning import Tuning, leaf, tuning_markdown
 from vflsim.scenario.emit import flow
 from vflsim.text_table import markdown_table
 

@@ -7,7 +7,7 @@ import pandas as pd
 from orderings_estimates import COSTS, DATA, WORLDS, Block, blocks, estimates, of
 
 from vflsim.results.statistics.estimates import Estimate, SeedSample, paired
-from vflsim.results.statistics.ratios import ratio
+from vflsim.results.statistics.pairs import ratio
 
 
 @dataclass(frozen=True)

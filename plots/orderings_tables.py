@@ -22,7 +22,7 @@ from orderings_estimates import (
 )
 
 from vflsim.results.statistics.estimates import Estimate
-from vflsim.results.statistics.ratios import three_digits
+from vflsim.results.statistics.pairs import three_digits
 from vflsim.text_table import markdown_table
 
 

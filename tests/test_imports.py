@@ -64,13 +64,13 @@ ROOMS: dict[str, list[set[str]]] = {
         {"centralised", "easter"},
     ],
     "results": [
-        {"facts", "spans"},
+        {"facts"},
         {"store"},
         {"run_set"},
         {"statistics"},
         {"tables"},
         {"read"},
-        {"archive", "events", "joined", "sweeps"},
+        {"events", "joined", "sweeps"},
         {"compared", "observed", "trace", "verify"},
     ],
     "studies": [

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from vflsim.plotting.style import Picture
     from vflsim.results.read import Results
-    from vflsim.results.sweeps.shown import SweepResults, TuningResults
     from vflsim.results.sweeps.sweep import Sweep
+    from vflsim.results.sweeps.table import SweepResults, TuningResults
     from vflsim.scenario.models import Scenario
     from vflsim.trained.results import ComparedResults, StudyResults
     from vflsim.vocabulary.execution_options import ExecutionOptions
@@ -143,7 +143,7 @@ def tune(
 
     Example: ``vflsim.tune("mine.yaml", "training.client_optimizer.lr=0.1,0.2", seeds=[100]).chosen``
     """
-    from vflsim.results.sweeps.shown import TuningResults
+    from vflsim.results.sweeps.table import TuningResults
     from vflsim.scenario.models import Scenario
     from vflsim.scenario.overrides import values_of
     from vflsim.studies.runs.options import RunOptions
@@ -194,7 +194,7 @@ def sweep(
 
     Example: ``vflsim.sweep("mine.yaml", {"training.batch": [16, 32]}, "results/batches").points``
     """
-    from vflsim.results.sweeps.shown import SweepResults
+    from vflsim.results.sweeps.table import SweepResults
     from vflsim.scenario.models import Scenario
     from vflsim.studies.runs.options import RunOptions
     from vflsim.studies.sweeps.axes import axes_of

@@ -12,7 +12,7 @@ from story import Story
 from vflsim.errors import ResultsError
 from vflsim.plotting import plot
 from vflsim.results import NotRecordedError, Results
-from vflsim.results.statistics.ratios import Ratio, ratio
+from vflsim.results.statistics.pairs import Ratio, ratio
 
 
 def measured(**values: dict[int, float]) -> pd.DataFrame:

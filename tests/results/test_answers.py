@@ -14,8 +14,8 @@ from vflsim.errors import ResultsError
 from vflsim.results import NotRecordedError, Results
 from vflsim.results.statistics.answers import answer_metric
 from vflsim.results.statistics.summary import summarise
-from vflsim.results.tables.answers import answers_table
 from vflsim.results.tables.comparison import markdown
+from vflsim.results.tables.sections import answers_table
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.statistics.summary import outcomes
 from vflsim.results.statistics.targets import passage
 from vflsim.results.tables.comparison import comparison_table, markdown
-from vflsim.results.tables.energy import energy_table
+from vflsim.results.tables.sections import energy_table
 from vflsim.scenario import load
 from vflsim.studies.study import run_study
 

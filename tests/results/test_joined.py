@@ -20,7 +20,7 @@ from vflsim.plotting import PLOTS, Picture
 from vflsim.results import Results
 from vflsim.results.joined import JoinedResults
 from vflsim.results.read import NotRecordedError
-from vflsim.results.statistics.ratios import ratio
+from vflsim.results.statistics.pairs import ratio
 from vflsim.results.statistics.summary import outcomes
 from vflsim.results.store.json_files import read_scenario
 from vflsim.results.tables.comparison import comparison_table

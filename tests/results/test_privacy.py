@@ -11,7 +11,7 @@ import vflsim
 from vflsim.learning.privacy.accounting import epsilon_of
 from vflsim.learning.privacy.mechanisms import Gaussian
 from vflsim.learning.privacy.releases import Releases
-from vflsim.results.facts.privacy import PrivacyFacts
+from vflsim.results.facts import PrivacyFacts
 from vflsim.results.statistics.summary import summarise
 from vflsim.results.tables.comparison import comparison_table, markdown
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vflsim.results.facts.heavy_tail import HeavyTail
+from vflsim.results.facts import HeavyTail
 from vflsim.simulation import heaviest_tail as module
 from vflsim.simulation.heaviest_tail import heaviest
 from vflsim.timing.base import Delay

@@ -19,8 +19,7 @@ from tiny_worlds import raw
 
 import vflsim as front
 from vflsim.results import Results, write_summary
-from vflsim.results.store.digests import facts_of
-from vflsim.results.store.write import SEED, run_folder
+from vflsim.results.store.write import SEED, facts_of, run_folder
 from vflsim.results.verify.runs import verify_folder
 from vflsim.scenario import load
 from vflsim.studies.rerun import Repeated, Sample, rerun

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from vflsim.results.store.digests import facts_of
+from vflsim.results.store.write import facts_of
 
 
 def edit(path: Path, change: Callable[[dict[str, Any]], object]) -> None:

@@ -51,7 +51,7 @@ def tune(
     execution: ExecutionOptions,
 ) -> None:
     """Tune every protocol by the same procedure, and write scenarios with the chosen values."""
-    from vflsim.results.sweeps.tuning_table import tuning_table
+    from vflsim.results.sweeps.tuning import tuning_table
     from vflsim.studies.runs.interrupt import exit_status
     from vflsim.studies.runs.options import RunOptions, remark
     from vflsim.studies.sweeps.axes import axes_of

@@ -15,9 +15,8 @@ from vflsim.plotting.numbers import frame
 from vflsim.plotting.selection import finished, length
 from vflsim.plotting.step_waits import step_waits
 from vflsim.plotting.style import Picture, failures, headline, legend, picture, remark
-from vflsim.results.events import Activities, activities
+from vflsim.results.events import Activities, Spans, activities
 from vflsim.results.read import NotRecordedError, Results, StoredRun
-from vflsim.results.spans import Spans
 from vflsim.streams import SERVER
 from vflsim.timing.floats import Floats
 

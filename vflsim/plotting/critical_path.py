@@ -15,8 +15,7 @@ from typing import final
 import numpy as np
 
 from vflsim.plotting.causes import Causes
-from vflsim.results.events import NOBODY, Ints
-from vflsim.results.spans import Spans, downtime
+from vflsim.results.events import NOBODY, Ints, Spans, downtime
 from vflsim.streams import SERVER
 from vflsim.timing.floats import Floats
 

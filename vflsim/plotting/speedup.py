@@ -15,7 +15,7 @@ from vflsim.plotting.numbers import frame
 from vflsim.plotting.protocol_style import Style, protocol_styles
 from vflsim.plotting.style import Picture, failures, headline, legend, picture, remark, target_label, x_axis
 from vflsim.results.read import NotRecordedError, Results
-from vflsim.results.statistics.ratios import Ratio, ratio, three_digits
+from vflsim.results.statistics.pairs import Ratio, ratio, three_digits
 from vflsim.results.statistics.summary import outcomes
 
 MEASURES = {"round_duration": "mean round", "time_to_target": "time to target"}

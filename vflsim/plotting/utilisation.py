@@ -16,9 +16,8 @@ from vflsim.plotting.numbers import stacked
 from vflsim.plotting.selection import length, one_seed
 from vflsim.plotting.style import Picture, headline, legend, picture, remark, sides, x_axis
 from vflsim.plotting.window import Place, Window
-from vflsim.results.events import Activities, Ints, activities
+from vflsim.results.events import Activities, Ints, Spans, activities, downtime
 from vflsim.results.read import NotRecordedError, Results, StoredRun
-from vflsim.results.spans import Spans, downtime
 from vflsim.streams import SERVER
 from vflsim.timing.floats import Floats
 

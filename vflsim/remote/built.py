@@ -19,7 +19,7 @@ from vflsim.remote.live_party import LiveDraws, LiveParty, OwnBox
 from vflsim.remote.recorder import LiveRecorder
 from vflsim.remote.wires import LiveWires
 from vflsim.remote.world import LiveWorld
-from vflsim.results.facts.conditions import Conditions
+from vflsim.results.facts import Conditions
 from vflsim.scenario.models import Scenario
 from vflsim.setting import Setting
 from vflsim.simulation.build import brings_code, party_clock

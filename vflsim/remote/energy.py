@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from vflsim.books.energy import Energy
 from vflsim.books.spans import COMPUTE, FLOPS, spans_of
-from vflsim.results.store.energy import energy_by_party
+from vflsim.results.store.columns import energy_by_party
 from vflsim.timing.power import Power
 from vflsim.world.meter import Meter
 from vflsim.world.record import Events

@@ -14,7 +14,7 @@ from vflsim.remote.built import OwnParty
 from vflsim.remote.energy import energy_of, without_flops
 from vflsim.remote.parts import ClientPart, read_part
 from vflsim.remote.recorder import LiveRecorder
-from vflsim.results.store.energy import ENERGY_BY_PARTY
+from vflsim.results.store.columns import ENERGY_BY_PARTY
 from vflsim.results.store.schema import RunTables
 from vflsim.simulation.replay import ORDER, order_table
 from vflsim.simulation.run import Outcome, tables_of

@@ -15,8 +15,8 @@ from vflsim.plotting.style import metric_label
 from vflsim.reporting.waits import whereabouts
 from vflsim.results.read import Results
 from vflsim.results.statistics.estimates import Estimate
-from vflsim.results.statistics.past_best import past_best_note
-from vflsim.results.statistics.ratios import ratio, three_digits
+from vflsim.results.statistics.pairs import ratio, three_digits
+from vflsim.results.statistics.plateau import past_best_note
 from vflsim.results.statistics.summary import outcomes
 from vflsim.results.tables.comparison import describe
 from vflsim.results.tables.footnotes import baseline_of, final_label, round_measure, select, targets_in

@@ -10,7 +10,7 @@ from vflsim.plotting.style import metric_label
 from vflsim.reporting.tables import Sheet
 from vflsim.results.read import Results
 from vflsim.results.statistics.targets import targets_of
-from vflsim.results.tables.conditions import conditions_of_results
+from vflsim.results.tables.sections import conditions_of_results
 
 _SECTIONS = {
     "data": "Data",

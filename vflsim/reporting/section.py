@@ -16,8 +16,7 @@ from vflsim.results.read import Results, StoredRun
 from vflsim.results.store.manifest import Manifest
 from vflsim.results.store.write import MANIFEST, SCENARIO
 from vflsim.results.tables.comparison import comparison_table
-from vflsim.results.tables.energy import TITLE as ENERGY_TITLE
-from vflsim.results.tables.energy import energy_table
+from vflsim.results.tables.sections import ENERGY_TITLE, energy_table
 from vflsim.vocabulary.amounts import quantity
 
 ROWS = 300

@@ -16,9 +16,9 @@ from vflsim.reporting.waits import mean_round, time_spent, waited_for
 from vflsim.results.read import Results
 from vflsim.results.statistics.estimates import Estimate
 from vflsim.results.statistics.open_rounds import Rounds, ages_of, pooled_mean
-from vflsim.results.tables.answers import answers_table
 from vflsim.results.tables.comparison import costs_to_target, describe
 from vflsim.results.tables.footnotes import round_measure
+from vflsim.results.tables.sections import answers_table
 from vflsim.text_table import TextTable
 from vflsim.vocabulary.amounts import quantity, span
 from vflsim.vocabulary.metrics import is_share

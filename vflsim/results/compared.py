@@ -13,8 +13,7 @@ from vflsim.results.statistics.quantiles import quantile_table
 from vflsim.results.store.write import SWEEP
 from vflsim.results.sweeps.sweep import Sweep
 from vflsim.results.sweeps.table import sweep_tables
-from vflsim.results.sweeps.tuning import TUNING, Tuning
-from vflsim.results.sweeps.tuning_table import tuning_table
+from vflsim.results.sweeps.tuning import TUNING, Tuning, tuning_table
 from vflsim.results.tables.comparison import comparison_table
 from vflsim.text_table import TextTable
 

@@ -11,21 +11,62 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import pandas as pd
+from pydantic import TypeAdapter, ValidationError
 
 from vflsim.errors import ResultsError, no_results
 from vflsim.results.store.json_files import read_info, read_scenario
 from vflsim.results.store.run import NotRecordedError, StoredRun
 from vflsim.results.store.schema import TableName, split_of
-from vflsim.results.store.targets import declared, evaluation_of
 from vflsim.results.store.write import SCENARIO, SWEEP
-from vflsim.vocabulary.metrics import is_known
+from vflsim.scenario.evaluate import Evaluate
+from vflsim.vocabulary.metrics import Known, is_known
+from vflsim.vocabulary.quantities import Number
+from vflsim.vocabulary.targets import Target, Targets, named
 
 if TYPE_CHECKING:
     import torch
 
-    from vflsim.scenario.evaluate import Evaluate
     from vflsim.vocabulary.metric import MetricFacts
-    from vflsim.vocabulary.targets import Target
+
+_NUMBER: TypeAdapter[float] = TypeAdapter(Number)
+
+
+def declared(scenario: Mapping[str, Any], folder: Path, own: Known) -> tuple[Target, ...]:
+    """Collect the targets in a stored scenario: its own first, then ``stop``'s, then those of single protocols.
+
+    All of them apply to every protocol; they may name its ``own`` metrics. Raises ResultsError, which names the
+    ``folder``, if one cannot be read.
+    """
+    stops = [scenario.get("stop"), *((protocol or {}).get("stop") for protocol in scenario["protocols"].values())]
+    entries = [scenario.get("target"), *((stop or {}).get("target") for stop in stops)]
+    try:
+        context = {"symbols": _symbols(scenario), "metrics": own}
+        return named([Targets.model_validate(each, context=context) for each in entries if each is not None])
+    except ValidationError as error:
+        problem = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise ResultsError(f"a target cannot be read: {problem}", f"{folder}: scenario.yaml") from error
+
+
+def evaluation_of(scenario: Mapping[str, Any], protocol: str) -> Evaluate | None:
+    """Return when a stored scenario evaluates the models of a protocol; None if that cannot be read."""
+    own = (scenario.get("protocols", {}).get(protocol) or {}).get("evaluate")
+    keys = {**(scenario.get("evaluate") or {}), **(own or {})}
+    try:
+        return Evaluate.model_validate(keys, context={"symbols": _symbols(scenario)})
+    except ValidationError:
+        return None
+
+
+def _symbols(scenario: Mapping[str, Any]) -> dict[str, float]:
+    """Collect the symbols of a stored scenario's formulas: its constants, and ``N`` if the scenario has it."""
+    symbols: dict[str, float] = {}
+    for name, value in (scenario.get("constants") or {}).items():
+        symbols[name] = _NUMBER.validate_python(value, context={"symbols": symbols})
+    clients = (scenario.get("partition") or {}).get("clients")
+    if clients is not None:
+        symbols["N"] = _NUMBER.validate_python(clients, context={"symbols": symbols})
+    return symbols
+
 
 _SEED = re.compile(r"seed-(\d+)")
 
@@ -161,7 +202,7 @@ class RunSet:
 
     @cached_property
     def declared(self) -> tuple[Target, ...]:
-        """The targets that the scenario names: see :func:`vflsim.results.store.targets.declared`."""
+        """The targets that the scenario names: see :func:`vflsim.results.run_set.declared`."""
         return declared(self.scenario, self.folder, self.own_metrics)
 
     @property

@@ -9,7 +9,7 @@ from vflsim.learning.optimizers import Optimizer
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.capabilities import LabelSharing
 from vflsim.protocols.defaults import local_steps_of
-from vflsim.results.facts.conditions import Conditions
+from vflsim.results.facts import Conditions
 from vflsim.setting import Setting
 from vflsim.streams import SERVER
 

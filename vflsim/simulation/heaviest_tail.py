@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from vflsim.results.facts.heavy_tail import HeavyTail
+from vflsim.results.facts import HeavyTail
 from vflsim.timing.base import Delay
 from vflsim.timing.compute import law
 from vflsim.timing.law import Law

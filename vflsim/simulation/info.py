@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from vflsim.errors import NonFiniteError, VflsimError
 from vflsim.protocols.defaults import participants_of, run_facts
-from vflsim.results.facts.network import NetworkFacts
+from vflsim.results.facts import NetworkFacts
 from vflsim.results.store.schema import RunInfo
 from vflsim.scenario.depends import run_part
 from vflsim.scenario.installed import packages_of

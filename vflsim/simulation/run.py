@@ -22,14 +22,9 @@ from vflsim.learning.randomness import drawing_from
 from vflsim.protocols.blinded import MISSING_MASKS
 from vflsim.protocols.defaults import evaluated_splits, evaluates_wired
 from vflsim.protocols.made import coroutine_of
-from vflsim.results.facts.blinding import BlindingFacts
-from vflsim.results.facts.codec import CodecFacts
-from vflsim.results.facts.conditions import Conditions
-from vflsim.results.facts.privacy import PrivacyFacts
-from vflsim.results.facts.stalled import StalledClient
-from vflsim.results.store.cautions import cautions
-from vflsim.results.store.energy import ENERGY_BY_PARTY, energy_by_party
-from vflsim.results.store.schema import EVENTS, RunInfo, RunPath, RunTables
+from vflsim.results.facts import BlindingFacts, CodecFacts, Conditions, PrivacyFacts, StalledClient
+from vflsim.results.store.columns import ENERGY_BY_PARTY, energy_by_party
+from vflsim.results.store.schema import EVENTS, RunInfo, RunPath, RunTables, cautions
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
 from vflsim.setting import Setting

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from itertools import chain
 
-from vflsim.results.facts.stalled import StalledClient
+from vflsim.results.facts import StalledClient
 from vflsim.streams import party_name
 from vflsim.world.mailbox import Wanted
 from vflsim.world.messages import EvaluationAnswer, Message

@@ -18,9 +18,8 @@ from typing import Self, TypeAlias
 from vflsim.errors import VflsimError
 from vflsim.results.read import Results
 from vflsim.results.store.closed_forms import write_closed_forms
-from vflsim.results.store.folder import withdraw
+from vflsim.results.store.folder import locked, withdraw
 from vflsim.results.store.json_files import read_info
-from vflsim.results.store.lock import locked
 from vflsim.results.store.manifest import ManifestWriter
 from vflsim.results.store.write import PAGES, SCENARIO, SUMMARIES, place_run, run_folder, write_file
 from vflsim.results.tables.comparison import write_summary

@@ -15,7 +15,7 @@ from vflsim.errors import ResultsError
 from vflsim.intervals.means import holm, step_values, t_interval
 from vflsim.results import Results, RunTables, comparison_table, run_folder, summarise, write_run, write_summary
 from vflsim.results.statistics.estimates import GEOMETRIC, MEAN, SeedSample, estimate
-from vflsim.results.statistics.ratios import ratio, three_digits
+from vflsim.results.statistics.pairs import ratio, three_digits
 from vflsim.results.statistics.summary import statistic_of
 from vflsim.results.tables.comparison import describe, quantity, span
 from vflsim.vocabulary.metrics import higher_is_better

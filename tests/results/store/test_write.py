@@ -13,9 +13,8 @@ from toy_runs import toy_run
 from vflsim.errors import ResultsError
 from vflsim.results import Prepared, RunInfo, RunTables, prepare_folder, run_folder, write_file, write_run
 from vflsim.results.store import write as write_module
-from vflsim.results.store.digests import facts_of
-from vflsim.results.store.folder import withdraw
-from vflsim.results.store.lock import locked
+from vflsim.results.store.folder import locked, withdraw
+from vflsim.results.store.write import facts_of
 
 WEIGHTS = {"server.bias": torch.arange(3.0), "client-1.weight": torch.ones(2, 2).t()}
 ALL = {"metrics.parquet", "rounds.parquet", "events.parquet", "weights.safetensors", "run.json"}

@@ -16,8 +16,7 @@ from vflsim.errors import ResultsError
 from vflsim.results import RunInfo, RunTables, run_folder, write_file, write_run
 from vflsim.results.compared import tables_of
 from vflsim.results.sweeps.sweep import Sweep, SweepPage, SweepPoint
-from vflsim.results.sweeps.tuning import Tuning, score_of
-from vflsim.results.sweeps.tuning_table import tuning_markdown
+from vflsim.results.sweeps.tuning import Tuning, score_of, tuning_markdown
 
 pytestmark = pytest.mark.usefixtures("no_closed_forms")
 METRIC = "validation_accuracy"

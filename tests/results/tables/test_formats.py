@@ -12,9 +12,7 @@ from pathlib import Path
 import pytest
 
 from vflsim.results import Results
-from vflsim.results.tables.cells import amount_of
-from vflsim.results.tables.formats import written
-from vflsim.results.tables.latex import escaped
+from vflsim.results.tables.formats import amount_of, escaped, written
 from vflsim.text_table import TextTable
 
 HOSTILE = "50 % & #1 $x_i^2$ {a} \\input{/etc/passwd} ~ < > | \" ` ' -- --- “q” ≥ − µ …"

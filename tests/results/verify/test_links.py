@@ -7,7 +7,7 @@ import pytest
 from tiny_worlds import run, tiny
 
 from vflsim.results import RunInfo, RunTables, verify_run
-from vflsim.results.facts.network import NetworkFacts
+from vflsim.results.facts import NetworkFacts
 from vflsim.timing.link import Link
 from vflsim.world.networks import Fair, Fifo
 

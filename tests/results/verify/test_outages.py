@@ -12,8 +12,8 @@ import pytest
 from tiny_worlds import run, tiny
 
 from vflsim.results.store.schema import RunTables
-from vflsim.results.verify.downtime import Downtime
-from vflsim.results.verify.rows import Rows
+from vflsim.results.verify.frames import Rows
+from vflsim.results.verify.links import Downtime
 from vflsim.results.verify.runs import verify_run
 from vflsim.simulation.run import Outcome
 

@@ -21,7 +21,7 @@ from toy_runs import list_runs
 from vflsim.errors import ResultsError
 from vflsim.protocols.asynchronous import Asynchronous
 from vflsim.results import verify_folder
-from vflsim.results.store.digests import facts_of
+from vflsim.results.store.write import facts_of
 from vflsim.scenario import load
 from vflsim.studies.study import run_study
 from vflsim.world.node import Node

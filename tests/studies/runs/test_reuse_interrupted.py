@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from thorough import examples
 from tiny_worlds import raw
 
-from vflsim.results import archive
 from vflsim.results.store.write import write_file
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
+from vflsim.studies.runs import reuse
 from vflsim.studies.runs.progress import Watcher
 from vflsim.studies.study import run_study
 
@@ -132,7 +132,7 @@ def test_a_process_killed_while_runs_are_moved_leaves_two_sound_folders(
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", dying(moved))
-        patch.setattr(archive, "write_file", dying(wrote))
+        patch.setattr(reuse, "write_file", dying(wrote))
         with pytest.raises(Killed):
             run_study(mixed(), tmp_path / "out", options=OFTEN)
     assert runs_in(tmp_path) == computed

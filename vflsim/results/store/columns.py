@@ -4,16 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from vflsim.errors import printable
-from vflsim.results.store.energy import ENERGY_BY_PARTY
-from vflsim.results.store.energy import SCHEMA as ENERGY_SCHEMA
 from vflsim.results.store.json_files import damaged
 from vflsim.results.store.schema import EVENTS as EVENT_SCHEMA
 from vflsim.results.store.schema import metrics_schema, rounds_schema
 from vflsim.world.run_tables import AGES, ANY, COUNTS, EVENTS, ROUNDS, SPENT, ValueRange
+
+ENERGY_BY_PARTY = "energy_by_party"
+"""The name of the table, which runs have in which a party says what it draws."""
+
+ENERGY_SCHEMA = pa.schema([
+    pa.field("party", pa.string(), nullable=False),
+    pa.field("state", pa.string(), nullable=False),
+    pa.field("seconds", pa.float64(), nullable=False),
+    pa.field("watts", pa.float64(), nullable=False),
+    pa.field("amount", pa.int64(), nullable=False),
+    pa.field("joules_each", pa.float64(), nullable=False),
+    pa.field("joules", pa.float64(), nullable=False),
+])  # fmt: skip
+
+
+def energy_by_party(columns: Mapping[str, Any]) -> pa.Table:
+    """Make the table ``energy_by_party.parquet``: a row for each party and state (``idle``, ``compute``, ``radio``).
+
+    ``joules`` is ``watts * seconds + joules_each * amount``; the amount is bytes of a radio, and FLOPs of compute.
+    """
+    return pa.table(dict(columns), schema=ENERGY_SCHEMA)
+
 
 CLOSED_FORMS = "closed_forms"
 CURVES = pa.schema([

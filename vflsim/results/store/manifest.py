@@ -19,10 +19,9 @@ from pydantic import BaseModel, ValidationError
 
 from vflsim.errors import ResultsError
 from vflsim.files import json_of
-from vflsim.results.store.digests import changes, facts_of
 from vflsim.results.store.folder import set_aside
 from vflsim.results.store.schema import FileFacts
-from vflsim.results.store.write import MANIFEST, RUN, SCENARIO, write_file
+from vflsim.results.store.write import MANIFEST, RUN, SCENARIO, changes, facts_of, write_file
 
 _SHARE = 10
 """Least time between two writings of the manifest, in durations of one writing."""

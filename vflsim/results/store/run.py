@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 
 from vflsim.errors import ResultsError
 from vflsim.files import content, opened, parsed_json
-from vflsim.results.store.columns import check_columns
-from vflsim.results.store.energy import ENERGY_BY_PARTY, SCHEMA
+from vflsim.results.store.columns import ENERGY_BY_PARTY, ENERGY_SCHEMA, check_columns
 from vflsim.results.store.json_files import damaged
 from vflsim.results.store.schema import RunInfo, RunTables, TableName, columns_of
 from vflsim.results.store.write import SEED, VIEWS, WEIGHTS
@@ -138,7 +137,7 @@ class StoredRun:
         except (pa.ArrowException, OSError) as error:
             raise damaged(path, str(error)) from error
         check_columns(path, ENERGY_BY_PARTY, table)
-        if missing := [column for column in SCHEMA.names if column not in table.column_names]:
+        if missing := [column for column in ENERGY_SCHEMA.names if column not in table.column_names]:
             raise damaged(path, f"no column {missing[0]}")
         frame: pd.DataFrame = table.to_pandas()
         frame.insert(0, "protocol", self.protocol)

@@ -9,11 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from vflsim.errors import ResultsError
-from vflsim.results.store.digests import changes
 from vflsim.results.store.manifest import Manifest, entry_of
 from vflsim.results.store.run import StoredRun
 from vflsim.results.store.schema import FileFacts
-from vflsim.results.store.write import SCENARIO
+from vflsim.results.store.write import SCENARIO, changes
 from vflsim.scenario.load import rooted_document_of, validate
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.own_modules import origins

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, final
 
 import pyarrow as pa
@@ -10,13 +10,16 @@ from pydantic import BaseModel, Field, NonNegativeInt, PositiveInt, model_valida
 
 from vflsim.errors import ResultsError
 from vflsim.intervals.variation import Variation
-from vflsim.results.facts.blinding import BlindingFacts
-from vflsim.results.facts.codec import CodecFacts
-from vflsim.results.facts.conditions import Conditions
-from vflsim.results.facts.heavy_tail import HeavyTail
-from vflsim.results.facts.network import NetworkFacts
-from vflsim.results.facts.privacy import PrivacyFacts
-from vflsim.results.facts.stalled import StalledClient
+from vflsim.results.facts import (
+    BlindingFacts,
+    CodecFacts,
+    Conditions,
+    HeavyTail,
+    NetworkFacts,
+    PrivacyFacts,
+    StalledClient,
+    stalled_note,
+)
 from vflsim.vocabulary.measure import MeasuredValue
 from vflsim.vocabulary.metric import MetricFacts
 from vflsim.world import run_tables
@@ -274,3 +277,33 @@ def _comparable(tables: RunTables) -> dict[str, list[bytes]]:
         name: [table.schema.serialize().to_pybytes(), *(b.serialize().to_pybytes() for b in table.to_batches())]
         for name, table in joined.items()
     }
+
+
+def cautions(info: RunInfo) -> Iterator[str]:
+    """Yield sentences without a full stop on a run that says less than its tables seem to say; none if all is well."""
+    if idle := _idle(info):
+        yield idle
+    if info.stalled:
+        yield stalled_note(info.stalled)
+    if info.blinding is not None and info.blinding.rounds_missing:
+        yield info.blinding.sentence()
+    if info.codec is not None and info.codec.saturated:
+        yield info.codec.sentence()
+
+
+def _idle(info: RunInfo) -> str:
+    """Name what nobody has done: no round has ended, or no client has changed its model."""
+    rounds, updates = (info.counts.get(name, -1) for name in ("rounds", "updates"))
+    if info.status != "finished" or rounds < 0:
+        return ""
+    if rounds == updates == 0 and info.stop_reason == "target":
+        return "the initial models meet the target, so nothing was trained: choose a harder one"
+    if rounds == updates == 0:
+        scores = "" if info.timing_only else ", so the scores are those of untrained models"
+        return f"no round has ended and no client has done a step{scores}: see who waits (record: events)"
+    if updates == 0 and info.participants:
+        return (
+            f"no client has done a step in {rounds:,} rounds, so only the server has learnt: "
+            'await node.compute(…) of the clients\' operation with counts="update"'
+        )
+    return ""

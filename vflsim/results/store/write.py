@@ -1,4 +1,4 @@
-"""Write runs: a folder appears whole or not at all, and equal tables give equal bytes.
+"""Write runs: a folder appears whole or not at all, equal tables give equal bytes, and digests tell what was written.
 
 Writing happens in a hidden folder beside the final place, which is then renamed. Parquet files contain no time stamp
 and nothing about the machine; wall-clock figures are in ``run.json`` alone.
@@ -7,9 +7,10 @@ and nothing about the machine; wall-clock figures are in ``run.json`` alone.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,11 +18,56 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from vflsim.errors import ResultsError
-from vflsim.results.store.digests import facts_of
-from vflsim.results.store.schema import Record, RunInfo, RunTables
+from vflsim.files import opened
+from vflsim.results.store.schema import FileFacts, Record, RunInfo, RunTables
 
 if TYPE_CHECKING:
     import torch
+
+
+def facts_of(path: Path) -> FileFacts:
+    """Compute a file's digest. Raises OSError or ArrowException if it cannot be read."""
+    return FileFacts(sha256=_sha256(path), rows=_rows(path))
+
+
+def changes(folder: Path, files: Mapping[str, FileFacts]) -> Iterator[str]:
+    """Yield a sentence for every listed file that is missing or has changed."""
+    for name, written in files.items():
+        path = folder / name
+        try:
+            if not path.is_file():
+                yield f"{name} is missing"
+            elif _sha256(path) != written.sha256:
+                yield f"{name} has changed since it was written (another SHA-256){_rows_instead(path, written)}"
+        except OSError as error:
+            yield f"{name} cannot be read: {error.strerror or error}"
+
+
+def strangers(folder: Path, known: Container[str]) -> Iterator[str]:
+    """Yield a sentence for every entry of a folder that is not among the files ``known``."""
+    for entry in sorted(folder.iterdir()):
+        if entry.name not in known:
+            yield f"{entry.name} is none of the files that were written here"
+
+
+def _sha256(path: Path) -> str:
+    with opened(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _rows(path: Path) -> int | None:
+    if path.suffix != ".parquet":
+        return None
+    rows: int = pq.read_metadata(path).num_rows
+    return rows
+
+
+def _rows_instead(path: Path, written: FileFacts) -> str:
+    with contextlib.suppress(OSError, pa.ArrowException):
+        if (rows := _rows(path)) != written.rows:
+            return f": {rows} rows instead of {written.rows}"
+    return ""
+
 
 SCENARIO = "scenario.yaml"
 WEIGHTS = "weights.safetensors"
@@ -36,7 +82,7 @@ REPORT = "report.html"
 PAGES = (SCENARIO, *SUMMARIES, "closed_forms.parquet")
 """Files of a study beside its runs. Figures, traces and the report do not count: they can be made again at any time."""
 LOCK = ".lock"
-"""Exists while a process writes into a folder: see :mod:`vflsim.results.store.lock`."""
+"""Exists while a process writes into a folder: see :mod:`vflsim.results.store.folder`."""
 ROW_GROUP = 131_072
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from vflsim.results.statistics.estimates import Estimate
-from vflsim.results.statistics.ratios import Ratio
+from vflsim.results.statistics.pairs import Ratio
 from vflsim.results.sweeps.answers import ANY, SweepAnswer, answers
+from vflsim.results.sweeps.axis import sections_of
 from vflsim.results.sweeps.candidates import UNITS, Candidate
-from vflsim.results.sweeps.choices import sections_of
 from vflsim.results.sweeps.sweep import Sweep
 from vflsim.results.tables.comparison import describe
 from vflsim.results.tables.footnotes import BOUNDED, targets_in

@@ -17,8 +17,7 @@ from vflsim.files import json_of
 from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.statistics.summary import summarise
 from vflsim.results.store.write import SWEEP
-from vflsim.results.sweeps.axis import SweepAxis, axes_of, setting_of
-from vflsim.results.sweeps.choices import is_choice
+from vflsim.results.sweeps.axis import SweepAxis, axes_of, is_choice, setting_of
 from vflsim.results.sweeps.measure import level_of, quantile_rows
 from vflsim.scenario.emit import flow
 from vflsim.vocabulary.metric import MetricFacts
@@ -132,7 +131,7 @@ class Sweep:
 
     @cached_property
     def choices(self) -> tuple[bool, ...]:
-        """Which keys are a user's choices: see :mod:`~vflsim.results.sweeps.choices`."""
+        """Which keys are a user's choices: see :mod:`~vflsim.results.sweeps.axis`."""
         return tuple(is_choice(key, self.results[0].scenario) for key in self.keys)
 
     def worlds(self) -> Iterator[tuple[tuple[int, ...], Self]]:

@@ -1,21 +1,26 @@
-"""Tables of a sweep: one per measure, with a row per point and a column per protocol."""
+"""Tables of a sweep or a tuning, and both as users hold them: with tables, which notebooks show, and answers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import pandas as pd
+
 from vflsim.results.statistics.estimates import Estimate
-from vflsim.results.statistics.heavy_tail_note import heavy_tail_notes
+from vflsim.results.statistics.heavy_tails import heavy_tail_notes
 from vflsim.results.statistics.open_rounds import OPEN, open_notes
-from vflsim.results.statistics.past_best import past_best_note
+from vflsim.results.statistics.plateau import past_best_note
 from vflsim.results.statistics.quantiles import LEVELS, QUANTILES, too_slow
 from vflsim.results.statistics.resolution import resolution_note
 from vflsim.results.statistics.summary import STEADY, outcomes
 from vflsim.results.statistics.targets import wanted_targets
+from vflsim.results.sweeps.answers import answers_frame
 from vflsim.results.sweeps.answers_table import answer_tables
+from vflsim.results.sweeps.frame import sweep_frame
 from vflsim.results.sweeps.measure import ShownMeasure, has_values, level_of, percentile, shown_measure
 from vflsim.results.sweeps.sweep import Sweep
+from vflsim.results.sweeps.tuning import Tuning, tuning_table
 from vflsim.results.tables.comparison import describe
 from vflsim.results.tables.footnotes import AT_LEAST, MEANS, about_means, final_label, round_measure
 from vflsim.scenario.emit import flow
@@ -154,3 +159,39 @@ def _by_points(sweep: Sweep, counted: Sequence[tuple[Sequence[Any], str]]) -> It
     for note in dict.fromkeys(note for _, note in counted):
         points = [sweep.setting(point) for point, each in counted if each == note]
         yield f"{'every point' if len(points) == len(sweep.points) > 1 else '; '.join(points)}: {note}"
+
+
+class SweepResults(Sweep):
+    """The finished part of a sweep, with tables and frames.
+
+    Example: ``SweepResults.open("results/batches").tables()``
+    """
+
+    def tables(self, metric: str | None = None) -> list[TextTable]:
+        """Make the tables that ``vflsim sweep`` prints: what was measured, and what the sweep answers.
+
+        ``metric`` is shown alone: a metric, a measure, or a percentile of the rounds such as ``p99``.
+        """
+        return sweep_tables(self, metric)
+
+    def runs(self) -> pd.DataFrame:
+        """Return a row per run: see :func:`~vflsim.results.sweeps.frame.sweep_frame`."""
+        return sweep_frame(self)
+
+    def answers(self) -> pd.DataFrame:
+        """Say which values are best: see :func:`~vflsim.results.sweeps.answers.answers_frame`."""
+        return answers_frame(self)
+
+    def _repr_html_(self) -> str:
+        return "\n".join(table._repr_html_() for table in self.tables())
+
+
+class TuningResults(Tuning):
+    """A finished tuning, with its table."""
+
+    def table(self) -> TextTable:
+        """Make the table that ``vflsim tune`` prints."""
+        return tuning_table(self)
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()

@@ -13,14 +13,11 @@ import numpy.typing as npt
 import pandas as pd
 
 from vflsim.results.statistics.estimates import GEOMETRIC, Estimate
-from vflsim.results.statistics.heavy_tail_note import heavy_tail_notes
-from vflsim.results.statistics.past_best import past_best
-from vflsim.results.statistics.ratios import ratio
+from vflsim.results.statistics.heavy_tails import heavy_tail_notes
+from vflsim.results.statistics.pairs import ratio
+from vflsim.results.statistics.plateau import past_best
 from vflsim.results.statistics.summary import outcomes, summarise, to_table
 from vflsim.results.store.write import write_file
-from vflsim.results.tables.answers import answers_table
-from vflsim.results.tables.conditions import conditions_of_results
-from vflsim.results.tables.energy import energy_table
 from vflsim.results.tables.footnotes import (
     baseline_of,
     chosen_rows,
@@ -30,7 +27,7 @@ from vflsim.results.tables.footnotes import (
     select,
     targets_in,
 )
-from vflsim.results.tables.steady import round_sections
+from vflsim.results.tables.sections import answers_table, conditions_of_results, energy_table, round_sections
 from vflsim.text_table import TextTable, markdown_table
 from vflsim.vocabulary.amounts import quantity, span, spanned
 from vflsim.vocabulary.amounts import share as shared

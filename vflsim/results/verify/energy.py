@@ -10,12 +10,10 @@ import pandas as pd
 
 from vflsim.books.energy import BY_PARTY, STATES, Energy, joules
 from vflsim.books.spans import PartySpans, spans_of
-from vflsim.results.store.columns import RANGES
-from vflsim.results.store.energy import ENERGY_BY_PARTY
+from vflsim.results.store.columns import ENERGY_BY_PARTY, RANGES
 from vflsim.results.store.run import StoredRun
 from vflsim.results.store.schema import SERVER
-from vflsim.results.verify.frames import ROUNDING, SHOWN, Frames
-from vflsim.results.verify.rows import Rows
+from vflsim.results.verify.frames import ROUNDING, SHOWN, Frames, Rows
 from vflsim.setting import Setting
 from vflsim.timing.power import Power
 from vflsim.world.run_tables import ENERGY

@@ -1,17 +1,18 @@
-"""Check that a folder holds exactly what its study wrote: runs, files and their digests."""
+"""Whether a folder holds exactly what its study wrote: runs, files, their digests, and nothing else."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Container, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
 from vflsim.errors import ResultsError
 from vflsim.results.read import Results, StoredRun
-from vflsim.results.store.digests import changes, strangers
+from vflsim.results.store.folder import ASIDE
 from vflsim.results.store.manifest import Manifest, entry_of
 from vflsim.results.store.schema import FileFacts
-from vflsim.results.store.write import MANIFEST, PAGES, RUN, SCENARIO, SWEEP
+from vflsim.results.store.write import LOCK, MANIFEST, PAGES, REPORT, RUN, SCENARIO, SWEEP, changes, strangers
 from vflsim.results.sweeps.axis import setting_of
 from vflsim.results.sweeps.sweep import SweepPage, SweepPoint
 
@@ -77,3 +78,38 @@ def _few(sentences: Iterable[str]) -> Iterator[str]:
     yield from islice(rest, SHOWN)
     if more := sum(1 for _ in rest):
         yield f"… and {more} more like these"
+
+
+_MADE_FROM_RESULTS = {REPORT, "trace.json", "trace.json.gz"}
+_PICTURES = {".png", ".svg", ".pdf"}
+_TUNING = {"tuning.json", "tuning.parquet", "tuning.md", "tuned.yaml", "common.yaml"}
+_BESIDE_RUNS = re.compile(r"\.seed-\d+\.(checkpoint|log)")
+_WHY = "is nothing that vflsim writes here, and no digest covers it"
+
+
+def beside_runs(results: Results) -> Iterator[str]:
+    """Yield a sentence for every foreign entry beside the runs of a study, and in the folders of its protocols."""
+    runs = {(run.protocol, f"seed-{run.seed}") for run in results.runs}
+    folders = {protocol for protocol, _ in runs} | set(map(str, results.scenario["protocols"]))
+    yield from _foreign(results.folder, {*PAGES, MANIFEST, *folders})
+    for protocol in sorted(folders):
+        place = results.folder / protocol
+        for entry in sorted(place.iterdir()) if place.is_dir() else ():
+            ours = _BESIDE_RUNS.fullmatch(entry.name) or ASIDE.fullmatch(entry.name)
+            if (protocol, entry.name) not in runs and not ours:
+                yield f"{protocol}/{entry.name} {_WHY}"
+
+
+def beside_points(folder: Path, points: Container[str]) -> Iterator[str]:
+    """Yield a sentence for every foreign entry beside the ``points`` of a sweep, or of a tuning."""
+    known = {SWEEP, *_TUNING}
+    yield from _foreign(folder, {entry.name for entry in folder.iterdir() if entry.name in points} | known)
+
+
+def _foreign(folder: Path, known: Container[str]) -> Iterator[str]:
+    for entry in sorted(folder.iterdir()):
+        name = entry.name
+        made = name in _MADE_FROM_RESULTS or (entry.suffix in _PICTURES and not name.startswith("."))
+        ours = name in known or (made and entry.is_file()) or name == LOCK or ASIDE.fullmatch(name)
+        if not ours:
+            yield f"{name} {_WHY}"

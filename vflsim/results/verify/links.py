@@ -1,4 +1,4 @@
-"""Rules about links: no transfer is faster than its links, and fifo links move one message at a time.
+"""Rules about links and outages: how fast transfers may be, and what cannot happen while a party is down.
 
 The rules skip runs without facts about the network.
 """
@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from vflsim.results.facts.network import Rates
+from vflsim.results.events import Spans
+from vflsim.results.facts import Rates
 from vflsim.results.store.schema import RunInfo
-from vflsim.results.verify.frames import Frames, Rule, each, overlapping
-from vflsim.results.verify.rows import Names
+from vflsim.results.verify.frames import Frames, Names, Rows, Rule, each, overlapping
 from vflsim.streams import SERVER, party_name
 
 _SLACK = 1e-9
@@ -61,3 +61,88 @@ def _highest(names: Names, rates: Rates, parties: Mapping[str, int]) -> NDArray[
 
     of_code = np.array([*(of(parties.get(name, -1)) for name in names.known), math.inf], np.float64)
     return of_code[names.codes]
+
+
+class Downtime:
+    """The outages in ``events``, by party, in order."""
+
+    def __init__(self, events: Rows) -> None:
+        self.of: dict[str, Rows] = {}
+        down = events.names("kind").are("outage")
+        if down.any():
+            outages = events.where(down)
+            outages = outages.where(np.argsort(outages["start_s"], kind="stable"))
+            self.of = {party: outages.where(own) for (party,), own in outages.groups("party")}
+        self.most = max(map(len, self.of.values()), default=0)
+        """Largest number of outages of a party."""
+
+    def seconds(self, events: Rows) -> NDArray[np.float64]:
+        """Return the seconds of each event during which its party was down, shape (events,)."""
+        seconds = np.zeros(len(events))
+        for party, own in self.of.items():
+            theirs = events.names("party").are(party)
+            down = Spans.union(own["start_s"], own["end_s"])
+            seconds[theirs] = down.between(events["start_s"][theirs], events["end_s"][theirs])
+        return seconds
+
+    def during(self, events: Rows, who: str, since: str, *, ends: bool = False) -> NDArray[np.bool_]:
+        """Mark events that overlap an outage of the party in column ``who``, or (with ``ends``) touch its ends.
+
+        An event counts from the time in column ``since`` to its end. Shape (events,).
+        """
+        inside = np.zeros(len(events), bool)
+        for party, own in self.of.items():
+            theirs = events.names(who).are(party)
+            start, end = (events[name][theirs] for name in (since, "end_s"))
+            down, up = own["start_s"], own["end_s"]
+            last = (
+                np.searchsorted(down, end, side="right" if ends else "left") - 1
+            )  # the last outage that begins before the event ends
+            inside[theirs] = (last >= 0) & ((start < up[last]) | (ends & (start == up[last])))
+        return inside
+
+
+def _outages_are_in_order(frames: Frames, info: RunInfo) -> Iterator[str]:
+    """A party's outages are numbered from 0 and do not overlap; only the last may be unfinished."""
+    if frames.events is None:
+        return
+    for own in Downtime(frames.events).of.values():
+        before = np.concatenate([[-np.inf], own["end_s"][:-1]])
+        rules = {
+            "is out of turn": own["index"] != np.arange(len(own)),
+            "begins before the previous outage has ended": own["start_s"] < before,
+            "is unfinished, but not the last": ~own.names("outcome").are("done") & (own["index"] < len(own) - 1),
+        }
+        for sentence, broken in rules.items():
+            yield from each(own, broken, sentence)
+
+
+def _nothing_is_done_while_down(frames: Frames, info: RunInfo) -> Iterator[str]:
+    """A party whose outages lose work neither acts nor receives during them."""
+    if frames.events is None or info.path == "live":  # each process says by its own clock when things really happened
+        return
+    events, outages = frames.events, Downtime(frames.events)
+    if not outages.of:
+        return
+    crashing = [party_name(client) for client in info.crashing]
+    own = events.where(events.names("party").among(crashing) & ~events.names("kind").are("outage"))
+    yield from each(own, outages.during(own, "party", "start_s"), "happens while its party is down")
+    done = events.names("kind").begin("transfer.") & events.names("outcome").are("done")
+    arrived = events.where(done & events.names("peer").among(crashing))
+    yield from each(arrived, outages.during(arrived, "peer", "end_s"), "arrives while its receiver is down")
+
+
+def _what_is_lost_is_lost_in_an_outage(frames: Frames, info: RunInfo) -> Iterator[str]:
+    """A lost activity ends when its party goes down; a lost message ends while its sender or receiver is down."""
+    if frames.events is None or not info.reproducible:  # a real-time clock advances meanwhile
+        return
+    lost, outages = frames.events.where(frames.events.names("outcome").are("lost")), Downtime(frames.events)
+    explained = outages.during(lost, "party", "end_s", ends=True) | outages.during(lost, "peer", "end_s", ends=True)
+    yield from each(lost, ~explained, "was lost, but neither party was down")
+
+
+OUTAGE_RULES: tuple[Rule, ...] = (
+    _outages_are_in_order,
+    _nothing_is_done_while_down,
+    _what_is_lost_is_lost_in_an_outage,
+)

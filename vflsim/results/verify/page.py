@@ -14,8 +14,7 @@ from vflsim.learning.privacy.accounting import Released
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.blinded import MISSING_MASKS
 from vflsim.protocols.defaults import local_steps_of
-from vflsim.results.facts.blinding import BlindingFacts
-from vflsim.results.facts.network import NetworkFacts
+from vflsim.results.facts import BlindingFacts, NetworkFacts
 from vflsim.results.store.columns import check_columns
 from vflsim.results.store.run import StoredRun
 from vflsim.results.store.schema import RunInfo

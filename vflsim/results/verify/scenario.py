@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from itertools import islice
 from typing import final
 
 import numpy as np
+import torch
 
 from vflsim.codecs.frame import Spec, frame_bytes
 from vflsim.errors import VflsimError
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.defaults import exchanges_of
 from vflsim.results.read import Results, StoredRun
-from vflsim.results.store.write import SCENARIO
-from vflsim.results.verify.frames import SHOWN, Frames, each
-from vflsim.results.verify.rows import Rows
+from vflsim.results.store.write import SCENARIO, SEED, WEIGHTS
+from vflsim.results.verify.frames import SHOWN, Frames, Rows, each
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.load import rooted_document_of, validate
 from vflsim.scenario.models import Scenario
@@ -125,3 +126,40 @@ def _of_other_sizes(transfers: Rows, written: frozenset[int]) -> Iterator[str]:
     said = ", ".join(map(str, sorted(written))) if len(written) <= _LISTED else f"{min(written)} to {max(written)}"
     for value in np.unique(sizes[wrong])[:SHOWN]:
         yield from each(transfers, wrong & (sizes == value), f"has {value} bytes, and the codec writes {said}")
+
+
+def weight_problems(run: StoredRun, expected: Mapping[str, Spec] | None) -> Iterator[str]:
+    """Yield a sentence for every weight that the run cannot have left; ``expected`` are the scenario's, if known.
+
+    Raises ResultsError if the file is damaged.
+    """
+    weights, seed = run.weights(), run.weights_seed()
+    if seed != str(run.seed):
+        yield f"{WEIGHTS}: {SEED} is {seed or 'absent'}, and the run's is {run.seed}"
+    if run.info.timing_only:
+        if weights:
+            yield f"{WEIGHTS}: has {next(iter(weights))}, and timing alone leaves no weights"
+        return
+    yield from islice(_strange(run, weights, expected), SHOWN)
+
+
+def _strange(run: StoredRun, weights: Mapping[str, torch.Tensor], expected: Mapping[str, Spec] | None) -> Iterator[str]:
+    parties = {party_name(party) for party in (SERVER, *run.info.participants)}
+    for name, tensor in weights.items():
+        if name.partition(".")[0] not in parties:
+            yield f"{WEIGHTS}: {name} is of no party of the run"
+        if not run.failed and tensor.is_floating_point() and not (finite := tensor.isfinite()).all():
+            value = tensor[~finite].flatten()[0].item()
+            yield f"{WEIGHTS}: {name} has the value {value}, and must be finite: the run {run.info.status}"
+        if expected is not None and name in expected and expected[name] != (tuple(tensor.shape), tensor.dtype):
+            wanted = _described(*expected[name])
+            yield f"{WEIGHTS}: {name} is {_described(tuple(tensor.shape), tensor.dtype)}, the scenario's is {wanted}"
+    if expected is not None:
+        for name in () if run.failed else expected.keys() - weights.keys():
+            yield f"{WEIGHTS}: {name} is missing, which the scenario's models have"
+        for name in weights.keys() - expected.keys():
+            yield f"{WEIGHTS}: {name} is none of the weights of the scenario's models"
+
+
+def _described(shape: tuple[int, ...], dtype: torch.dtype) -> str:
+    return f"{str(dtype).removeprefix('torch.')} of shape {shape}"

@@ -11,8 +11,7 @@ from numpy.typing import ArrayLike
 from vflsim.results.statistics.improper import broken_rows, improper_metrics
 from vflsim.results.store.columns import range_of_column
 from vflsim.results.store.schema import SERVER, RunInfo
-from vflsim.results.verify.frames import ROUNDING, SHOWN, Frames, Rule, each, falls
-from vflsim.results.verify.rows import Rows
+from vflsim.results.verify.frames import ROUNDING, SHOWN, Frames, Rows, Rule, each, falls
 from vflsim.streams import party_name
 from vflsim.world.run_tables import COUNTS, EPSILON, ROUNDS, SPENT
 

@@ -13,10 +13,9 @@ from vflsim.recurrences.chunk import Chunk, Recurrence
 from vflsim.recurrences.errors import UndecidedError
 from vflsim.recurrences.stages import WIDE
 from vflsim.recurrences.world import TimedWorld
-from vflsim.results.facts.blinding import BlindingFacts
-from vflsim.results.store.cautions import cautions
-from vflsim.results.store.energy import ENERGY_BY_PARTY, energy_by_party
-from vflsim.results.store.schema import RunTables
+from vflsim.results.facts import BlindingFacts
+from vflsim.results.store.columns import ENERGY_BY_PARTY, energy_by_party
+from vflsim.results.store.schema import RunTables, cautions
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
 from vflsim.simulation.info import run_info

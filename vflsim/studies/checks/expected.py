@@ -12,7 +12,7 @@ from vflsim.intervals.variation import Variation
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.protocols.defaults import untraced
 from vflsim.protocols.made import learners_of
-from vflsim.results.facts.conditions import Conditions
+from vflsim.results.facts import Conditions
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
 from vflsim.simulation.conditions import conditions_of

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from vflsim.errors import ResultsError
-from vflsim.results.store.digests import changes
 from vflsim.results.store.schema import RunInfo
-from vflsim.results.store.write import RUN, errors_named, written_aside
+from vflsim.results.store.write import RUN, changes, errors_named, written_aside
 
 
 def write_arrived(place: Path, info: RunInfo, opened: Callable[[str], AbstractContextManager[BinaryIO]]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from vflsim.results.store.lock import locked
+from vflsim.results.store.folder import locked
 from vflsim.results.store.write import SCENARIO
 from vflsim.scenario.load import narrowed
 from vflsim.scenario.models import Scenario

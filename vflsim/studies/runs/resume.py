@@ -11,11 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from vflsim.errors import ResultsError
-from vflsim.results.store.digests import changes
 from vflsim.results.store.json_files import MOST_VALUES, read_info, read_scenario
 from vflsim.results.store.manifest import Manifest, entry_of
 from vflsim.results.store.schema import FileFacts, RunInfo
-from vflsim.results.store.write import MANIFEST, SCENARIO, VIEWS, WEIGHTS, run_folder
+from vflsim.results.store.write import MANIFEST, SCENARIO, VIEWS, WEIGHTS, changes, run_folder
 from vflsim.scenario.changes import at_most, changed
 from vflsim.simulation.info import versions
 from vflsim.studies.runs.spec import StudySpec

@@ -14,11 +14,10 @@ import pyarrow.parquet as pq
 from vflsim.errors import NonFiniteError, ResultsError, RunError
 from vflsim.files import opened
 from vflsim.results.read import Results
-from vflsim.results.store.digests import changes, facts_of
 from vflsim.results.store.json_files import read_info
 from vflsim.results.store.manifest import Manifest, entry_of
 from vflsim.results.store.schema import RunInfo
-from vflsim.results.store.write import RUN, SCENARIO, run_folder
+from vflsim.results.store.write import RUN, SCENARIO, changes, facts_of, run_folder
 from vflsim.studies.engines.base import Reports, Unit
 from vflsim.studies.engines.received import foreign, write_arrived
 from vflsim.studies.pool import Study

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from vflsim.errors import ScenarioError
 from vflsim.learning.data.shelf import Shelf
-from vflsim.results.store.lock import locked
+from vflsim.results.store.folder import locked
 from vflsim.studies.pool import Pool, Study
 from vflsim.studies.runs.options import RunOptions
 from vflsim.studies.runs.progress import Watcher

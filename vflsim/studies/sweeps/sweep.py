@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vflsim.errors import VflsimError
-from vflsim.results.store.lock import locked
+from vflsim.results.store.folder import locked
 from vflsim.results.sweeps.axis import setting_of
 from vflsim.results.sweeps.sweep import Sweep
 from vflsim.scenario.data import ScenarioData

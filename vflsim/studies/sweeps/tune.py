@@ -12,8 +12,16 @@ from vflsim.errors import ScenarioError
 from vflsim.learning.data.shelf import Shelf
 from vflsim.results.store.write import write_file
 from vflsim.results.sweeps.sweep import Sweep
-from vflsim.results.sweeps.tuning import COMMON, OWN, PREFIX, TUNING, Score, Tuning, main_validation_metric
-from vflsim.results.sweeps.tuning_table import tuning_markdown
+from vflsim.results.sweeps.tuning import (
+    COMMON,
+    OWN,
+    PREFIX,
+    TUNING,
+    Score,
+    Tuning,
+    main_validation_metric,
+    tuning_markdown,
+)
 from vflsim.scenario import emit
 from vflsim.scenario.load import load
 from vflsim.scenario.models import Scenario

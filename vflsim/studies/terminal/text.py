@@ -10,8 +10,8 @@ from rich.console import Console
 
 from vflsim.errors import VflsimError
 from vflsim.results.read import Results
-from vflsim.results.tables.answers import answers_table
 from vflsim.results.tables.comparison import comparison_table
+from vflsim.results.tables.sections import answers_table
 from vflsim.scenario.models import Scenario
 from vflsim.studies.pool import Study
 from vflsim.studies.runs.simulator_choice import Choice

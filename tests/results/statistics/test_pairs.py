@@ -4,7 +4,7 @@ from scipy import stats
 
 from vflsim.errors import ResultsError
 from vflsim.results import Results
-from vflsim.results.statistics.leads import leads
+from vflsim.results.statistics.pairs import leads
 
 
 def last_values(results: Results, protocol: str, time: float) -> np.ndarray:

@@ -9,13 +9,12 @@ import pytest
 
 from vflsim.errors import ResultsError
 from vflsim.results import prepare_folder, run_folder
-from vflsim.results.store.folder import withdraw
-from vflsim.results.store.lock import locked
+from vflsim.results.store.folder import locked, withdraw
 from vflsim.results.store.write import LOCK
 
 HOLD = """
 import sys, time
-from vflsim.results.store.lock import locked
+from vflsim.results.store.folder import locked
 with locked(sys.argv[1]):
     print("held", flush=True)
     time.sleep(600)

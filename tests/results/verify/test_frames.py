@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from vflsim.results.verify.rows import Rows
+from vflsim.results.verify.frames import Rows
 
 PEERS = ["b", None, "a", "b", "a", None]
 FRAME = pd.DataFrame({"peer": pd.Categorical(PEERS), "kind": pd.Categorical([*"xxyxyy"]), "n": [5, 1, 4, 2, 3, 0]})

@@ -10,9 +10,8 @@ from pages import ROOT
 from timed_runs import write_timed
 
 from vflsim.results import Results
-from vflsim.results.facts.heavy_tail import WORRYING, HeavyTail
-from vflsim.results.statistics.coverage import ENOUGH, MEASURED, Coverage, measured
-from vflsim.results.statistics.heavy_tail_note import heavy_tail_notes
+from vflsim.results.facts import WORRYING, HeavyTail
+from vflsim.results.statistics.heavy_tails import ENOUGH, MEASURED, Coverage, heavy_tail_notes, measured
 from vflsim.results.statistics.summary import summarise
 from vflsim.results.tables.comparison import comparison_table
 from vflsim.timing.tail_share import tail_share

@@ -1,1 +1,0 @@
-"""What ``run.json`` says of a run: one file per block of fields."""

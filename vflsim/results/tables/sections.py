@@ -1,0 +1,143 @@
+"""The sections of ``summary.md`` below the comparison: conditions, energy, answers, steady state, pairs of rounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from vflsim.results.facts import Conditions
+from vflsim.results.statistics.answers import answer_means, answer_metric, answered
+from vflsim.results.statistics.replication import round_pairs, steady_rounds
+from vflsim.results.store.schema import SERVER
+from vflsim.text_table import TextTable, markdown_table
+from vflsim.vocabulary.amounts import quantity
+from vflsim.vocabulary.amounts import share as shared
+from vflsim.vocabulary.metrics import facts_of, is_share
+
+if TYPE_CHECKING:
+    from vflsim.results.run_set import RunSet
+
+CONDITIONS_TITLE = "What differs beside timing"
+_HEADER = ("protocol", "features used", "labels at", "optimiser of the clients", "of the server", "local steps")
+_CONDITIONS_NOTE = (
+    "Local steps: the steps of a client on what it receives in one exchange. Optimisers: learning rate, then the rest."
+)
+
+
+def conditions_table(found: Mapping[str, Conditions]) -> TextTable:
+    """Tabulate the conditions of protocols, by their names: a row for each."""
+    rows = [
+        (
+            name,
+            f"{each.features:,} of {each.features_in_data:,}",
+            each.labels,
+            "; ".join(each.client_optimizers) or "—",
+            "; ".join(each.server_optimizers) or "—",
+            str(each.local_steps or "—"),
+        )
+        for name, each in found.items()
+    ]
+    return TextTable(_HEADER, rows, title=CONDITIONS_TITLE, notes=[_CONDITIONS_NOTE], left=(0, 2, 3, 4))
+
+
+def conditions_of_results(results: RunSet) -> TextTable | None:
+    """Tabulate the conditions of a study's protocols; None where no run trained."""
+    found = {run.protocol: run.info.conditions for run in results.runs if run.info.conditions is not None}
+    ordered = {name: found[name] for name in results.protocols if name in found}
+    return conditions_table(ordered) if ordered else None
+
+
+ENERGY_TITLE = "Energy by party"
+_STATES = ("idle", "compute", "radio")
+_ENERGY_NOTE = (
+    "Means over finished runs, to their ends. Radio: with upload delays. Bytes are the radio's, operations compute's."
+)
+
+
+def energy_table(results: RunSet, each: bool = False) -> TextTable | None:
+    """Tabulate the mean energy of a run, in J: a row for the server and one for all clients, or for ``each`` party.
+
+    None where no party of a finished run says what it draws.
+    """
+    frame = results.energy
+    failed = [(run.protocol, run.seed) for run in results.failed]
+    frame = frame[[run not in failed for run in zip(frame["protocol"], frame["seed"], strict=True)]]
+    if frame.empty:
+        return None
+    who = frame["party"] if each else frame["party"].where(frame["party"] == SERVER, "clients")
+    sums = frame.groupby([frame["protocol"], frame["seed"], who, frame["state"]], sort=False)["joules"].sum()
+    means = sums.groupby(["protocol", "party", "state"], sort=False).mean().unstack("state")[[*_STATES]]
+    rows = [
+        (str(protocol), str(party), *(quantity(float(joules), "J") for joules in (*own, own.sum())))
+        for (protocol, party), own in zip(means.index, means.to_numpy(), strict=True)
+    ]
+    return TextTable(
+        ("protocol", "party", *_STATES, "all"), rows, title=ENERGY_TITLE, notes=[_ENERGY_NOTE], left=(0, 1)
+    )
+
+
+ANSWERS_TITLE = "Answers under deadlines"
+_NOTES = (
+    "The server of the trained models predicts test rows at the deadline, or sooner if the embeddings of all clients "
+    "have come. Means over queries, then over seeds ± 95 % Student-t intervals.",
+    "Whole: the share of answers from the embeddings of all clients.",
+)
+
+
+def answers_table(results: RunSet) -> TextTable | None:
+    """Tabulate the answers of a study's protocols, a row for each deadline; None where no run answered."""
+    if not answered(results):
+        return None
+    metric, means = answer_metric(results), answer_means(results)
+    share, unit = is_share(metric.partition("_")[2], results.own_metrics), facts_of(metric, results.own_metrics).unit
+    rows = []
+    for name in results.protocols:
+        for row in means[means["protocol"] == name].to_dict("records"):
+            mean, low, high = row["mean"], row["low"], row["high"]
+            value = shared(mean, low, high) if share else quantity(mean, unit, max(mean - low, high - mean))
+            waits = "none" if math.isinf(row["deadline_s"]) else quantity(row["deadline_s"], "s")
+            after = quantity(float(f"{row['answer_s']:.3g}"), "s")
+            rows.append((name, waits, after, f"{100 * row['complete']:.0f} %", value))
+    header = ("protocol", "deadline", "answer after", "whole", metric.replace("_", " "))
+    return TextTable(header, rows, title=ANSWERS_TITLE, notes=_NOTES)
+
+
+_STEADY = ("protocol", "runs", "with a sound interval", "warm-up [rounds]", "lag-1 correlation of batches")
+_PAIRS = ("protocols", "seeds", "correlation", "narrower by")
+
+
+def round_sections(results: RunSet) -> list[str]:
+    """Return the sections as lines of Markdown; none if no rounds were kept."""
+    alone, pairs = steady_rounds(results), round_pairs(results)
+    lines: list[str] = []
+    if len(alone):
+        lines += ["", "## Rounds within runs", "", "Warm-up by MSER-5, intervals by batch means.", ""]
+        lines += markdown_table(_STEADY, list(_steady(alone)))
+    pairs = pairs[pairs["low"].notna()]
+    if len(pairs):
+        lines += ["", "## Round by round", "", "Within runs with the same seed, after the warm-up.", ""]
+        lines += markdown_table(_PAIRS, list(_pairs(pairs)))
+    return lines
+
+
+def _steady(alone: pd.DataFrame) -> Iterator[tuple[str, ...]]:
+    for name, own in alone.groupby("protocol", sort=False):
+        sound = own["settled"] & ~own["correlated"] & own["enough"] & own["low"].notna()
+        yield str(name), str(len(own)), str(sound.sum()), _range(own["warm_up"]), _range(own["lag1"])
+
+
+def _pairs(pairs: pd.DataFrame) -> Iterator[tuple[str, ...]]:
+    for (name, baseline), own in pairs.groupby(["protocol", "baseline"], sort=False):
+        yield f"{name} − {baseline}", str(len(own)), _range(own["correlation"]), _range(own["narrower"])
+
+
+def _range(values: pd.Series) -> str:
+    """Format the smallest and the largest value: ``0.12 … 0.3``."""
+    known = values.dropna()
+    if known.empty:
+        return "—"
+    ends = (f"{end:.2g}" if abs(end) < 10 else f"{end:.0f}" for end in (known.min(), known.max()))
+    return " … ".join(dict.fromkeys(ends)).replace("-", "−")
