@@ -31,9 +31,9 @@ def measured(path: str, seconds: float) -> list[dict[str, float | str]]:
     import vflsim
     from vflsim.scenario.data import ScenarioData
     from vflsim.stopping.rules import Stop
-    from vflsim.studies.checks.calibrate import calibrated
     from vflsim.studies.checks.data import read_and_check
     from vflsim.studies.checks.expected import expectation
+    from vflsim.studies.checks.run_speed import calibrated
     from vflsim.studies.runs.interrupt import Interrupt
     from vflsim.studies.runs.options import RunOptions
     from vflsim.studies.runs.progress import StudyRun

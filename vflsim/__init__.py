@@ -98,8 +98,8 @@ def run(
     Example: ``vflsim.run("mine.yaml", progress=False).summary()``
     """
     from vflsim.scenario.models import Scenario
-    from vflsim.studies.runs.chosen import chosen
     from vflsim.studies.runs.options import RunOptions
+    from vflsim.studies.runs.reuse import chosen
     from vflsim.studies.study import default_folder, run_study
     from vflsim.studies.terminal.display import shown
     from vflsim.trained.results import StudyResults

@@ -14,7 +14,7 @@ from tiny_worlds import metrics, raw, run, tiny
 import vflsim
 from vflsim.errors import RunError, ScenarioError
 from vflsim.simulation.vectorised.eligibility import obstacles
-from vflsim.studies.runs.stop_compatibility import ends_alike, hindrance
+from vflsim.studies.runs.identity import ends_alike, hindrance
 from vflsim.vocabulary.stop_rules import NoImprovement
 
 EVERY = {"every": "2 rounds"}

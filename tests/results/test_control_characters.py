@@ -15,7 +15,7 @@ from rich.text import Text
 
 from vflsim.errors import ResultsError, printable
 from vflsim.results.store.json_files import read_info, read_scenario
-from vflsim.studies.terminal.live import InTerminal
+from vflsim.studies.terminal.text import InTerminal
 from vflsim.text_table import SafeConsole, TextTable, markdown_page, say
 
 TITLE = "\x1b]0;gotcha\x07"

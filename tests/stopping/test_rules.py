@@ -18,7 +18,7 @@ from vflsim.stopping.end_rule import CountLimit, RoundFacts, share_of
 from vflsim.stopping.precision import FIRST, checkpoints
 from vflsim.stopping.rules import RULES, Stop
 from vflsim.stopping.stretch import EndCounts, Tally
-from vflsim.studies.runs.stop_compatibility import ends_alike, hindrance
+from vflsim.studies.runs.identity import ends_alike, hindrance
 
 SYNCHRONOUS, OWN_PACE = {"kind": "synchronous"}, {"kind": "asynchronous"}
 Path = Callable[[Scenario], Outcome]

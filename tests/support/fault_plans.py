@@ -29,7 +29,7 @@ from vflsim.results.verify.runs import verify_run
 from vflsim.scenario import load
 from vflsim.simulation.run import Outcome
 from vflsim.streams import party_name
-from vflsim.studies.engines.pickling import without_main_module
+from vflsim.studies.engines.handover import without_main_module
 
 PATIENT_S, SHORT_S, SLOW_S = 60.0, 8.0, 1.5
 """Time-outs of runs that end in a result, and of those that end by theirs; and how long a slow client stands still."""

@@ -15,8 +15,8 @@ from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
 from vflsim.studies.runs.options import RunOptions
 from vflsim.studies.runs.progress import Growth, StudyRun, Watcher
-from vflsim.studies.runs.reuse_text import sentences
 from vflsim.studies.study import run_study
+from vflsim.studies.terminal.text import sentences
 
 OFTEN = RunOptions(checkpoint_every=3600.0)
 """Checkpoints are on; ``by_events`` says when."""

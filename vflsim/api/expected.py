@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from vflsim.scenario.data import ScenarioData
     from vflsim.scenario.models import Scenario
-    from vflsim.studies.checks.calibrate import Speed
     from vflsim.studies.checks.expected import Expectation
+    from vflsim.studies.checks.run_speed import Speed
     from vflsim.text_table import TextTable
 
 
@@ -42,7 +42,7 @@ def check(
     from vflsim.simulation.execution import patient_collector
     from vflsim.studies.checks.data import read_and_check
     from vflsim.studies.checks.expected import expectation
-    from vflsim.studies.checks.run_times import speeds
+    from vflsim.studies.checks.run_speed import speeds
     from vflsim.studies.checks.tryout import refuse_broken
     from vflsim.studies.runs.options import RunOptions
 

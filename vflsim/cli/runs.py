@@ -46,9 +46,9 @@ def run(
     With --protocol some of them; runs of the others stay in the results if they fit the scenario.
     """
     loaded = load(scenario, overrides, seeds)
-    from vflsim.studies.runs.chosen import chosen
     from vflsim.studies.runs.interrupt import exit_status
     from vflsim.studies.runs.options import RunOptions, remark
+    from vflsim.studies.runs.reuse import chosen
     from vflsim.studies.study import default_folder, run_study
     from vflsim.studies.terminal.display import Display
 

@@ -63,7 +63,7 @@ def _predicted_s(
     protocols: Sequence[str],
     all_s: float,
 ) -> Mapping[str, float]:
-    from vflsim.studies.checks.run_times import predicted_s  # studies without a display need none of it
+    from vflsim.studies.checks.run_speed import predicted_s  # studies without a display need none of it
 
     return predicted_s(scenario, data, protocols, options.execution, timing_only=timing_only, all_s=all_s)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from vflsim.simulation.reporter import Progress
-from vflsim.studies.checks.calibrate import study_s
+from vflsim.studies.checks.run_speed import study_s
 from vflsim.studies.runs.progress import Predict, StudyRun
 
 

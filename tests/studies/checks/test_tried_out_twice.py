@@ -13,7 +13,7 @@ from tiny_worlds import RANDOM_TIMING, raw
 from vflsim.errors import ScenarioError
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
-from vflsim.studies.checks import snapshots, tryout
+from vflsim.studies.checks import tryout
 from vflsim.studies.checks.data import read_and_check
 from vflsim.studies.checks.tryout import refuse_broken
 
@@ -63,8 +63,8 @@ def test_so_do_other_protocols_from_outside(kind: str) -> None:
 
 
 def test_rounds_that_take_long_are_tried_out_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshots, "BUDGET_S", 0.0)
-    monkeypatch.setattr(snapshots, "FIRST", 80)
+    monkeypatch.setattr(tryout, "BUDGET_S", 0.0)
+    monkeypatch.setattr(tryout, "FIRST", 80)
     monkeypatch.setattr(tryout, "TRAINED", 1_000)
     scenario = load(mine("Broken", how="hidden"))
     with pytest.raises(ScenarioError, match="resumed from a checkpoint differs"):

@@ -19,7 +19,7 @@ from vflsim.protocols.evaluation import evaluate
 from vflsim.protocols.synchronous import Synchronous
 from vflsim.setting import Learners, split_learners
 from vflsim.simulation import endless
-from vflsim.studies.checks import snapshots, tryout
+from vflsim.studies.checks import tryout
 from vflsim.studies.checks.data import read_and_check
 from vflsim.studies.checks.tryout import refuse_broken
 from vflsim.world import outages, virtual
@@ -281,7 +281,7 @@ def test_what_diverges_is_left_to_the_run() -> None:
 def test_rounds_that_take_long_are_no_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tryout, "EVENTS", 10)
     monkeypatch.setattr(tryout, "EVENTS_A_CLIENT", 0)
-    monkeypatch.setattr(snapshots, "BUDGET_S", 0.0)
+    monkeypatch.setattr(tryout, "BUDGET_S", 0.0)
     accepted(own())
 
 

@@ -1,9 +1,14 @@
 """Sweeps: every value's results are those of a run with that override, and whatever stops a sweep loses nothing."""
 
+from __future__ import annotations
+
 import json
 import re
+import shutil
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import pytest
@@ -12,21 +17,167 @@ from tiny_worlds import raw
 
 from vflsim.errors import DataError, ResultsError, ScenarioError
 from vflsim.results import Results
-from vflsim.results.sweeps.sweep import Sweep
+from vflsim.results.sweeps.sweep import Sweep, SweepPage
 from vflsim.results.sweeps.table import measure_tables, sweep_tables
+from vflsim.results.verify.runs import verify_folder
 from vflsim.scenario import load
 from vflsim.studies.pool import Study
+from vflsim.studies.runs.options import RunOptions
+from vflsim.studies.runs.progress import StudyRun, Watcher
 from vflsim.studies.study import run_study
 from vflsim.studies.sweeps.plan import folder_names
 from vflsim.studies.sweeps.sweep import Step, SweepWatcher
 from vflsim.world.record import Recorder
 
-KEY, VALUES = "protocols.fast.t", [1, 3]
 pytestmark = pytest.mark.usefixtures("no_closed_forms")
+KEY = "protocols.fast.t"
 BOTH = {"wait": {"kind": "synchronous"}, "fast": {"kind": "t_synchronous", "t": 2}}
 
 
-def said(**changes: object) -> dict:
+def said(**changes: Any) -> dict[str, Any]:
+    return raw(BOTH, **{"stop": {"rounds": 4}, "seeds": [0], "record": "rounds", **changes})
+
+
+class Listening(SweepWatcher):
+    """Remembers the runs that began, and what became of earlier points; raises an interrupt at a run."""
+
+    def __init__(self, interrupt_at: int | None = None) -> None:
+        self.runs: list[tuple[str, str, int]] = []
+        self.gone: list[str] = []
+        self.stay = 0
+        self._interrupt_at = interrupt_at
+
+    def grown(self, stay: int, gone: Sequence[str], place: Path) -> None:
+        self.stay, self.gone = stay, [*gone]
+
+    def watching(self, step: Step) -> Watcher:
+        outer = self
+
+        class Noting(Watcher):
+            def began(self, run: StudyRun) -> None:
+                if len(outer.runs) == outer._interrupt_at:
+                    raise KeyboardInterrupt
+                outer.runs.append((step.setting, run.protocol, run.seed))
+
+        return Noting()
+
+
+def swept(out: Path, values: list[int], world: dict[str, Any], timing_only: bool = True, **how: Any) -> Listening:
+    watcher = Listening(how.pop("interrupt_at", None))
+    run_sweep(world, KEY, values, out=out, timing_only=timing_only, watcher=watcher, options=RunOptions(**how))
+    return watcher
+
+
+def tables(out: Path) -> dict[str, bytes]:
+    return {path.relative_to(out).as_posix(): path.read_bytes() for path in out.rglob("*.parquet")}
+
+
+_known: dict[str, Path] = {}
+
+
+def computed(values: list[int], world: dict[str, Any], timing_only: bool = True) -> Path:
+    """A folder with a finished sweep, computed once."""
+    key = json.dumps([values, world, timing_only])
+    if key not in _known:
+        _known[key] = Path(mkdtemp()) / "out"
+        swept(_known[key], values, world, timing_only)
+    return _known[key]
+
+
+def begin(out: Path, values: list[int], world: dict[str, Any], timing_only: bool = True) -> None:
+    """Place a finished sweep in a new folder, as if it had been computed there."""
+    shutil.copytree(computed(values, world, timing_only), out, symlinks=True)
+
+
+def assert_like_fresh(out: Path, values: list[int], world: dict[str, Any], timing_only: bool = True) -> None:
+    fresh = computed(values, world, timing_only)
+    assert tables(out) == tables(fresh)
+    assert SweepPage.read(out) == SweepPage.read(fresh)
+    assert verify_folder(out) == []
+
+
+def test_the_same_sweep_again_computes_nothing(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert len(swept(out, [1, 3], said()).runs) == 3
+    assert swept(out, [1, 3], said()).runs == []
+    assert_like_fresh(out, [1, 3], said())
+
+
+@pytest.mark.slow
+def test_more_values_and_seeds_compute_what_is_missing(tmp_path: Path) -> None:
+    out, more = tmp_path / "out", said(seeds=[0, 1])
+    begin(out, [1, 3], said())
+    grown = swept(out, [1, 2, 3], more)
+    assert (grown.stay, grown.gone) == (2, [])
+    assert set(grown.runs) == {
+        ("t = 1", "wait", 1),
+        ("t = 1", "fast", 1),
+        ("t = 2", "fast", 0),
+        ("t = 2", "fast", 1),
+        ("t = 3", "fast", 1),
+    }
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert_like_fresh(out, [1, 2, 3], more)
+
+
+def test_values_that_are_gone_are_named_and_kept_aside_as_a_sweep(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    begin(out, [1, 2, 3], said())
+    before = tables(out)
+    grown = swept(out, [3, 4], said())  # the runs of wait, done at t = 1, are kept at t = 3
+    assert (grown.stay, grown.gone) == (1, ["t = 1", "t = 2"])
+    assert grown.runs == [("t = 4", "fast", 0)]
+    assert Sweep.open(tmp_path / "out.previous-1").values == (1, 2)
+    assert verify_folder(tmp_path / "out.previous-1") == []
+    assert tables(tmp_path / "out.previous-1").items() <= before.items()
+    assert_like_fresh(out, [3, 4], said())
+
+
+def test_a_later_end_keeps_the_shorter_runs_aside_as_a_sweep(tmp_path: Path) -> None:
+    out, longer = tmp_path / "out", said(stop={"rounds": 6})
+    swept(out, [1, 3], said(), timing_only=False)
+    before = tables(out)
+    swept(out, [1, 3], longer, timing_only=False)
+    assert tables(tmp_path / "out.previous-1") == before
+    assert Sweep.open(tmp_path / "out.previous-1").values == (1, 3)
+    assert verify_folder(tmp_path / "out.previous-1") == []
+    assert {path.name for path in out.iterdir()} == {"sweep.json", "t-1", "t-3"}
+    assert_like_fresh(out, [1, 3], longer, timing_only=False)
+
+
+@pytest.mark.parametrize("run", [0, 1, 2])
+def test_a_sweep_that_is_interrupted_while_it_grows_loses_nothing(run: int, tmp_path: Path) -> None:
+    out, longer = tmp_path / "out", said(stop={"rounds": 6})
+    begin(out, [1, 2, 3], said())
+    before = tables(out).values()
+    with pytest.raises(KeyboardInterrupt):
+        swept(out, [2, 3, 4], longer, interrupt_at=run)
+    everything = [content for folder in tmp_path.iterdir() for content in tables(folder).values()]
+    assert set(before) <= set(everything)
+    assert Sweep.open(tmp_path / "out.previous-1").values[0] == 1
+    assert Sweep.open(out).values
+    swept(out, [2, 3, 4], longer)
+    assert_like_fresh(out, [2, 3, 4], longer)
+
+
+def test_anew_and_training_after_timing_alone_keep_no_value(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    swept(out, [1], said())
+    assert len(swept(out, [1], said(), anew=True).runs) == 2
+    assert len(swept(out, [1], said(), timing_only=False).runs) == 2
+    assert {path.name for path in tmp_path.iterdir()} == {"out", "out.previous-1", "out.previous-2"}
+
+
+def test_resuming_refuses_other_values(tmp_path: Path) -> None:
+    swept(tmp_path / "out", [1], said())
+    with pytest.raises(ResultsError, match="another scenario"):
+        swept(tmp_path / "out", [1, 2], said(), resume=True)
+
+
+VALUES = [1, 3]
+
+
+def said_world(**changes: object) -> dict:
     return raw(BOTH, **{"stop": {"rounds": 6}, "seeds": [0, 1], "record": "rounds", **changes})
 
 
@@ -34,7 +185,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
-def tables(folder: Path) -> dict[str, bytes]:
+def sweep_tables_of(folder: Path) -> dict[str, bytes]:
     return {name: content for name, content in files(folder).items() if name.endswith(".parquet")}
 
 
@@ -55,17 +206,17 @@ def interrupt_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("timing_only", [False, True])
 def test_each_value_has_the_results_of_a_run_with_that_override(timing_only: bool, tmp_path: Path) -> None:
-    done = run_sweep(said(), KEY, VALUES, ["seeds=[3]"], tmp_path / "sweep", timing_only=timing_only)
+    done = run_sweep(said_world(), KEY, VALUES, ["seeds=[3]"], tmp_path / "sweep", timing_only=timing_only)
     assert done.failures == {}
     for value, found in done.sweep:
         alone = tmp_path / f"alone-{value}"
-        run_study(load(said(seeds=[3]), {KEY: value}), alone, timing_only=timing_only)
-        assert tables(found.folder) == tables(alone)
+        run_study(load(said_world(seeds=[3]), {KEY: value}), alone, timing_only=timing_only)
+        assert sweep_tables_of(found.folder) == sweep_tables_of(alone)
         assert (found.folder / "scenario.yaml").read_bytes() == (alone / "scenario.yaml").read_bytes()
 
 
 def test_the_page_says_which_folder_holds_which_value(tmp_path: Path) -> None:
-    run_sweep(said(), KEY, VALUES, out=tmp_path / "sweep", timing_only=True)
+    run_sweep(said_world(), KEY, VALUES, out=tmp_path / "sweep", timing_only=True)
     digests = {k: sha256((tmp_path / f"sweep/t-{k}/scenario.yaml").read_bytes()).hexdigest() for k in VALUES}
     assert json.loads((tmp_path / "sweep" / "sweep.json").read_text()) == {
         "scenario": "tiny",
@@ -93,7 +244,7 @@ def test_watchers_are_told_value_by_value_and_the_page_is_there_from_the_start(t
         def page(self, folder: Path) -> list[dict]:
             return json.loads((folder / "sweep.json").read_text())["points"]
 
-    run_sweep(said(), KEY, VALUES, out=tmp_path / "sweep", timing_only=True, watcher=Listening())
+    run_sweep(said_world(), KEY, VALUES, out=tmp_path / "sweep", timing_only=True, watcher=Listening())
     assert told == [
         ("sweep", None, [False, False]),
         (1, 2, "t = 1", [True, False]),
@@ -102,7 +253,7 @@ def test_watchers_are_told_value_by_value_and_the_page_is_there_from_the_start(t
 
 
 def test_constants_lists_and_whole_mappings_can_be_swept_over(tmp_path: Path) -> None:
-    world = said(
+    world = said_world(
         constants={"slow": 1}, timing={"clients": [{"select": "all", "upload_delay": "slow s"}]}, stop={"rounds": 3}
     )
     for key, values, means in (
@@ -117,7 +268,7 @@ def test_constants_lists_and_whole_mappings_can_be_swept_over(tmp_path: Path) ->
 
 def test_the_default_folder_names_scenario_and_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    sweep = run_sweep(said(seeds=[0]), KEY, [1], timing_only=True).sweep
+    sweep = run_sweep(said_world(seeds=[0]), KEY, [1], timing_only=True).sweep
     assert sweep.folder == Path("results/tiny-sweep-protocols.fast.t-timing")
 
 
@@ -159,13 +310,13 @@ def test_every_value_is_checked_before_anything_runs(
 ) -> None:
     monkeypatch.setattr("vflsim.studies.sweeps.sweep.Pool", None)
     with pytest.raises(ScenarioError, match=what):
-        run_sweep(said(), key, values, out=tmp_path / "sweep", timing_only=True)
+        run_sweep(said_world(), key, values, out=tmp_path / "sweep", timing_only=True)
     assert not (tmp_path / "sweep").exists()
 
 
 def test_data_that_one_value_names_are_checked_too(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"nowhere\.csv"):
-        run_sweep(said(), "data", [raw()["data"], {"file": "nowhere.csv", "label": "y"}], out=tmp_path / "sweep")
+        run_sweep(said_world(), "data", [raw()["data"], {"file": "nowhere.csv", "label": "y"}], out=tmp_path / "sweep")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -173,7 +324,7 @@ def test_data_that_one_value_names_are_checked_too(tmp_path: Path) -> None:
 def test_a_folder_that_is_no_sweeps_is_left_alone(content: str, tmp_path: Path) -> None:
     (tmp_path / content).write_text("mine")
     with pytest.raises(ResultsError, match=r"holds other things than a sweep \(no sweep.json\)"):
-        run_sweep(said(), KEY, VALUES, out=tmp_path, timing_only=True)
+        run_sweep(said_world(), KEY, VALUES, out=tmp_path, timing_only=True)
     assert files(tmp_path) == {content: b"mine"}
 
 
@@ -183,14 +334,14 @@ def test_a_folder_that_is_no_sweeps_is_left_alone(content: str, tmp_path: Path) 
 @pytest.mark.slow
 def test_the_same_sweep_again_stays_and_one_without_common_values_moves_it_aside(tmp_path: Path) -> None:
     out = tmp_path / "sweep"
-    run_sweep(said(), KEY, VALUES, out=out, timing_only=True)
+    run_sweep(said_world(), KEY, VALUES, out=out, timing_only=True)
     before = files(out)
-    run_sweep(said(), KEY, VALUES, out=out, timing_only=True)
-    assert tables(out) == {name: content for name, content in before.items() if name.endswith(".parquet")}
+    run_sweep(said_world(), KEY, VALUES, out=out, timing_only=True)
+    assert sweep_tables_of(out) == {name: content for name, content in before.items() if name.endswith(".parquet")}
     assert [path.name for path in tmp_path.iterdir()] == ["sweep"]
     before = files(out)
-    run_sweep(said(), KEY, [2, 4], out=out, timing_only=True)  # other values
-    run_sweep(said(seeds=[5]), KEY, [2, 4], out=out, timing_only=True)  # other seeds
+    run_sweep(said_world(), KEY, [2, 4], out=out, timing_only=True)  # other values
+    run_sweep(said_world(seeds=[5]), KEY, [2, 4], out=out, timing_only=True)  # other seeds
     assert {path.name for path in tmp_path.iterdir()} == {"sweep", "sweep.previous-1", "sweep.previous-2"}
     assert files(tmp_path / "sweep.previous-1") == before
     assert Sweep.open(tmp_path / "sweep.previous-2").values == (2, 4)
@@ -204,7 +355,7 @@ def test_an_interrupted_sweep_keeps_the_values_that_have_finished(
     with monkeypatch.context() as patch:
         interrupt_at(24 + 7, patch)  # four runs of six steps at the first value, two at the second; in its second run
         with pytest.raises(KeyboardInterrupt):
-            run_sweep(said(), KEY, VALUES, out=out)
+            run_sweep(said_world(), KEY, VALUES, out=out)
     sweep = Sweep.open(out)
     assert (sweep.values, sweep.pending) == ((1,), ((3,),))
     assert [(run.protocol, run.seed) for run in Results.open(out / "t-3").runs] == [
@@ -212,19 +363,19 @@ def test_an_interrupted_sweep_keeps_the_values_that_have_finished(
         ("wait", 1),
         ("fast", 0),
     ]
-    kept = tables(out / "t-1")
-    run_sweep(said(), KEY, VALUES, out=out)
+    kept = sweep_tables_of(out / "t-1")
+    run_sweep(said_world(), KEY, VALUES, out=out)
     assert Sweep.open(out).pending == ()
-    assert tables(out / "t-1") == kept
+    assert sweep_tables_of(out / "t-1") == kept
     assert [path.name for path in tmp_path.iterdir()] == ["sweep"]
 
 
 def test_the_same_sweep_run_again_keeps_what_had_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "sweep"
-    run_sweep(said(seeds=[0]), KEY, VALUES, out=out)
+    run_sweep(said_world(seeds=[0]), KEY, VALUES, out=out)
     before = files(out)
     interrupt_at(3, monkeypatch)
-    run_sweep(said(seeds=[0]), KEY, VALUES, out=out)
+    run_sweep(said_world(seeds=[0]), KEY, VALUES, out=out)
     assert Sweep.open(out).values == (1, 3)
     assert files(out) == before
 
@@ -235,11 +386,11 @@ def test_a_sweep_interrupted_in_its_first_run_leaves_everything_as_it_was(
 ) -> None:
     out = tmp_path / "deep" / "sweep"
     if earlier == "another":
-        run_sweep(said(seeds=[0]), KEY, [4], out=out)
+        run_sweep(said_world(seeds=[0]), KEY, [4], out=out)
     before = files(tmp_path)
     interrupt_at(3, monkeypatch)
     with pytest.raises(KeyboardInterrupt):
-        run_sweep(said(), KEY, VALUES, out=out)
+        run_sweep(said_world(), KEY, VALUES, out=out)
     assert files(tmp_path) == before
     assert out.exists() is (earlier == "another")
     assert (tmp_path / "deep").exists() is (earlier == "another")
@@ -247,7 +398,7 @@ def test_a_sweep_interrupted_in_its_first_run_leaves_everything_as_it_was(
 
 def test_a_run_that_fails_stops_neither_its_value_nor_the_others(tmp_path: Path) -> None:
     key, rates = "protocols.wait.training.server_optimizer", [0.1, 1e300]
-    world = said(seeds=[0]) | {"protocols": {"wait": {"kind": "synchronous"}, "other": {"kind": "asynchronous"}}}
+    world = said_world(seeds=[0]) | {"protocols": {"wait": {"kind": "synchronous"}, "other": {"kind": "asynchronous"}}}
     done = run_sweep(world, key, [{"kind": "sgd", "lr": lr} for lr in rates], out=tmp_path / "sweep")
     assert set(done.failures) == {(1, "wait", 0)}
     assert done.sweep.pending == ()
@@ -264,9 +415,9 @@ def test_a_run_that_fails_stops_neither_its_value_nor_the_others(tmp_path: Path)
 
 
 def page(folder: Path, **changes: object) -> Path:
-    said = {"scenario": "s", "keys": ["k"], "timing_only": False, "points": [{"values": [1], "folder": "k-1"}]}
+    said_world = {"scenario": "s", "keys": ["k"], "timing_only": False, "points": [{"values": [1], "folder": "k-1"}]}
     folder.mkdir(exist_ok=True)
-    (folder / "sweep.json").write_text(json.dumps(said | changes))
+    (folder / "sweep.json").write_text(json.dumps(said_world | changes))
     return folder
 
 
@@ -310,7 +461,7 @@ def test_opening_a_sweep_as_results_says_what_to_do(tmp_path: Path) -> None:
 
 def test_a_measure_or_target_that_a_sweep_does_not_have_is_refused_with_those_it_has(tmp_path: Path) -> None:
     target = {"rounds": 6, "target": {"test_accuracy": 0.99}}
-    sweep = run_sweep(said(seeds=[0], stop=target), KEY, VALUES, out=tmp_path / "sweep").sweep
+    sweep = run_sweep(said_world(seeds=[0], stop=target), KEY, VALUES, out=tmp_path / "sweep").sweep
     reached = "test_accuracy ≥ 0.99 for 5 evaluations"
     assert len(sweep.estimates("time_to_target", reached)) == len(sweep.estimates("end")) == 4
     for arguments, what, allowed in (
@@ -326,14 +477,14 @@ def test_a_measure_or_target_that_a_sweep_does_not_have_is_refused_with_those_it
 
 
 def test_the_tables_of_a_sweep_that_kept_no_rounds_have_dashes(tmp_path: Path) -> None:
-    sweep = run_sweep(said(seeds=[0], record="summary"), KEY, VALUES, out=tmp_path / "sweep").sweep
+    sweep = run_sweep(said_world(seeds=[0], record="summary"), KEY, VALUES, out=tmp_path / "sweep").sweep
     table, _ = measure_tables(sweep)
     assert [row[1:] for row in table.rows] == [("—", "—")] * 2
 
 
 @pytest.mark.slow
 def test_the_tables_have_a_row_a_value_and_a_column_a_protocol(tmp_path: Path) -> None:
-    world = said(stop={"rounds": 60, "target": {"test_accuracy": 0.5}})
+    world = said_world(stop={"rounds": 60, "target": {"test_accuracy": 0.5}})
     world["training"]["server_optimizer"]["lr"] = 0.5
     sweep = run_sweep(world, KEY, VALUES, out=tmp_path / "sweep").sweep
     lasting, reaching, final = measure_tables(sweep)
@@ -351,7 +502,7 @@ def test_the_tables_have_a_row_a_value_and_a_column_a_protocol(tmp_path: Path) -
 @pytest.mark.parametrize("target", [{}, {"test_accuracy": 0.999}], ids=["no target", "a target out of reach"])
 def test_without_a_target_that_all_reach_the_final_metric_answers(target: dict[str, float], tmp_path: Path) -> None:
     sweep = run_sweep(
-        said(stop={"rounds": 6, **({"target": target} if target else {})}), KEY, VALUES, out=tmp_path / "s"
+        said_world(stop={"rounds": 6, **({"target": target} if target else {})}), KEY, VALUES, out=tmp_path / "s"
     )
     *others, final = measure_tables(sweep.sweep)
     assert len(others) == 1 + len(target)
@@ -361,5 +512,5 @@ def test_without_a_target_that_all_reach_the_final_metric_answers(target: dict[s
 
 
 def test_timing_alone_has_no_final_metric(tmp_path: Path) -> None:
-    sweep = run_sweep(said(stop={"rounds": 6}), KEY, VALUES, out=tmp_path / "s", timing_only=True).sweep
+    sweep = run_sweep(said_world(stop={"rounds": 6}), KEY, VALUES, out=tmp_path / "s", timing_only=True).sweep
     assert [table.title for table in sweep_tables(sweep)] == ["tiny: mean round"]

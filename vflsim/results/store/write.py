@@ -10,9 +10,10 @@ import contextlib
 import hashlib
 import os
 import shutil
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -263,3 +264,27 @@ def _linked(source: str, place: str) -> None:
         os.link(source, place)
         return
     shutil.copy2(source, place)
+
+
+def write_arrived(place: Path, info: RunInfo, opened: Callable[[str], AbstractContextManager[BinaryIO]]) -> None:
+    """Write the files of a run, which ``opened`` gives by name, into its folder ``place``.
+
+    Raises ResultsError if a file is not as ``info`` lists it, or cannot be written.
+    """
+    files = info.files or {}
+    if strange := foreign(info):
+        raise ResultsError(f"{strange!r} is no file of a run", str(place))
+    with errors_named(place):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with written_aside(place) as aside:
+            aside.mkdir()
+            for name in (*files, RUN):
+                with opened(name) as file, open(aside / name, "xb") as copy:
+                    shutil.copyfileobj(file, copy)
+            if problems := [*changes(aside, files)]:
+                raise ResultsError(problems[0], str(place))
+
+
+def foreign(info: RunInfo) -> str:
+    """Return the name of a listed file that would be outside a run's folder, if any."""
+    return next((name for name in info.files or {} if Path(name).name != name or name == RUN), "")

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from vflsim.learning.data.shared import can_share
 from vflsim.scenario.models import Scenario
-from vflsim.studies.checks.calibrate import Speed, study_s
 from vflsim.studies.checks.expected import TRIAL_STEPS, Expectation
+from vflsim.studies.checks.run_speed import Speed, study_s
 from vflsim.text_table import TextTable
 from vflsim.vocabulary.amounts import quantity, roughly
 from vflsim.vocabulary.targets import target_note

@@ -1,16 +1,26 @@
-"""The engine of a single process: one run after the other, in this process."""
+"""The engines of a single process: one run after the other, freely or in the order of live runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import Self
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from vflsim.errors import ResultsError, ScenarioError
 from vflsim.learning.data.shelf import Shelf
+from vflsim.results import Results
+from vflsim.results.store.write import run_folder, write_run
 from vflsim.scenario.data import ScenarioData
+from vflsim.scenario.models import Scenario
+from vflsim.simulation.replay import ORDER, orders_of, refuse_unreplayable, replayed
 from vflsim.simulation.reporter import Progress
 from vflsim.studies.engines.base import Reports, Unit
 from vflsim.studies.runs.interrupt import Interrupt
+from vflsim.studies.runs.progress import Report
 from vflsim.studies.runs.spec import StudySpec
+from vflsim.world.order import InputOrder
 
 
 class Here:
@@ -49,3 +59,48 @@ def reporting(unit: Unit, interrupt: Interrupt) -> Callable[[Progress], None]:
         unit.watcher.progressed(unit.run, progress)
 
     return report
+
+
+class Replays:
+    """Executes units one by one, each in the order of the live run with its protocol and seed.
+
+    Raises ``ScenarioError`` at once for a protocol that cannot be replayed, and for a run without an order.
+    """
+
+    def __init__(self, scenario: Scenario, live: Results) -> None:
+        refuse_unreplayable(scenario)
+        self._scenario, self._data = scenario, ScenarioData(scenario)
+        places = {(run.protocol, run.seed): run.folder / f"{ORDER}.parquet" for run in live.runs}
+        self._orders: dict[tuple[str, int], dict[int, InputOrder]] = {}
+        for key in ((name, seed) for name in scenario.protocols for seed in scenario.seeds):
+            place = places.get(key)
+            if place is None or not place.is_file():
+                what = "{} has no order of {} with seed {}".format(live.folder, *key)
+                allowed = "results of `vflsim live` with `record: events`, and with the parts of all clients"
+                raise ScenarioError(what, "vflsim replay", allowed)
+            try:
+                self._orders[key] = orders_of(pq.read_table(place, partitioning=None))
+            except (pa.ArrowException, OSError) as error:
+                raise ResultsError(f"it cannot be read: {error}", str(place)) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._orders.clear()
+
+    def carry_out(self, units: Iterable[Unit], interrupt: Interrupt) -> Reports:
+        """Execute units in the given order; yield the report of each."""
+        scenario = self._scenario
+        for unit in units:
+            interrupt.check()
+            unit.watcher.began(unit.run)
+            name, seed = unit.run.protocol, unit.run.seed
+            data = self._data.of(scenario.training_of(name))
+            outcome = replayed(scenario, name, seed, data, self._orders[name, seed], reporting(unit, interrupt))
+            place = run_folder(unit.spec.folder, name, seed)
+            info = outcome.info.model_copy(update={"inputs": unit.spec.identity(name).inputs})
+            write_run(
+                place, outcome.tables, outcome.weights, info, scenario.record.tables, outcome.extra, outcome.views
+            )
+            yield unit, Report.of(outcome)

@@ -21,8 +21,7 @@ from vflsim.learning.data.shelf import Shelf
 from vflsim.scenario.data import ScenarioData
 from vflsim.simulation.reporter import Progress
 from vflsim.studies.engines.base import Reports, Unit
-from vflsim.studies.engines.crashed import death, mention_log, report_of_lost, stillborn
-from vflsim.studies.engines.pickling import pickled, without_main_module
+from vflsim.studies.engines.handover import death, mention_log, pickled, report_of_lost, stillborn, without_main_module
 from vflsim.studies.engines.worker import Begun, Order, StudyOrder, Word, send_order, serve
 from vflsim.studies.runs.interrupt import SIGNALS, Interrupt
 from vflsim.studies.runs.progress import Report

@@ -19,15 +19,12 @@ from typing import Any, Self
 
 from vflsim.errors import ResultsError, RunError, ScenarioError, VflsimError
 from vflsim.results.store.schema import RunInfo
-from vflsim.results.store.write import RUN, run_folder
+from vflsim.results.store.write import RUN, run_folder, write_arrived
 from vflsim.simulation.info import versions
 from vflsim.studies.engines.base import Reports, Unit
-from vflsim.studies.engines.crashed import not_handed_over, report_of_lost
-from vflsim.studies.engines.pickling import pickled
-from vflsim.studies.engines.ray_files import Luggage
+from vflsim.studies.engines.handover import not_handed_over, pickled, report_of_lost
 from vflsim.studies.engines.ray_progress import Board
-from vflsim.studies.engines.ray_task import execute
-from vflsim.studies.engines.received import write_arrived
+from vflsim.studies.engines.ray_task import Luggage, execute
 from vflsim.studies.runs.interrupt import SIGNALS, Interrupt
 from vflsim.studies.runs.options import Cluster
 from vflsim.studies.runs.progress import Report

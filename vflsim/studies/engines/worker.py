@@ -30,7 +30,7 @@ from vflsim.learning.data.shared import Outline
 from vflsim.results.store.write import errors_named
 from vflsim.scenario.data import ScenarioData
 from vflsim.simulation.reporter import Progress
-from vflsim.studies.engines.crashed import not_handed_over
+from vflsim.studies.engines.handover import not_handed_over
 from vflsim.studies.runs.interrupt import SIGNALS, Interrupt
 from vflsim.studies.runs.progress import Report, StudyRun
 from vflsim.studies.runs.spec import StudySpec

@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from vflsim.errors import CheckpointError, ResultsError, VflsimError
 from vflsim.files import content
 from vflsim.results.read import Results, StoredRun
-from vflsim.results.store.folder import Prepared, clear_leftovers, free_previous, prepare_folder
+from vflsim.results.store.folder import Prepared, clear_leftovers, free_previous, locked, prepare_folder
 from vflsim.results.store.json_files import read_scenario
 from vflsim.results.store.manifest import ManifestWriter
 from vflsim.results.store.schema import RunInfo
@@ -30,11 +30,12 @@ from vflsim.results.store.write import (
 )
 from vflsim.results.tables.comparison import write_summary
 from vflsim.scenario.document import Document
-from vflsim.scenario.load import validate
+from vflsim.scenario.load import narrowed, validate
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.own_modules import code_of
 from vflsim.simulation.checkpoints.files import Waypoint
 from vflsim.studies.runs.identity import Identity, outdated
+from vflsim.studies.runs.options import RunOptions
 from vflsim.studies.runs.progress import Growth, Run
 from vflsim.studies.runs.resume import Finished, differences
 from vflsim.studies.runs.spec import TIMING_ONLY, StudySpec
@@ -262,3 +263,20 @@ def _describe(place: Path) -> None:
     manifest.begin([(run.protocol, run.seed) for run in results.runs], [])
     write_summary(results)
     manifest.finish(PAGES)
+
+
+def chosen(
+    scenario: Scenario, protocols: Sequence[str], folder: Path, timing_only: bool, options: RunOptions
+) -> Scenario:
+    """Return the scenario with the named ``protocols`` (default: all) and those of which the folder has every run.
+
+    So a study runs the named ones alone, and keeps the others that it has, as far as they fit the scenario. Raises
+    ScenarioError for an unknown name, ResultsError if another process uses the folder.
+    """
+    narrow = narrowed(scenario, protocols)
+    if narrow is scenario or not (folder / SCENARIO).is_file():
+        return narrow
+    with locked(folder):
+        kept = planned(StudySpec(scenario, folder, {}, timing_only, options)).kept
+    there = [name for name in scenario.protocols if all((name, seed) in kept for seed in scenario.seeds)]
+    return narrowed(scenario, [*protocols, *there])

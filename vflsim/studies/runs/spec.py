@@ -19,12 +19,11 @@ from vflsim.simulation.checkpoints import Keeper
 from vflsim.simulation.checkpoints.files import CheckpointFiles
 from vflsim.simulation.info import versions
 from vflsim.simulation.reporter import Progress
-from vflsim.studies.runs.identity import Identity
+from vflsim.studies.runs.identity import Identity, Rules
 from vflsim.studies.runs.interrupt import Interrupt
 from vflsim.studies.runs.options import DEFAULT_OPTIONS, RunOptions
 from vflsim.studies.runs.progress import Report, StudyRun
 from vflsim.studies.runs.simulator_choice import Choice, run_on
-from vflsim.studies.runs.stop_compatibility import Rules
 
 TIMING_ONLY = "# run with --timing-only\n"
 """The last line of the scenario that is stored with timing-only results."""

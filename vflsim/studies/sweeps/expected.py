@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from vflsim.results.sweeps.axis import axes_of
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.emit import flow
-from vflsim.studies.checks.calibrate import BUDGET_S, calibrated, study_s
 from vflsim.studies.checks.expected import expectation
+from vflsim.studies.checks.run_speed import BUDGET_S, calibrated, study_s
 from vflsim.studies.runs.options import RunOptions
 from vflsim.studies.sweeps.plan import SweepPlan
 from vflsim.text_table import TextTable

@@ -19,11 +19,9 @@ from vflsim.scenario.models import Scenario
 from vflsim.simulation.reporter import Progress
 from vflsim.studies.pool import Study
 from vflsim.studies.runs.progress import Growth, Predict, Report, StudyRun, Watcher
-from vflsim.studies.runs.reuse_text import asides, sentences
 from vflsim.studies.runs.simulator_choice import Choice
 from vflsim.studies.sweeps.sweep import Step, SweepWatcher
-from vflsim.studies.terminal.live import live_on
-from vflsim.studies.terminal.text import choice_lines, kept, main_metric
+from vflsim.studies.terminal.text import asides, choice_lines, kept, live_on, main_metric, sentences
 from vflsim.studies.time_left import Foresight, Remaining
 from vflsim.text_table import SafeConsole, say
 from vflsim.vocabulary.amounts import quantity, roughly

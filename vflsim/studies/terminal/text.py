@@ -1,22 +1,30 @@
-"""Text about studies and sweeps: how runs are simulated, the comparison, failed runs, what is kept."""
+"""Text about studies and sweeps: how runs are simulated, the comparison, failed runs, what is kept, live changes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
 
 from vflsim.errors import VflsimError
 from vflsim.results.read import Results
+from vflsim.results.store.folder import Prepared
 from vflsim.results.tables.comparison import comparison_table
 from vflsim.results.tables.sections import answers_table
+from vflsim.scenario.changes import at_most
 from vflsim.scenario.models import Scenario
 from vflsim.studies.pool import Study
+from vflsim.studies.runs.progress import Growth, Run
 from vflsim.studies.runs.simulator_choice import Choice
 from vflsim.studies.sweeps.sweep import SweepDone
 from vflsim.text_table import say
+from vflsim.vocabulary.amounts import quantity
 
 
 def show_comparison(console: Console, study: Study, folder: Path) -> None:
@@ -73,3 +81,118 @@ def main_metric(scenario: Scenario, row: Mapping[str, float]) -> str:
     wanted = [*targets, *(n for n in row if n.startswith("test_"))]
     known = [name for name in wanted if name in row and name != "test_loss"]
     return f"{known[0].removeprefix('test_').replace('_', ' ')} {row[known[0]]:.4f}" if known else ""
+
+
+_NAMED = 3
+_LINES = 8
+
+
+def sentences(prepared: Prepared, growth: Growth) -> list[str]:
+    """Return a few lines: how many runs are kept, which are computed, and where the others are now, and why."""
+    total, kept = len(growth.kept) + len(growth.left), len(growth.kept)
+    anew = [run for run in growth.left if run not in growth.continued]
+    lines = [f"{prepared.folder}: {_kept(kept, total)}"]
+    if growth.continued:
+        lines.append(f"  continued from checkpoints: {listed(growth.continued)} ({_from(growth)})")
+    if anew and (kept or growth.continued):
+        lines.append(f"  to compute: {listed(anew)}")
+    lines += asides(prepared, growth)
+    return [*lines, *(f"  warning: {note}" for note in growth.notes)]
+
+
+def asides(prepared: Prepared, growth: Growth) -> list[str]:
+    """Name the runs that are moved aside, with their new place and the reasons."""
+    groups: dict[tuple[str, ...], list[Run]] = {}
+    for run, reasons in growth.aside.items():
+        groups.setdefault(reasons, []).append(run)
+    lines = (
+        f"  moved to {prepared.moved_to}: {listed(runs)} ({', '.join(at_most(reasons, _NAMED))})"
+        for reasons, runs in groups.items()
+    )
+    return at_most(lines, _LINES)
+
+
+def listed(runs: Collection[Run]) -> str:
+    """Name runs in groups of protocols with the same seeds: ``15 runs: seeds 5–9 of 3 protocols``."""
+    seeds: dict[str, list[int]] = {}
+    for name, seed in runs:
+        seeds.setdefault(name, []).append(seed)
+    groups: dict[tuple[int, ...], list[str]] = {}
+    for name, some in seeds.items():
+        groups.setdefault(tuple(sorted(some)), []).append(name)
+    parts = [f"{_seeds(some)} of {_names(names)}" for some, names in groups.items()]
+    return f"{len(runs)} {'run' if len(runs) == 1 else 'runs'}: {'; '.join(at_most(parts, _NAMED))}"
+
+
+def _kept(kept: int, total: int) -> str:
+    if kept == total:
+        return f"all {total} runs are there and stay (--anew computes them again)"
+    return f"{kept} of {total} runs are there and stay" if kept else "none of its runs is kept"
+
+
+def _from(growth: Growth) -> str:
+    times = sorted(found.position.time_s for found in growth.continued.values())
+    first, last = quantity(times[0], "s"), quantity(times[-1], "s")
+    return f"from {first}" if first == last else f"from {first} … {last}"
+
+
+def _names(names: list[str]) -> str:
+    return ", ".join(names) if len(names) <= _NAMED else f"{len(names)} protocols"
+
+
+def _seeds(seeds: tuple[int, ...]) -> str:
+    """Format sorted seeds: ``seed 3``, ``seeds 0–4, 7``."""
+    spans: list[list[int]] = []
+    for seed in seeds:
+        if spans and seed == spans[-1][-1] + 1:
+            spans[-1][1:] = [seed]
+        else:
+            spans.append([seed])
+    texts = ["–".join(map(str, span)) for span in spans]
+    return f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(at_most(texts, _LINES))}"
+
+
+class InTerminal:
+    """The last lines of a terminal; they vanish at the end."""
+
+    def __init__(self, console: Console) -> None:
+        self._live = Live(console=console, refresh_per_second=8, transient=True)
+
+    def start(self) -> None:
+        """Begin to show lines."""
+        self._live.start()
+
+    def update(self, lines: Sequence[Text]) -> None:
+        """Show these lines instead."""
+        self._live.update(Group(*lines))
+
+    def stop(self) -> None:
+        """Remove the lines."""
+        self._live.update("")
+        self._live.stop()
+
+
+class InNotebook:
+    """One output of a notebook's cell, changed in place. Rich's own ``Live`` needs ipywidgets there."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+
+    def start(self) -> None:
+        """Make the output."""
+        self._handle = import_module("IPython.display").display(Text(), display_id=True)
+
+    def update(self, lines: Sequence[Text]) -> None:
+        """Show these lines instead."""
+        self._handle.update(Text("\n").join(lines))
+
+    def stop(self) -> None:
+        """Leave an empty output."""
+        self.update([])
+
+
+def live_on(console: Console) -> InTerminal | InNotebook | None:
+    """Return what shows changing lines on a console; None where they cannot change, as in a file or a pipe."""
+    if console.is_jupyter:
+        return InNotebook()
+    return InTerminal(console) if console.is_terminal else None

@@ -11,8 +11,8 @@ import pytest
 from vflsim.learning.data.files import VARIABLE
 from vflsim.scenario import load
 from vflsim.scenario.data import ScenarioData
-from vflsim.studies.engines import ray_files
-from vflsim.studies.engines.ray_files import Luggage, relocated
+from vflsim.studies.engines import ray_task
+from vflsim.studies.engines.ray_task import Luggage, relocated
 
 SCENARIO = """\
 name: tiny
@@ -76,5 +76,5 @@ def test_files_of_the_catalogue_travel_unless_they_are_too_large(
     assert packed == Luggage(catalogue={f"credit/{name}": b"12345"})
     packed.unpack(tmp_path / "there")
     assert (tmp_path / "there/catalogue/credit" / name).read_bytes() == b"12345"
-    monkeypatch.setattr(ray_files, "MOST_BYTES", 4)
+    monkeypatch.setattr(ray_task, "MOST_BYTES", 4)
     assert Luggage.of(scenario) == Luggage()

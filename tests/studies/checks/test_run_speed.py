@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_worlds import data_of, tiny
+from tiny_worlds import data_of, raw, tiny
 
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.learners.embedding_table import EmbeddingTable
+from vflsim.scenario.data import ScenarioData
+from vflsim.scenario.load import as_scenario
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.execution import Execution
 from vflsim.simulation.reporter import Progress
 from vflsim.simulation.run import run_protocol
-from vflsim.studies.checks import calibrate, ending
-from vflsim.studies.checks.calibrate import calibrated, study_s
+from vflsim.studies.checks import ending, run_speed
 from vflsim.studies.checks.expected import expectation
 from vflsim.studies.checks.expected_table import expectation_table
+from vflsim.studies.checks.run_speed import calibrated, predicted_s, study_s
 
 START_S, ROUND_S, ROW_S, ONCE_S = 0.25, 0.01, 0.0002, 0.5
 FEW_ROWS = 64
@@ -60,7 +63,7 @@ def test_the_measured_seconds_add_up_to_those_of_the_run(
     rounds: int, every: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine = Machine(rounds)
-    monkeypatch.setattr(calibrate, "run_protocol", machine.run)
+    monkeypatch.setattr(run_speed, "run_protocol", machine.run)
     scenario = tiny("synchronous", evaluate={"every": f"{every} rounds"}, stop={"rounds": rounds})
     data = data_of(scenario)
     expected = expectation(scenario, "synchronous", data, steps=5)
@@ -78,7 +81,7 @@ def test_the_measured_seconds_add_up_to_those_of_the_run(
 @pytest.mark.parametrize("slow", [1.0, 30.0, 1000.0])
 def test_one_off_work_is_apart_however_slow_the_machine_is(slow: float, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(1000, slow)
-    monkeypatch.setattr(calibrate, "run_protocol", machine.run)
+    monkeypatch.setattr(run_speed, "run_protocol", machine.run)
     scenario = tiny("synchronous", evaluate={"every": "1 rounds"}, stop={"rounds": 1000})
     data = data_of(scenario)
     speed = calibrated(scenario, "synchronous", data, clock=machine.clock)
@@ -97,8 +100,8 @@ def test_a_disturbed_interval_among_few_does_not_count(disturbed_s: float, monke
             report(Progress(1.0 * rounds, rounds, rounds, {"time_s": 1.0 * rounds}))
             now[0] += 0.25 + {0: 1.5, 1: disturbed_s}.get(rounds, 0.0)
 
-    monkeypatch.setattr(calibrate, "run_protocol", run)
-    monkeypatch.setattr(calibrate, "BUDGET_S", 2.0)
+    monkeypatch.setattr(run_speed, "run_protocol", run)
+    monkeypatch.setattr(run_speed, "BUDGET_S", 2.0)
     scenario = tiny("synchronous", evaluate={"every": "1 rounds"}, stop={"rounds": 1000})
     speed = calibrated(scenario, "synchronous", data_of(scenario), clock=lambda: now[0], budget_s=1.0)
     assert speed.seconds_per_round == pytest.approx(0.25)
@@ -124,7 +127,7 @@ def test_a_trial_goes_on_until_an_interval_has_no_one_off_work(
 
         run_protocol(*args, report=look, **rest)
 
-    monkeypatch.setattr(calibrate, "run_protocol", watched)
+    monkeypatch.setattr(run_speed, "run_protocol", watched)
     every = {"every": "1 rounds"}
     scenario = tiny(
         {"mine": entry},
@@ -140,13 +143,13 @@ def test_a_trial_goes_on_until_an_interval_has_no_one_off_work(
 
 def test_seconds_are_those_of_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(1000)
-    monkeypatch.setattr(calibrate, "run_protocol", machine.run)
-    monkeypatch.setattr(calibrate.time, "thread_time", machine.clock)
-    monkeypatch.setattr(calibrate.time, "perf_counter", lambda: 1000 * machine.now)
+    monkeypatch.setattr(run_speed, "run_protocol", machine.run)
+    monkeypatch.setattr(run_speed.time, "thread_time", machine.clock)
+    monkeypatch.setattr(run_speed.time, "perf_counter", lambda: 1000 * machine.now)
     scenario = tiny("synchronous", evaluate={"every": "1 rounds"}, stop={"rounds": 1000})
     data = data_of(scenario)
     assert calibrated(scenario, "synchronous", data).seconds_per_round == pytest.approx(ROUND_S + ROW_S * FEW_ROWS)
-    monkeypatch.setattr(calibrate.time, "thread_time", lambda: 0.0)  # waits for a GPU
+    monkeypatch.setattr(run_speed.time, "thread_time", lambda: 0.0)  # waits for a GPU
     on_gpu = calibrated(scenario, "synchronous", data, Execution(device="cuda"))
     assert on_gpu.seconds_per_round == pytest.approx(1000 * (ROUND_S + ROW_S * FEW_ROWS))
 
@@ -166,7 +169,7 @@ def test_a_trial_ends_with_its_budget_and_writes_nothing(tmp_path: Path, monkeyp
 
         run_protocol(*args, report=look, **rest)
 
-    monkeypatch.setattr(calibrate, "run_protocol", watched)
+    monkeypatch.setattr(run_speed, "run_protocol", watched)
     scenario = tiny("asynchronous", stop={"time": "1000 s"}, evaluate={"every": "3 rounds"})
     speed = calibrated(scenario, "asynchronous", data_of(scenario), clock=clock, budget_s=1.5)
     assert max(reached) <= 30  # 1 s in tenths, three rounds each
@@ -182,7 +185,7 @@ def test_writing_the_results_is_one_off_work(writing_s: float, monkeypatch: pyte
         machine.now += writing_s
         written.append(folder)
 
-    monkeypatch.setattr(calibrate, "run_protocol", machine.run)
+    monkeypatch.setattr(run_speed, "run_protocol", machine.run)
     monkeypatch.setattr(ending, "write_run", write_run)
     scenario = tiny("synchronous", stop={"rounds": 1000})
     data = data_of(scenario)
@@ -194,7 +197,7 @@ def test_writing_the_results_is_one_off_work(writing_s: float, monkeypatch: pyte
 
 def test_the_end_of_a_run_of_long_rounds_is_not_worth_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(1000, slow=10.0)  # rounds of 0.1 s
-    monkeypatch.setattr(calibrate, "run_protocol", machine.run)
+    monkeypatch.setattr(run_speed, "run_protocol", machine.run)
     monkeypatch.setattr(ending, "run_protocol", lambda *_, **__: pytest.fail("a round too many"))
     scenario = tiny("synchronous", stop={"rounds": 1000})
     assert calibrated(scenario, "synchronous", data_of(scenario), clock=machine.clock).seconds_per_round > 0
@@ -217,7 +220,7 @@ def test_what_only_a_target_ends_is_told_by_the_round(monkeypatch: pytest.Monkey
     data, speeds = data_of(scenario), {}
     for name in entries:
         machine = Machine(1000)
-        monkeypatch.setattr(calibrate, "run_protocol", machine.run)
+        monkeypatch.setattr(run_speed, "run_protocol", machine.run)
         speeds[name] = calibrated(scenario, name, data, clock=machine.clock, budget_s=3.0)
     found = [expectation(scenario, name, data, steps=2) for name in entries]
     table = expectation_table(scenario, found, speeds, workers=2, start_s=1.0)
@@ -235,7 +238,7 @@ def test_runs_in_which_no_time_passes_are_measured_by_a_few_rounds(monkeypatch: 
         ends.append(scenario.stop_of(name).rounds)
         return run_protocol(scenario, name, *args, **more)
 
-    monkeypatch.setattr(calibrate, "run_protocol", counted)
+    monkeypatch.setattr(run_speed, "run_protocol", counted)
     scenario = tiny("synchronous", timing={}, stop={"rounds": 100_000}, evaluate={"every": "2 rounds"})
     expected = expectation(scenario, "synchronous", data_of(scenario))
     assert expected.step_s == 0
@@ -264,3 +267,19 @@ def test_trials_leave_no_tables_behind_even_before_the_collector_comes() -> None
         gc.enable()
     assert left == 0
     assert gc.get_freeze_count() == 0
+
+
+def test_runs_are_predicted_and_protocols_that_fail_are_left_out() -> None:
+    gone = {"kind": "failure", "at": "0.1 ms", "repair": "never", "interrupted": "resumed"}
+    kinds = {"wait": {"kind": "synchronous"}, "first": {"kind": "t_synchronous", "t": 2}}
+    world = as_scenario(
+        raw(kinds, timing={"clients": [{"select": "all", "compute": "2 ms"}, {"select": 4, "availability": gone}]})
+    )
+    found = predicted_s(world, ScenarioData(world), ["wait", "first"], all_s=0.1)
+    assert found.keys() == {"first"}
+    assert 0 < found["first"] < math.inf
+
+
+def test_a_limit_of_real_time_bounds_the_prediction() -> None:
+    world = as_scenario(raw({"wait": {"kind": "synchronous"}}, stop={"wall_clock": 1e-6, "rounds": 1000}))
+    assert predicted_s(world, ScenarioData(world), ["wait"], all_s=0.1) == {"wait": 1e-6}

@@ -1,21 +1,26 @@
-"""Tries users' own codecs on the shapes of a scenario's tensors; a codec may fail for these shapes alone."""
+"""Checks of users' own codecs, losses and measures on the shapes, rows and columns of a scenario."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 import torch
 
-from vflsim.codecs.trial import try_out
+from vflsim.codecs.trial import try_out as try_codec
 from vflsim.learning.learners.watch import from_outside
+from vflsim.learning.loss_trial import try_out_at
 from vflsim.protocols import Protocol
 from vflsim.protocols.defaults import exchanges_of
+from vflsim.results.store.schema import EVENTS, metrics_schema, rounds_schema
+from vflsim.scenario.ending_checks import columns_in
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.problems import Problem
 from vflsim.scenario.resolve import location_of
 from vflsim.setting import Setting
 from vflsim.streams import SERVER
-from vflsim.vocabulary.imported import origin, reason
+from vflsim.vocabulary.imported import origin, reason, tried_out
+from vflsim.vocabulary.measure_trial import try_out as try_measure
 
 ELEMENTS = 2**18
 """Tensors with more elements are tried with fewer rows: each is encoded some sixty times."""
@@ -29,7 +34,7 @@ def own_codec_problems(scenario: Scenario, settings: Mapping[str, Setting]) -> I
             if from_outside(codec):
                 shapes = sorted(set(_shapes(scenario.protocols[name].protocol, resolved, receiver)))
                 try:
-                    try_out(codec, shapes, (resolved.dtype,))
+                    try_codec(codec, shapes, (resolved.dtype,))
                 except Exception as error:  # the user's code may raise anything
                     key, said = location_of(scenario, name, "codec"), reason(error)
                     if isinstance(error, ValueError) and origin(error).partition(":")[0].endswith("trial.py"):
@@ -49,3 +54,32 @@ def _shapes(protocol: Protocol, resolved: Setting, receiver: int) -> Iterator[tu
                 if shape and 0 not in shape:
                     row = torch.Size(shape[1:]).numel()
                     yield (min(shape[0], max(1, ELEMENTS // row)), *shape[1:])
+
+
+def own_loss_problems(scenario: Scenario, settings: Mapping[str, Setting]) -> Iterator[Problem]:
+    """Yield the mistakes of users' own losses that a few rows do not show; the first protocol that has each."""
+    known = set[object]()
+    for name, resolved in settings.items():
+        training, data = scenario.training_of(name), resolved.data
+        batches = scenario.protocols[name].protocol.batch_plan().batches(data.rows, training, 0)
+        rows = {training.batch_of(data.rows), batches.smallest, *(len(each) for each in data.labels.values())} - {0}
+        key = training.loss, training.dtype, frozenset(rows)
+        if not from_outside(training.loss) or key in known:
+            continue
+        known.add(key)
+        trial = partial(try_out_at, training.loss, data.task.name, data.outputs, training.torch_dtype, sorted(rows))
+        try:
+            tried_out(training.loss, trial)
+        except ValueError as error:
+            yield Problem.of_message(location_of(scenario, name, "training", "loss"), str(error))
+
+
+def own_measure_problems(scenario: Scenario, task: str, training: bool) -> Iterator[Problem]:
+    """Yield the mistakes in the measures that a scenario names. Without ``training`` runs have no scores."""
+    scores = columns_in(scenario, task) if training else ()
+    columns = {"metrics": metrics_schema(scores).names, "rounds": rounds_schema(()).names, "events": EVENTS.names}
+    for name, measure in scenario.measures.items():
+        try:
+            tried_out(measure, partial(try_measure, measure, columns))
+        except ValueError as error:
+            yield Problem.of_message(("measures", name), str(error))
