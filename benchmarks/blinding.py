@@ -10,9 +10,15 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from vflsim.learning.privacy.blinding import BlindedSum, Blinding
-from vflsim.learning.privacy.blinding.keys import private_key, public_key, shared_secret
-from vflsim.learning.privacy.blinding.masks import Masks, operations
+from vflsim.learning.privacy.blinding import (
+    BlindedSum,
+    Blinding,
+    Masks,
+    mask_operations,
+    private_key,
+    public_key,
+    shared_secret,
+)
 
 BATCH, WIDTH, FEATURES = 128, 128, 196
 """EASTER's batch and embedding, and a quarter of an MNIST image."""
@@ -62,7 +68,7 @@ def main() -> None:
         keys = median_ms(secrets, 20)
         print(
             f"{clients} clients: masks {mask:.2f} ms, with encoding {whole:.2f} ms; sum at the server {total:.2f} ms; "
-            f"keys once {keys:.1f} ms; counted {operations(h.numel(), 32, clients - 1) / 1e6:.1f} M operations, "
+            f"keys once {keys:.1f} ms; counted {mask_operations(h.numel(), 32, clients - 1) / 1e6:.1f} M operations, "
             f"forward pass {2 * BATCH * WIDTH * (FEATURES + WIDTH) / 1e6:.1f} M FLOPs"
         )
 

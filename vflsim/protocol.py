@@ -54,8 +54,8 @@ from vflsim.learning.batches import Batch, BatchSequence, Split
 from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.learners.client import ClientLearner
 from vflsim.learning.learners.finite import finite_loss
+from vflsim.learning.learners.inputs import Received
 from vflsim.learning.learners.party import PartyLearner
-from vflsim.learning.learners.received import Received
 from vflsim.learning.learners.server import ServerLearner
 from vflsim.learning.learners.staleness import Staleness
 from vflsim.learning.losses import Loss

@@ -17,7 +17,7 @@ from vflsim.codecs.cast import BFloat16, Float16
 from vflsim.codecs.round import Round
 from vflsim.coding.field import MERSENNE_31, MERSENNE_61, PrimeField
 from vflsim.learning.batches import Batch
-from vflsim.learning.learners.summed_table import SummedTable
+from vflsim.learning.learners.embedding_table import SummedTable
 from vflsim.learning.models.aggregates import (
     Aggregate,
     ConcatAggregate,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from thorough import examples
 from torch import Tensor
 
-from vflsim.learning.learners.flat import FlatModel
+from vflsim.learning.learners.party_model import FlatModel
 from vflsim.learning.optimizers import OPTIMIZERS, Adam, Optimizer, Sgd
 from vflsim.learning.stacked_optimizers import STACKED, StackedOptimizer
 

@@ -15,7 +15,7 @@ from vflsim.learning.batching.kernels import KERNELS
 from vflsim.learning.execution.deferred import DeferredExecutor
 from vflsim.learning.execution.executor import run_together
 from vflsim.learning.execution.operations import Handle, Operation
-from vflsim.learning.learners.summed_table import SummedTable
+from vflsim.learning.learners.embedding_table import SummedTable
 from vflsim.learning.models.aggregates import AGGREGATES
 from vflsim.learning.models.client import CLIENT_MODELS
 from vflsim.learning.optimizers import OPTIMIZERS

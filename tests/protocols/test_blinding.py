@@ -26,8 +26,7 @@ from torch import Tensor
 
 from vflsim.analysis.findings import ClosedForm
 from vflsim.errors import BlindingError, IncompleteRoundError, NonFiniteError, NoProgressError
-from vflsim.learning.privacy.blinding import BlindedSum
-from vflsim.learning.privacy.blinding.masks import Masks
+from vflsim.learning.privacy.blinding import BlindedSum, Masks
 from vflsim.protocols.defaults import closed_forms_of
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario

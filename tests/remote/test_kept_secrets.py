@@ -14,7 +14,7 @@ from kept_clients import client, kept_in, state_of
 from torch import Tensor
 
 from vflsim.errors import BlindingError
-from vflsim.learning.privacy.blinding.keys import public_key
+from vflsim.learning.privacy.blinding import public_key
 from vflsim.protocols.ef_vfl.messages import Difference
 from vflsim.remote.built import OwnParty
 from vflsim.remote.kept import KeptState

@@ -18,7 +18,7 @@ from tiny_worlds import data_of, tiny
 from vflsim.errors import ScenarioError
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.execution.operations import Operation
-from vflsim.learning.privacy.blinding.keys import private_key
+from vflsim.learning.privacy.blinding import private_key
 from vflsim.protocols.capabilities import Peering
 from vflsim.protocols.defaults import participants_of
 from vflsim.protocols.fedvs.messages import DataShare, ModelShare

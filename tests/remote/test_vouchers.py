@@ -12,7 +12,7 @@ import torch
 from tiny_worlds import RANDOM_TIMING, data_of, raw, tiny
 
 from vflsim.errors import BlindingError
-from vflsim.learning.privacy.blinding.keys import public_key
+from vflsim.learning.privacy.blinding import public_key
 from vflsim.protocols import blinded
 from vflsim.protocols.made import learners_of
 from vflsim.remote.control import Voucher

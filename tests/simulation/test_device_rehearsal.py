@@ -26,8 +26,8 @@ EVALUATION = {"vocabulary/metrics.py", "learning/learners/finite.py"}
 SET_UP = {"learning/batching/features.py"}
 END = {"simulation/run.py"}
 IN_ROUNDS = {
-    "learning/learners/blinding.py": "blinded uploads",
-    "learning/privacy/blinding/fixed_point.py": "blinded uploads",
+    "learning/learners/releases.py": "blinded uploads",
+    "learning/privacy/blinding.py": "blinded uploads",
     "protocols/vim/learning/proximal.py": "the z-step",
     "learning/privacy/base.py": "mechanisms",
     "codecs/binarise.py": "`binarise`",
@@ -101,8 +101,8 @@ def test_a_synchronous_run_reads_losses_when_it_evaluates_and_nothing_else() -> 
 def test_blinded_uploads_read_as_often_as_documented() -> None:
     _, rehearsal = rehearse(KINDS["synchronous-blinded"])
     uploads = 4 * ROUNDS
-    assert rehearsal.reads["learning/learners/blinding.py"] == uploads
-    assert rehearsal.reads["learning/privacy/blinding/fixed_point.py"] == 2 * uploads
+    assert rehearsal.reads["learning/learners/releases.py"] == uploads
+    assert rehearsal.reads["learning/privacy/blinding.py"] == 2 * uploads
 
 
 def test_alike_clients_read_once_for_a_mechanism_or_binarised_uploads() -> None:

@@ -15,7 +15,7 @@ from vflsim.errors import VflsimError
 from vflsim.learning.batches import BatchSequence
 from vflsim.learning.execution.executor import ImmediateExecutor
 from vflsim.learning.execution.operations import Handle
-from vflsim.learning.privacy.blinding.keys import public_key
+from vflsim.learning.privacy.blinding import public_key
 from vflsim.remote.admission import Admission
 from vflsim.remote.channel import Channel, LostError
 from vflsim.remote.client import LiveClient

@@ -20,8 +20,7 @@ app.add_typer(data_app, name="data")
 @data_app.command("list")
 def data_list_command() -> None:
     """List the data sets that a scenario can name, and where each was found."""
-    from vflsim.learning.data.download import data_list
-    from vflsim.learning.data.files import folders
+    from vflsim.learning.data.files import data_list, folders
     from vflsim.text_table import TextTable
 
     rows, page = data_list(), console()
@@ -47,7 +46,7 @@ def data_get_command(
     name: str, folder: Annotated[Path | None, typer.Option("--to", help="Folder (default: the cache).")] = None
 ) -> None:
     """Download a data set's original files and check their checksums."""
-    from vflsim.learning.data.download import data_get
+    from vflsim.learning.data.files import data_get
 
     paths = data_get(name, folder, progress=sys.stdout.isatty())
     for path in paths:

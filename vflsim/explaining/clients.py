@@ -8,7 +8,7 @@ import pandas as pd
 from vflsim.errors import DataError
 from vflsim.explaining.heads import HeadedModels
 from vflsim.learning.data.loaded import LoadedData
-from vflsim.learning.data.noise import FeatureNoise
+from vflsim.learning.data.spec import FeatureNoise
 from vflsim.results.read import StoredRun
 from vflsim.scenario.models import Scenario
 from vflsim.vocabulary.metrics import higher_is_better

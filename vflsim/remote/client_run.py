@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from vflsim.errors import RunError
 from vflsim.learning.execution.operations import Operation
-from vflsim.learning.privacy.blinding.keys import public_key
+from vflsim.learning.privacy.blinding import public_key
 from vflsim.learning.randomness import drawing_from
 from vflsim.protocols.defaults import evaluation_of
 from vflsim.protocols.made import coroutine_of

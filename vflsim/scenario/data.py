@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from vflsim.learning.data.loaded import LoadedData
-from vflsim.learning.data.shared import SharedData
-from vflsim.learning.data.shelf import Shelf
+from vflsim.learning.data.shelf import SharedData, Shelf
 from vflsim.learning.training import Training
 from vflsim.scenario.models import Scenario
 

@@ -349,7 +349,7 @@ def test_local_steps_are_taken_in_pieces_of_the_stack(
 ) -> None:
     twins, seen = Twins(model, layout, mechanism=BOUND), []
     widest = max(size for parameter in twins.stack.parameters for size in parameter.shape[1:])
-    monkeypatch.setattr("vflsim.learning.batching.pieces._PIECE", clients * LONG * widest * 8)
+    monkeypatch.setattr("vflsim.learning.batching.stack._PIECE", clients * LONG * widest * 8)
     through = twins.stack.through
     monkeypatch.setattr(twins.stack, "through", lambda own, x: seen.append(len(x)) or through(own, x))
     for places in ([0, 1, 2, 3], [0, 2, 3]):
@@ -364,7 +364,7 @@ def test_local_steps_are_taken_in_pieces_of_the_stack(
 def test_layers_may_be_computed_in_pieces_of_the_stack(
     model: str, joint: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vflsim.learning.batching.pieces._PIECE", 1)
+    monkeypatch.setattr("vflsim.learning.batching.stack._PIECE", 1)
     twins = Twins(model, "ragged", joint=joint)
     for k, places in enumerate(([0, 1, 2, 3], [1, 3], [0, 1, 2])):
         pairs = twins.both(lambda learner, place, k=k: learner.embed(batch(k)), places)

@@ -13,7 +13,7 @@ import pytest
 import scipy.io
 
 from vflsim.errors import DataError
-from vflsim.learning.data import Data, Partition, data_get, data_list, download, files, load
+from vflsim.learning.data import Data, Partition, data_get, data_list, files, load
 from vflsim.learning.data.catalogue import CATALOGUE
 
 CONTENT = "ID,X1,X2,Y\n" + "\n".join(f"{k},{k % 7},{k % 5},{k % 2}" for k in range(40)) + "\n"
@@ -39,7 +39,7 @@ def server(tmp_path: Path) -> Iterator[str]:
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv(files.VARIABLE, raising=False)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    for module in (files, download):
+    for module in (files, files):
         monkeypatch.setattr(module, "cache_folder", lambda: tmp_path / "cache")
     return tmp_path / "cache"
 

@@ -5,8 +5,7 @@ import pytest
 
 from vflsim.errors import DataError
 from vflsim.learning.data import Data, Partition, joint, load
-from vflsim.learning.data.joint import edges, joined, window
-from vflsim.learning.data.scaling import Scaler
+from vflsim.learning.data.joint import Scaler, edges, joined, window
 from vflsim.learning.data.sources.raw import View
 
 F32 = np.dtype("float32")

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import kstest
 
 from vflsim.errors import DataError
-from vflsim.learning.data import Data, Partition, load, noise
+from vflsim.learning.data import Data, Partition, load, spec
 
 SPLITS = ("train", "validation", "test")
 DIGITS = {"name": "digits", "validation_fraction": 0.1}
@@ -55,7 +55,7 @@ def test_no_deviation_is_no_noise(clean):
 
 
 def test_the_split_seed_seeds_the_noise():
-    made = noise.FeatureNoise(select=1, sd=1)
+    made = spec.FeatureNoise(select=1, sd=1)
     first, again, other = (np.zeros((20, 3)) for _ in range(3))
     for array, seed in ((first, 0), (again, 0), (other, 1)):
         made.put_on(array, {1: slice(0, 3)}, "train", seed)
@@ -64,7 +64,7 @@ def test_the_split_seed_seeds_the_noise():
 
 def test_blocks_leave_no_trace(monkeypatch):
     whole = noisy(select="1..2", sd=1).joint
-    monkeypatch.setattr(noise, "_BLOCK", 7)
+    monkeypatch.setattr(spec, "_BLOCK", 7)
     assert noisy(select="1..2", sd=1).joint.train.tobytes() == whole.train.tobytes()
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
-from vflsim.learning.data.scaling import Scaler
+from vflsim.learning.data.joint import Scaler
 
 F64 = np.dtype("float64")
 

@@ -14,7 +14,7 @@ import torch
 from vflsim.learning.data import load
 from vflsim.learning.data.loaded import SPLITS, LoadedData
 from vflsim.learning.data.partition import Partition
-from vflsim.learning.data.shared import SharedData
+from vflsim.learning.data.shelf import SharedData
 from vflsim.learning.data.spec import Data
 from vflsim.learning.training import Training
 

@@ -7,11 +7,10 @@ import pytest
 
 from vflsim.errors import DataError
 from vflsim.learning.data import preparing
-from vflsim.learning.data.preparing import joined_splits
-from vflsim.learning.data.scaling import Scaler
+from vflsim.learning.data.joint import Scaler
+from vflsim.learning.data.preparing import joined_splits, strips, together
 from vflsim.learning.data.sources.raw import View
 from vflsim.learning.data.split import RowSplit
-from vflsim.learning.data.strips import strips, together
 
 F32 = np.dtype("float32")
 

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from vflsim.learning.batches import Batch
+from vflsim.learning.learners.inputs import PartyParts
 from vflsim.learning.learners.party import PartyLearner
-from vflsim.learning.learners.party_parts import PartyParts
 from vflsim.learning.optimizers import Sgd
 
 ROWS, WIDTH = 6, 4

@@ -19,8 +19,8 @@ from vflsim.learning.execution.deferred import DeferredExecutor
 from vflsim.learning.execution.executor import Executor, ImmediateExecutor
 from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.learners.graphs import backward
+from vflsim.learning.learners.inputs import PartyParts
 from vflsim.learning.learners.party import PartyLearner
-from vflsim.learning.learners.party_parts import PartyParts
 from vflsim.learning.learners.staleness import Staleness
 from vflsim.learning.models.build import seeded
 from vflsim.learning.optimizers import Adam, Sgd

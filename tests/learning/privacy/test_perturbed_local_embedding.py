@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from vflsim.errors import ScenarioError
 from vflsim.learning.batches import Batch
-from vflsim.learning.learners.perturbation import affine_layers, perturbed
+from vflsim.learning.learners.client import affine_layers, perturbed
 from vflsim.learning.privacy.accounting import Released, epsilon_of, sampled_mu_of
 from vflsim.learning.privacy.base import Plan
 from vflsim.learning.privacy.mechanisms import PerturbedLocalEmbedding

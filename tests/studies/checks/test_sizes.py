@@ -12,7 +12,7 @@ from tiny_worlds import data_of, raw, tiny
 from torch import nn
 
 from vflsim.errors import ScenarioError
-from vflsim.learning.models import build, own_modules
+from vflsim.learning.models import build
 from vflsim.learning.models import footprint as footprints
 from vflsim.learning.models.footprint import Footprint, footprint
 from vflsim.scenario import load
@@ -127,8 +127,8 @@ def test_a_module_of_ones_own_is_refused_before_it_is_made(tmp_path: Path, monke
     text = "from torch import nn\ndef top(inputs, outputs):\n    return nn.Linear(inputs, outputs)\n"
     (tmp_path / "own_top_of_any_size.py").write_text(text, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(own_modules, "machine_memory", lambda: 200.0)
-    monkeypatch.setattr(own_modules, "seeded", no_weights)
+    monkeypatch.setattr(build, "machine_memory", lambda: 200.0)
+    monkeypatch.setattr(build, "seeded", no_weights)
     own = {"kind": "module", "path": "own_top_of_any_size:top"}
     with pytest.raises(ScenarioError, match=r"(?s)models.server.*70 weights.*280 bytes.*200 bytes"):
         load(raw("synchronous", models__server=own))

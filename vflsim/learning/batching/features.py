@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from vflsim.learning.batches import Batch, Split
-from vflsim.learning.learners.work import Rows
+from vflsim.learning.learners.inputs import Rows
 
 _BLOCK = 2048
 """Rows of a split that are read at a time."""

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from vflsim.learning.batches import Split
 from vflsim.learning.batching.features import StackedFeatures
-from vflsim.learning.batching.layered import LayeredStack
-from vflsim.learning.batching.products import ProductStack
+from vflsim.learning.batching.products import LayeredStack, ProductStack
 from vflsim.learning.batching.stack import Stack
 from vflsim.learning.learners.client import ClientLearner
 from vflsim.learning.models.aggregates import Aggregate, MeanAggregate, SumAggregate

@@ -6,24 +6,72 @@ from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 from weakref import WeakSet
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vflsim.errors import NonFiniteError
 from vflsim.learning.batches import CPU, Batch, Split
 from vflsim.learning.batching.features import StackedFeatures
-from vflsim.learning.batching.pieces import pieces_of, those_at
-from vflsim.learning.batching.stacked import Stacked
 from vflsim.learning.execution.executor import placed
 from vflsim.learning.execution.operations import Operation
 from vflsim.learning.learners.finite import LOCAL, RECEIVED, check_finite
-from vflsim.learning.learners.joint import ClientStack, Joint
-from vflsim.learning.learners.work import ByEmbeddings, EmbedWork, LocalWork, Rows, StepWork
+from vflsim.learning.learners.inputs import ByEmbeddings, EmbedWork, LocalWork, Rows, StepWork
+from vflsim.learning.learners.joint import ClientStack, Joint, PartyStack
+from vflsim.learning.optimizers import Optimizer
+from vflsim.learning.privacy.base import Mechanism
 from vflsim.learning.stacked_optimizers import STACKED
 from vflsim.learning.states import named, under
+
+_PIECE = 2**20
+"""Bytes of a layer's output that are computed at once."""
+
+
+def pieces_of(parameters: Sequence[Tensor], clients: int, rows: int) -> list[slice]:
+    """Cut a number of clients so that the widest layers of a piece take ``_PIECE`` bytes; not on other devices."""
+    first = parameters[0]
+    widest = max(max(parameter.shape[1:]) for parameter in parameters)
+    each = max(1, _PIECE // (rows * widest * first.itemsize)) if first.device == CPU else clients
+    return [slice(begin, begin + each) for begin in range(0, clients, each)]
+
+
+def those_at(places: Sequence[int], count: int, parameters: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Return the parameters of those at ``places`` (ascending) among ``count``, (len(places), …) each."""
+    if len(places) == count:
+        return parameters
+    if len(places) == 1:
+        return [parameter[places[0] : places[0] + 1] for parameter in parameters]
+    index = torch.tensor(places, device=parameters[0].device)
+    return [parameter.index_select(0, index) for parameter in parameters]
+
+
+class StackedParts(Protocol):
+    """The update rule of a stacked model, and the mechanism that protects its embeddings."""
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """The rule."""
+
+    @property
+    def mechanism(self) -> Mechanism | None:
+        """The mechanism, if any."""
+
+
+class Stacked(Protocol):
+    """What a stack reads of a learner, and what it tells it: the stack, and the place there."""
+
+    stack: PartyStack | None
+    place: int
+
+    @property
+    def model(self) -> nn.Module:
+        """The embedding model."""
+
+    @property
+    def parts(self) -> StackedParts:
+        """The rule and the mechanism, which are the same for all in a stack."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

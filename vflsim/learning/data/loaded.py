@@ -13,7 +13,7 @@ from vflsim.errors import DataError
 from vflsim.learning.batches import Split
 from vflsim.learning.data.facts import DataFacts
 from vflsim.learning.data.load import PartitionedData
-from vflsim.learning.learners.party_parts import PartyParts
+from vflsim.learning.learners.inputs import PartyParts
 from vflsim.learning.losses import Loss
 from vflsim.learning.models.tabular import TableShape
 from vflsim.learning.privacy.base import Mechanism

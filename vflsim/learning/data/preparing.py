@@ -3,20 +3,156 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from vflsim.errors import DataError
-from vflsim.learning.data.categories import coded
-from vflsim.learning.data.facts import DataFacts, FilledColumn, Vocabulary
-from vflsim.learning.data.gaps import filled
-from vflsim.learning.data.joint import chosen, joined
-from vflsim.learning.data.scaling import Scaler
+from vflsim.files import UnusableFileError, must_fit
+from vflsim.learning.data.facts import DataFacts, Encoding, FilledColumn, Missing, Vocabulary
+from vflsim.learning.data.joint import Scaler, chosen, joined
 from vflsim.learning.data.sources.raw import Array, View
 from vflsim.learning.data.spec import Data, Scale
 from vflsim.learning.data.split import RowSplit
-from vflsim.learning.data.strips import strips, together
+
+
+def coded(
+    view: View, split: RowSplit, encoding: Encoding, dtype: np.dtype[Any], party: str
+) -> tuple[View, tuple[Vocabulary, ...]]:
+    """Return the view with its categorical columns encoded, and their categories.
+
+    ``codes``: the n categories of the training rows have the codes 1 to n; all others share 0. ``one_hot``: each of the
+    n has a 0/1 column in the place of theirs; all others have zeros there. No scale may touch either. Raises DataError,
+    which names ``party``, for more codes than ``dtype`` can tell apart, or more columns than fit into memory.
+    """
+    if not any(view.categories):
+        return view, ()
+    values, known, found = view.values.copy(), [*view.categories], []
+    for column in (column for column, names in enumerate(known) if names):
+        places = np.unique(values[split.train, column])
+        order = np.searchsorted(places, values[:, column]).clip(max=len(places) - 1)
+        values[:, column] = np.where(places[order] == values[:, column], order + 1, 0)
+        known[column] = tuple(known[column][place] for place in places.astype(np.int64))
+        others = (int((values[rows, column] == 0).sum()) for rows in (split.validation, split.test))
+        found.append(Vocabulary.of(party, view.names[column], known[column], *others))
+    view = replace(view, values=values, categories=tuple(known))
+    return _one_hot(view, party) if encoding == "one_hot" else _checked(view, dtype, party), tuple(found)
+
+
+def _checked(view: View, dtype: np.dtype[Any], party: str) -> View:
+    for name, names in zip(view.names, view.categories, strict=True):
+        if len(names) > 1 / np.finfo(dtype).eps:
+            what = f"column {name!r} has {len(names):,} categories, more than {dtype} can number"
+            raise DataError(what, party, "fewer", "use training.dtype: float64")
+    return replace(view, unscaled=tuple(column for column, names in enumerate(view.categories) if names))
+
+
+def _one_hot(view: View, party: str) -> View:
+    width = sum(len(names) or 1 for names in view.categories)
+    try:
+        must_fit(view.values.itemsize * len(view.values) * width, f"{width:,} columns, one for each category,")
+    except UnusableFileError as error:
+        raise DataError(str(error), party, "fewer categories", "use `encoding: codes`, or `drop` the column") from error
+    pieces: list[Array] = []
+    names: list[str] = []
+    unscaled: list[int] = []
+    for column, (name, known) in enumerate(zip(view.names, view.categories, strict=True)):
+        values = view.values[:, column : column + 1]
+        unscaled += range(len(names), len(names) + len(known))
+        names += [f"{name}={each}" for each in known] or [name]
+        pieces.append((values == np.arange(1, len(known) + 1)).astype(values.dtype) if known else values)
+    return View(view.name, np.concatenate(pieces, axis=1), tuple(names), view.pixels, unscaled=tuple(unscaled))
+
+
+def filled(view: View, split: RowSplit, rule: Missing, party: str) -> tuple[View, tuple[FilledColumn, ...]]:
+    """Return the view without gaps (NaN), and what was filled with what.
+
+    ``indicator`` adds a 0/1 column behind the others for each column with gaps in its training rows. Raises DataError,
+    which names ``party`` and column, where a mean is asked of a column without values in its training rows.
+    """
+    gaps = np.isnan(view.values) if view.values.dtype.kind == "f" and not view.is_image else np.empty((0, 0), np.bool_)
+    columns = np.flatnonzero(gaps.any(axis=0)).tolist()
+    if not columns:
+        return view, ()
+    values, found = view.values.copy(), []
+    for column in columns:
+        known = values[split.train, column][~gaps[split.train, column]]
+        if rule != "zero" and not len(known):
+            what = f"column {view.names[column]!r} has no value in the training rows"
+            remedy = f"set `missing: zero`, or leave it out with `drop: [{view.names[column]}]`"
+            raise DataError(f"{view.name}: {what}", party, "a value in at least one training row", remedy)
+        value = 0.0 if rule == "zero" else float(known.mean())
+        values[gaps[:, column], column] = value
+        counts = (int(gaps[rows, column].sum()) for rows in (split.train, split.validation, split.test))
+        found.append(FilledColumn(party, view.names[column], rule, value, *counts))
+    shown = [column for column, each in zip(columns, found, strict=True) if rule == "indicator" and each.train]
+    return replace(
+        view,
+        values=np.concatenate([values, gaps[:, shown]], axis=1, dtype=values.dtype),
+        names=(*view.names, *(f"{view.names[column]} is missing" for column in shown)),
+        categories=(*view.categories, *[()] * len(shown)) if view.categories else (),
+        unscaled=(*view.unscaled, *range(view.width, view.width + len(shown))),
+    ), tuple(found)
+
+
+_WIDTH = 1024
+"""Most columns of a strip, so that what is computed of it at a time stays small."""
+
+
+def strips(views: Sequence[View], splits: Sequence[RowSplit]) -> Iterator[range]:
+    """Yield the places of neighbours that hold equally many adjacent columns of one table, of the same rows.
+
+    Columns of numbers in float64 alone: all other views come one by one.
+    """
+    first = 0
+    while first < len(views):
+        stop, values = first + 1, views[first].values
+        if _is_plain(views[first]):
+            width, address = values.shape[1], _address(values)
+            last = min(len(views), first + max(1, _WIDTH // width))
+            while (
+                stop < last
+                and splits[stop] is splits[first]
+                and _follows(views[stop], values, address + (stop - first) * width * values.itemsize)
+            ):
+                stop += 1
+        yield range(first, stop)
+        first = stop
+
+
+def together(views: Sequence[View], strip: range) -> View:
+    """Return the view of all columns of a strip, without names; of a strip of one, its view. It copies nothing."""
+    first = views[strip.start]
+    if len(strip) == 1:
+        return first
+    rows, width = first.values.shape
+    return View(first.name, as_strided(first.values, (rows, width * len(strip)), first.values.strides, writeable=False))
+
+
+def _is_plain(view: View) -> bool:
+    values = view.values
+    return values.ndim == 2 and values.dtype == np.float64 and values.size > 0 and not (view.pixels or view.unscaled)
+
+
+def _follows(view: View, first: Array, address: int) -> bool:
+    """Return whether a plain view has the columns at an ``address`` of the table of ``first``, a plain one's."""
+    values = view.values
+    return (
+        values.base is first.base
+        and first.base is not None
+        and values.shape == first.shape
+        and values.strides == first.strides
+        and (values.dtype is first.dtype or values.dtype == first.dtype)
+        and not (view.pixels or view.unscaled)
+        and _address(values) == address
+    )
+
+
+def _address(values: Array) -> int:
+    address: int = values.__array_interface__["data"][0]
+    return address
 
 
 def prepared(

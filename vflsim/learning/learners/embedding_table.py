@@ -1,8 +1,9 @@
-"""The table of latest embeddings that VAFL's server keeps (Sec. 2): a row a sample, the parties side by side."""
+"""The tables of latest embeddings that a server keeps, as VAFL's does (Sec. 2), and their sums, row by row."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -121,3 +122,107 @@ class _Pool:
         array = memory[:size].view(of).reshape(shape)
         self._lent.append((memory, ref(array)))
         return array
+
+
+_BLOCK = 2**20
+"""Bytes of the table that are summed at a time: what fits into the processor's cache."""
+_READ_ALL = 4
+"""A batch that one party in so many has sent is summed anew: that is cheaper than as many changes of its sum."""
+
+
+class SummedTable(EmbeddingTable):
+    """Latest embeddings, equally wide, of every (sample, party); and their sum with ``coefficients``, one a party.
+
+    A write adds c_m (new − old) to the sums of its rows, in float64. The rows of a batch are summed anew from the table
+    when one of them has changed as often as there are parties. So no sum is further from the exact one than
+    6 M u Σ |c_m| A, where M is the number of parties, u = 2⁻⁵³, and A the largest element that the row has held since
+    it was summed: at most M u Σ |c_m| A of the sum itself, and 5 u Σ |c_m| A of each change. Which rows are summed
+    anew follows from the batches alone.
+    """
+
+    def __init__(
+        self,
+        rows: int,
+        width: int,
+        coefficients: Sequence[float],
+        dtype: torch.dtype,
+        device: torch.device = CPU,
+    ) -> None:
+        parties = len(coefficients)
+        super().__init__(rows, [width] * parties, dtype, device)
+        self._parties, self._width = parties, width
+        self._pieces = self._values.view(rows * parties, width)
+        first = coefficients[0]
+        self._factor = first if all(each == first for each in coefficients) else None
+        self._coefficients = coefficients
+        self._weights = torch.tensor([coefficients], dtype=torch.float64, device=device)
+        self._sums = zeros((rows, width), torch.float64, device)  # without the factor, where all have the same
+        self._changes = np.zeros(rows, dtype=np.int32)
+
+    def fill(self, columns: Iterable[tuple[int, Tensor]]) -> None:
+        """Replace every row of some parties, and sum all rows anew."""
+        super().fill(columns)
+        each = self._rows_of_block()
+        for begin in range(0, len(self._sums), each):
+            block = slice(begin, begin + each)
+            self._sums[block] = self._sum(self._values[block])
+        self._changes[:] = 0
+
+    def write(self, arrived: Sequence[Arrived]) -> None:
+        """Replace rows, and bring their sums up to date."""
+        batches = {_key(batch): batch for _, batch, _ in arrived}
+        counts = Counter(_key(batch) for _, batch, _ in arrived)
+        anew = {key for key in batches if _READ_ALL * counts[key] >= self._parties}
+        for place, batch, embeddings in arrived:
+            ids = batch.tensor(self.device)
+            pieces = ids * self._parties + place
+            if _key(batch) not in anew:
+                change = embeddings.double() - self._pieces.index_select(0, pieces)
+                sums = self._sums.index_select(0, ids).add_(change, alpha=self._coefficient(place))
+                self._sums.index_copy_(0, ids, sums)
+                changes = self._changes[batch.ids] + 1
+                self._changes[batch.ids] = changes
+                if changes.max() >= self._parties:
+                    anew.add(_key(batch))
+            self._pieces.index_copy_(0, pieces, embeddings)
+        for key in sorted(anew):
+            self._sum_anew(batches[key])
+
+    def joined(self, batch: Batch, instead: Mapping[int, Tensor]) -> Tensor:
+        """Return Σ c_m h_m of the rows of ``batch``, (rows, width); ``instead`` replaces those of some parties."""
+        ids = batch.tensor(self.device)
+        sums = self._sums.index_select(0, ids)
+        for place, embeddings in instead.items():
+            change = embeddings.double() - self._pieces.index_select(0, ids * self._parties + place)
+            sums.add_(change, alpha=self._coefficient(place))
+        return (sums if self._factor is None else sums.mul_(self._factor)).to(self._values.dtype)
+
+    def state(self) -> dict[str, Tensor]:
+        """Return all rows, their sums, and how often each has changed since it was summed: the tensors themselves."""
+        return {**super().state(), "sums": self._sums, "changes": torch.from_numpy(self._changes)}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Restore what ``state`` returned."""
+        super().load(state)
+        self._sums.copy_(state["sums"])
+        self._changes[:] = state["changes"].numpy()
+
+    def _coefficient(self, place: int) -> float:
+        return 1.0 if self._factor is not None else self._coefficients[place]
+
+    def _rows_of_block(self) -> int:
+        return max(1, _BLOCK // (self._parties * self._width * self._values.itemsize))
+
+    def _sum_anew(self, batch: Batch) -> None:
+        each = self._rows_of_block() if self.device == CPU else len(batch)
+        for ids in torch.split(batch.tensor(self.device), each):
+            self._sums.index_copy_(0, ids, self._sum(self._values.index_select(0, ids)))
+        self._changes[batch.ids] = 0
+
+    def _sum(self, rows: Tensor) -> Tensor:
+        values = rows.double().view(len(rows), self._parties, self._width)
+        return values.sum(1) if self._factor is not None else (self._weights @ values).squeeze(1)
+
+
+def _key(batch: Batch) -> tuple[int, int]:
+    return batch.origin, batch.index

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from vflsim.learning.execution.operations import Handle, Operation
+from vflsim.learning.learners.inputs import Received
 from vflsim.learning.learners.party import PartyLearner
-from vflsim.learning.learners.received import Received
-from vflsim.learning.privacy.blinding.keys import KEY_BYTES, public_key
+from vflsim.learning.privacy.blinding import KEY_BYTES, public_key
 
 
 def make_public_key(learner: PartyLearner) -> Operation[Handle[Tensor]]:

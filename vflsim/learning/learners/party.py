@@ -13,20 +13,18 @@ from torch import Tensor, nn
 from vflsim.errors import RunError
 from vflsim.learning.batches import Batch, Split
 from vflsim.learning.execution.operations import Handle, Operation, check_kept, nothing
-from vflsim.learning.learners.blinding import Blinder
 from vflsim.learning.learners.finite import finite_loss
 from vflsim.learning.learners.graphs import KeptGraph
+from vflsim.learning.learners.inputs import PartyParts
 from vflsim.learning.learners.joint import PartyStack
 from vflsim.learning.learners.party_model import PartyModel, descend
-from vflsim.learning.learners.party_parts import PartyParts
-from vflsim.learning.learners.releases import AS_THEY_ARE, Release
-from vflsim.learning.learners.remembered import as_state, from_state, tensors_in
+from vflsim.learning.learners.releases import AS_THEY_ARE, Blinder, Release
 from vflsim.learning.models.build import seeded
 from vflsim.learning.optimizers import Optimizer
-from vflsim.learning.privacy.blinding.keys import KEY_BYTES
+from vflsim.learning.privacy.blinding import KEY_BYTES
 from vflsim.learning.privacy.releases import Releases
 from vflsim.learning.privacy.releases import Rows as ReleasedRows
-from vflsim.learning.states import State, named, of_modules, under
+from vflsim.learning.states import State, as_state, from_state, named, of_modules, tensors_in, under
 from vflsim.streams import party_name, torch_seed
 
 T = TypeVar("T")

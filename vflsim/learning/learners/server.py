@@ -15,16 +15,13 @@ from torch import Tensor, nn
 from vflsim.learning.batches import Batch, Split
 from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.learners.client import ClientParts
-from vflsim.learning.learners.embedding_table import EmbeddingTable
+from vflsim.learning.learners.embedding_table import EmbeddingTable, SummedTable
 from vflsim.learning.learners.finite import set_loss
-from vflsim.learning.learners.flat import FlatModel
-from vflsim.learning.learners.joining import Joining
+from vflsim.learning.learners.inputs import PartyParts, Received
+from vflsim.learning.learners.joint import Joining
 from vflsim.learning.learners.party import PartyLearner
-from vflsim.learning.learners.party_model import descend
-from vflsim.learning.learners.party_parts import PartyParts
-from vflsim.learning.learners.received import Received
+from vflsim.learning.learners.party_model import FlatModel, descend
 from vflsim.learning.learners.staleness import Staleness, StepFacts
-from vflsim.learning.learners.summed_table import SummedTable
 from vflsim.learning.models.aggregates import Aggregate
 from vflsim.learning.optimizers import Optimizer
 from vflsim.learning.privacy.blinding import BlindedSum

@@ -16,8 +16,8 @@ from vflsim.errors import UnkeptStateError
 from vflsim.learning.execution.operations import Operation
 from vflsim.learning.learners.attribute_changes import Attributes, attributes_of_module
 from vflsim.learning.learners.party import PartyLearner
-from vflsim.learning.learners.remembered import ALLOWED
 from vflsim.learning.randomness import draw_from, drawing_apart, generators_of
+from vflsim.learning.states import ALLOWED
 from vflsim.streams import torch_seed
 
 _KEPT = ("kept", "graphs", "models", "releases", "blinder", "stack")

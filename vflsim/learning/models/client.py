@@ -9,9 +9,8 @@ from typing import Annotated, Literal, TypeAlias, get_args
 from pydantic import Field, field_validator
 from torch import nn
 
-from vflsim.learning.models.layers import ACTIVATIONS, Activation, PolynomialNetwork, perceptron
-from vflsim.learning.models.own_modules import Arguments, construct, parameters_named, trial_run
-from vflsim.learning.models.resnet import Norm, resnet18
+from vflsim.learning.models.build import Arguments, construct, parameters_named, trial_run
+from vflsim.learning.models.layers import ACTIVATIONS, Activation, Norm, PolynomialNetwork, perceptron, resnet18
 from vflsim.learning.models.tabular import DeepFm, OneHot, TableShape, WideDeep, cardinalities_of
 from vflsim.vocabulary.base import Part
 from vflsim.vocabulary.imported import ImportPath

@@ -9,8 +9,8 @@ from pydantic import Field, PlainValidator, ValidationInfo
 from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
+from vflsim.learning.models.build import Arguments, construct, trial_run
 from vflsim.learning.models.layers import ACTIVATIONS, Activation, Offset, perceptron, vgg_blocks
-from vflsim.learning.models.own_modules import Arguments, construct, trial_run
 from vflsim.vocabulary.base import Part
 from vflsim.vocabulary.imported import ImportPath
 from vflsim.vocabulary.quantities import Count, Quantity

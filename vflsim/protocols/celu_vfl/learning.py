@@ -13,8 +13,8 @@ from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.learners.client import ClientLearner
 from vflsim.learning.learners.finite import check_loss
+from vflsim.learning.learners.inputs import Received
 from vflsim.learning.learners.party_model import descend
-from vflsim.learning.learners.received import Received
 from vflsim.learning.learners.server import OwnEmbedding, ServerLearner, ServerStep
 
 

@@ -15,10 +15,9 @@ from torch import Tensor
 from vflsim.learning.batches import Batch, Split
 from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.learners.finite import set_loss
-from vflsim.learning.learners.received import Received
+from vflsim.learning.learners.inputs import EmbedWork, Received, Rows, StepWork
 from vflsim.learning.learners.releases import Release
 from vflsim.learning.learners.staleness import Staleness
-from vflsim.learning.learners.work import EmbedWork, Rows, StepWork
 from vflsim.protocols.easter.nets import TwoNets
 from vflsim.protocols.evaluation import of_parties
 from vflsim.setting import Setting

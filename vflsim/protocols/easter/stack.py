@@ -14,8 +14,7 @@ from vflsim.errors import RunError
 from vflsim.learning.batches import Batch, Split
 from vflsim.learning.batching.features import StackedFeatures
 from vflsim.learning.batching.kernels import KERNELS, cut
-from vflsim.learning.batching.layered import layers_of, side_by_side, through_pieces
-from vflsim.learning.batching.pieces import pieces_of, those_at
+from vflsim.learning.batching.products import layers_of, side_by_side, through_pieces
 from vflsim.learning.batching.stack import (
     Backward,
     Graph,
@@ -23,11 +22,13 @@ from vflsim.learning.batching.stack import (
     StackKernel,
     checked,
     joined,
+    pieces_of,
     same,
+    those_at,
 )
 from vflsim.learning.execution.operations import Operation
+from vflsim.learning.learners.inputs import StepWork
 from vflsim.learning.learners.joint import PartyStack
-from vflsim.learning.learners.work import StepWork
 from vflsim.learning.models.client import ClientModel
 from vflsim.learning.models.layers import ACTIVATIONS
 from vflsim.learning.models.server import ModuleServer, ServerModel

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vflsim.learning.batches import Batch, Split
 from vflsim.learning.execution.operations import Handle, Operation
-from vflsim.learning.learners.received import Received
+from vflsim.learning.learners.inputs import Received
 from vflsim.learning.learners.server import ServerStep
 from vflsim.learning.learners.staleness import Staleness
 from vflsim.protocols.easter.nets import TwoNets

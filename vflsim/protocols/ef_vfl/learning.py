@@ -13,8 +13,8 @@ from typing_extensions import override
 from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.learners.client import ClientLearner
+from vflsim.learning.learners.inputs import Received
 from vflsim.learning.learners.party import PartyLearner
-from vflsim.learning.learners.received import Received
 from vflsim.learning.learners.server import ServerStep
 from vflsim.learning.states import State, named, under
 from vflsim.protocols.ef_vfl.messages import Difference

@@ -12,7 +12,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Handle, Operation
-from vflsim.learning.learners.received import Received
+from vflsim.learning.learners.inputs import Received
 from vflsim.learning.learners.server import OwnEmbedding, ServerLearner, ServerStep
 from vflsim.protocols.fedbcd.messages import MODEL
 from vflsim.streams import SERVER, party_name

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from vflsim.learning.batches import Batch, Split
 from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.learners.finite import set_loss
+from vflsim.learning.learners.inputs import Received
 from vflsim.learning.learners.party_model import descend
-from vflsim.learning.learners.received import Received
 from vflsim.learning.learners.server import OwnEmbedding, ServerLearner
 from vflsim.learning.models.build import seeded
 from vflsim.protocols.evaluation import Scores, of_parties

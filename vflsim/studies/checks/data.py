@@ -9,8 +9,7 @@ from typing import Any
 
 from vflsim.errors import ProtocolError
 from vflsim.files import machine_memory
-from vflsim.learning.data.shared import can_share
-from vflsim.learning.data.shelf import Shelf
+from vflsim.learning.data.shelf import Shelf, can_share
 from vflsim.learning.learners.client import ClientLearner
 from vflsim.learning.models.aggregates import AGGREGATES
 from vflsim.learning.models.build import least_batch, mixes_rows, seeded

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from vflsim.learning.data.shared import can_share
+from vflsim.learning.data.shelf import can_share
 from vflsim.scenario.models import Scenario
 from vflsim.studies.checks.expected import TRIAL_STEPS, Expectation
 from vflsim.studies.checks.run_speed import Speed, study_s

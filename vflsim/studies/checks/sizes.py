@@ -9,7 +9,7 @@ from math import ceil
 from typing import Any
 
 from vflsim.learning.batching.kernels import KERNELS, evaluated_as_sum, trained_as_sum
-from vflsim.learning.batching.layered import LayeredStack
+from vflsim.learning.batching.products import LayeredStack
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.server import ServerLearner
 from vflsim.protocols import Protocol

@@ -16,8 +16,7 @@ from multiprocessing.context import SpawnProcess
 from typing import Self
 
 from vflsim.errors import DataError, ResultsError, ScenarioError, VflsimError
-from vflsim.learning.data.shared import SharedData, can_share
-from vflsim.learning.data.shelf import Shelf
+from vflsim.learning.data.shelf import SharedData, Shelf, can_share
 from vflsim.scenario.data import ScenarioData
 from vflsim.simulation.reporter import Progress
 from vflsim.studies.engines.base import Reports, Unit

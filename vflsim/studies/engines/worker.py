@@ -26,7 +26,7 @@ import cloudpickle
 
 from vflsim.errors import ResultsError, RunError, VflsimError
 from vflsim.learning.data.loaded import LoadedData
-from vflsim.learning.data.shared import Outline
+from vflsim.learning.data.shelf import Outline
 from vflsim.results.store.write import errors_named
 from vflsim.scenario.data import ScenarioData
 from vflsim.simulation.reporter import Progress

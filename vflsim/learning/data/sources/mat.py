@@ -15,8 +15,7 @@ import numpy as np
 
 from vflsim.errors import DataError
 from vflsim.files import SHARE, machine_memory, must_fit, opened, parsed_json, read_array, size
-from vflsim.learning.data.sources.matrix import numbers
-from vflsim.learning.data.sources.raw import Array, RawData, View
+from vflsim.learning.data.sources.raw import Array, RawData, View, numbers
 
 _PROGRAM = Path(__file__).with_name("mat_program.py")
 _SECONDS, _BYTES_PER_SECOND = 60.0, 1e6

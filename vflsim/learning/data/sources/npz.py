@@ -16,8 +16,7 @@ import numpy as np
 
 from vflsim.errors import DataError
 from vflsim.files import ALLOWED, UnusableFileError, bytes_text, must_be_no_bomb, must_fit, opened, read_array, size
-from vflsim.learning.data.sources.matrix import numbers
-from vflsim.learning.data.sources.raw import Array, View, nearest
+from vflsim.learning.data.sources.raw import Array, View, nearest, numbers
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,7 @@ import pyarrow.parquet
 from vflsim.delimiters import decimal_of, delimiter_of
 from vflsim.errors import DataError
 from vflsim.files import ALLOWED, Unpacked, UnusableFileError, beginning, bytes_text, must_fit, opened, size
-from vflsim.learning.data.sources.matrix import numbers
-from vflsim.learning.data.sources.raw import Array, RawData, View, nearest
+from vflsim.learning.data.sources.raw import Array, RawData, View, nearest, numbers
 
 _PER_CELL = 16
 """Bytes of memory for a number of a table: as read, and in the matrix of features."""

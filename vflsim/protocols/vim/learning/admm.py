@@ -12,7 +12,7 @@ from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.learners.client import ClientLearner, ClientParts
 from vflsim.learning.learners.finite import set_loss
-from vflsim.learning.learners.received import Received
+from vflsim.learning.learners.inputs import Received
 from vflsim.learning.learners.server import ServerParts, ServerStep
 from vflsim.protocols.vim.learning.duals import Duals
 from vflsim.protocols.vim.learning.heads import HeadsServer, in_client_order

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Handle, Operation
-from vflsim.learning.learners.received import Received
+from vflsim.learning.learners.inputs import Received
 from vflsim.learning.learners.server import ServerLearner, ServerStep
 
 StepT = TypeVar("StepT", bound=ServerStep)

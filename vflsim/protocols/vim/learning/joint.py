@@ -12,8 +12,8 @@ from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.learners.client import ClientParts
 from vflsim.learning.learners.finite import LOCAL, check_finite, set_loss
+from vflsim.learning.learners.inputs import Received
 from vflsim.learning.learners.party_model import PartyModel, descend
-from vflsim.learning.learners.received import Received
 from vflsim.protocols.vim.learning.admm import AdmmStep
 from vflsim.protocols.vim.learning.duals import Duals
 from vflsim.protocols.vim.learning.heads import in_client_order

@@ -10,7 +10,7 @@ from torch import Tensor
 from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Operation
 from vflsim.learning.learners.finite import check_loss, set_loss
-from vflsim.learning.learners.received import Received
+from vflsim.learning.learners.inputs import Received
 from vflsim.learning.learners.server import ServerStep
 from vflsim.protocols.vim.learning.heads import HeadsServer, in_client_order
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from vflsim.learning.batching.stack import Backward, Stack, checked
 from vflsim.learning.execution.operations import Operation
 from vflsim.learning.learners.finite import LOCAL
-from vflsim.learning.learners.work import ByEmbeddings
+from vflsim.learning.learners.inputs import ByEmbeddings
 from vflsim.learning.stacked_optimizers import STACKED
 from vflsim.learning.states import named, under
 from vflsim.protocols.vim.learning.whole import WholeClient

@@ -10,13 +10,11 @@ from torch import Tensor, nn
 
 from vflsim.learning.batches import Batch, Split
 from vflsim.learning.execution.operations import Handle, Operation
-from vflsim.learning.learners.client import ClientLearner, ClientParts
+from vflsim.learning.learners.client import ClientLearner, ClientParts, affine_layers
 from vflsim.learning.learners.finite import set_loss
+from vflsim.learning.learners.inputs import PartyParts, Received
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.party_model import PartyModel
-from vflsim.learning.learners.party_parts import PartyParts
-from vflsim.learning.learners.perturbation import affine_layers
-from vflsim.learning.learners.received import Received
 from vflsim.learning.learners.server import ServerStep
 from vflsim.learning.learners.staleness import Staleness
 from vflsim.protocols.vim.learning.heads import in_client_order

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from vflsim.learning.privacy.blinding import BlindedSum, Blinding
-from vflsim.learning.privacy.blinding.keys import private_key, public_key, shared_secret
-from vflsim.learning.privacy.blinding.masks import Masks
+from vflsim.learning.privacy.blinding import BlindedSum, Blinding, Masks, private_key, public_key, shared_secret
 
 CLIENTS = (1, 2, 3)
 GROUP = BlindedSum(Blinding(), CLIENTS, torch.float64)

@@ -11,7 +11,7 @@ from torch import Tensor
 from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Handle
 from vflsim.learning.learners.embedding_table import EmbeddingTable
-from vflsim.learning.learners.joining import Joining
+from vflsim.learning.learners.joint import Joining
 from vflsim.learning.models.aggregates import Aggregate, ConcatAggregate, MaxAggregate, MeanAggregate
 
 ROWS, PARTIES, WIDTH = 9, 3, 2

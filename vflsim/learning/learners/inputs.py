@@ -1,0 +1,98 @@
+"""What operations read: of a party, of a message, and of a kernel's work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import torch
+from torch import Tensor
+
+from vflsim.learning.batches import CPU, Batch, Split
+from vflsim.learning.execution.operations import Handle
+from vflsim.learning.learners.releases import Release
+from vflsim.learning.privacy.base import Mechanism
+from vflsim.learning.privacy.blinding import BlindedSum
+from vflsim.learning.tasks import PredictionTask
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartyParts:
+    """The holdings of one party, and the settings of its operations.
+
+    ``features`` maps a split to a tensor (rows, *feature_shape), ``labels`` to the task's target tensor; None where the
+    party holds none. ``batch`` is the rows of a full mini-batch. Weights and noise are drawn from ``seed``.
+    ``mechanism`` protects what the party uploads; then, if it is a client of ``blinded_sum``, it blinds that.
+    """
+
+    party: int
+    dtype: torch.dtype
+    batch: int
+    seed: int = 0
+    device: torch.device = CPU
+    features: Mapping[Split, Tensor] | None = None
+    labels: Mapping[Split, Tensor] | None = None
+    task: PredictionTask | None = None
+    mechanism: Mechanism | None = None
+    blinded_sum: BlindedSum | None = None
+
+
+class Received(Protocol):
+    """The parts of a message that operations read: sender, batch and tensor.
+
+    Example::
+
+        def total(message: Received) -> float:
+            return float(message.value.value.sum())
+    """
+
+    @property
+    def sender(self) -> int:
+        """The party's number."""
+
+    @property
+    def batch(self) -> Any:
+        """The ``Batch``, or None."""
+
+    @property
+    def value(self) -> Any:
+        """The ``Handle`` of its only tensor, or None."""
+
+
+Rows: TypeAlias = Batch | Split
+"""Which rows: a training batch's, or all of a split."""
+ByEmbeddings: TypeAlias = Callable[..., Tensor]
+"""Maps embeddings h (…, rows, width) and tensors received to ∂L/∂h, of one client or of several side by side.
+
+It is hashable: clients with equal ones take their local steps together.
+"""
+
+
+@dataclass(slots=True)
+class EmbedWork:
+    """A client embeds ``rows``; ``release`` is what its embeddings go through before others see them."""
+
+    place: int
+    rows: Rows
+    release: Release
+    steps: bool = False
+    """Whether a step along a gradient for these embeddings may follow."""
+
+
+@dataclass(slots=True)
+class StepWork:
+    """A client steps along the gradient ``received`` for ``batch``."""
+
+    place: int
+    batch: Batch
+    received: Handle[Tensor]
+
+
+@dataclass(slots=True)
+class LocalWork:
+    """A client steps on ``batch``, on a function of its embeddings and of what it has ``received``."""
+
+    place: int
+    batch: Batch
+    received: Sequence[Handle[Tensor]]
