@@ -31,8 +31,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import vflsim
+from vflsim.attacks.base import truth_of
 from vflsim.attacks.label_inference import balanced_accuracy, known_rows
-from vflsim.attacks.labelled import truth_of
 from vflsim.streams import generator
 
 KNOWN, STEPS, ROWS = 4, 1500, 64

@@ -14,8 +14,8 @@ import pandas as pd
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from vflsim.errors import ResultsError, VflsimError
-from vflsim.plotting.output_paths import picture_file
 from vflsim.plotting.protocol_style import kinds_of, protocol_styles
+from vflsim.plotting.script import picture_file
 from vflsim.plotting.style import Picture, legend, picture, plain_number, remark, target_label
 from vflsim.results import Results, write_file
 from vflsim.results.statistics.summary import outcomes

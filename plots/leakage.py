@@ -12,8 +12,8 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from vflsim.errors import ResultsError, VflsimError
-from vflsim.plotting.output_paths import picture_file
 from vflsim.plotting.protocol_style import protocol_styles
+from vflsim.plotting.script import picture_file
 from vflsim.plotting.style import Picture, legend, picture, remark, target_label, x_axis
 from vflsim.results import Results, write_file
 from vflsim.text_table import markdown_table

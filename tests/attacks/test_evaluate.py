@@ -14,7 +14,7 @@ from attacked_runs import NOTHING_UPLOADED, finished
 from protocols_by_kind import HEADS, KINDS
 
 from vflsim.attacks import ATTACKS, Evaluation, chosen, evaluate, save
-from vflsim.attacks.report import evaluation_markdown
+from vflsim.attacks.evaluate import evaluation_markdown
 from vflsim.errors import ResultsError, ScenarioError
 from vflsim.results.read import Results
 from vflsim.studies.study import run_study

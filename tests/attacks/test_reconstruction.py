@@ -18,10 +18,8 @@ from sklearn.metrics.pairwise import euclidean_distances
 from toy_views import view
 
 from vflsim.attacks import chosen, evaluate, evaluation_tables
-from vflsim.attacks.probes import decoded, kernelled, linear
-from vflsim.attacks.probing import FARTHEST, Indices, numbers, scaled
-from vflsim.attacks.reconstruction import explained, numeric
-from vflsim.attacks.seen import EVERYTHING, Seen, seen_of
+from vflsim.attacks.probing import FARTHEST, Indices, decoded, kernelled, linear, numbers, scaled
+from vflsim.attacks.reconstruction import EVERYTHING, Seen, explained, numeric, seen_of
 from vflsim.errors import ScenarioError
 from vflsim.learning.models.tabular import TableShape
 from vflsim.results.read import Results

@@ -16,13 +16,10 @@ from thorough import examples, in_turn
 from torch import Tensor
 
 from vflsim.codecs import CODECS, Codec
-from vflsim.codecs.bits import pack_bits, unpack_bits
-from vflsim.codecs.compressor import Compressor
-from vflsim.codecs.frame import ONLY, Envelope, Spec
-from vflsim.codecs.lattice import LatticeQuantiser
-from vflsim.codecs.scalar_quantiser import ScalarQuantiser
+from vflsim.codecs.base import Compressor
+from vflsim.codecs.frame import ONLY, Envelope, Spec, pack_bits, unpack_bits
+from vflsim.codecs.quantisers import LatticeQuantiser, ScalarQuantiser, VectorQuantiser, largest_block
 from vflsim.codecs.top_k import TopK
-from vflsim.codecs.vector_quantiser import VectorQuantiser, largest_block
 from vflsim.errors import DataError
 
 DITHERS = ["subtractive", "non_subtractive", "none"]

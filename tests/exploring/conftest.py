@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from vflsim.exploring.base import Base, base_of
-from vflsim.exploring.later import Later
 from vflsim.exploring.server import served
+from vflsim.exploring.slow_figures import Later
 from vflsim.reporting.serving import LocalServer
 
 

@@ -13,7 +13,7 @@ from browser import Browser
 
 import vflsim
 from vflsim.exploring.base import Base
-from vflsim.exploring.controls import controls
+from vflsim.exploring.page import controls
 from vflsim.exploring.server import served
 from vflsim.exploring.turned import turned
 from vflsim.reporting.serving import LocalServer

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from vflsim.errors import ScenarioError
-from vflsim.exploring.blamed import complaints
-from vflsim.exploring.controls import controls
-from vflsim.exploring.knobs import PLAYED, Knobs, as_said, bandwidth_text, read_knobs, seconds_text
+from vflsim.exploring.knobs import PLAYED, Knobs, as_said, bandwidth_text, complaints, read_knobs, seconds_text
+from vflsim.exploring.page import controls
 from vflsim.timing.delays import AnyDelay, Delay, Exponential
 from vflsim.vocabulary.quantities import BitsPerSecond, Seconds
 

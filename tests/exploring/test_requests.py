@@ -16,9 +16,8 @@ from command_line import Ended
 from vflsim.errors import DataError, ResultsError, ScenarioError
 from vflsim.exploring.base import Base
 from vflsim.exploring.exploration import Exploration
-from vflsim.exploring.later import Later, pieces
-from vflsim.exploring.server import served
-from vflsim.exploring.serving import LARGEST, TOKEN
+from vflsim.exploring.server import LARGEST, TOKEN, served
+from vflsim.exploring.slow_figures import Later, pieces
 from vflsim.exploring.studies import RunningStudy, saved
 from vflsim.exploring.turned import turned
 from vflsim.reporting.serving import LocalServer
@@ -180,7 +179,7 @@ def test_figures_come_with_the_scenario_that_runs(serving: Serving, template: Ba
 def test_slow_figures_come_piece_by_piece_and_wrong_data_are_told(
     template: Base, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vflsim.exploring.later.ROUNDS", 64)
+    monkeypatch.setattr("vflsim.exploring.slow_figures.ROUNDS", 64)
     two = {**template.raw, "protocols": {name: template.raw["protocols"][name] for name in ("wait", "coded")}}
     two = {**two, "timing": {**two["timing"], "network": "dedicated"}, "partition": {"clients": 4, "by": "columns"}}
     assert next(pieces(two, "unknown"))["piece"] == "closed"

@@ -9,7 +9,7 @@ from matplotlib.colors import to_hex
 from story import Story
 
 from vflsim.plotting import plot
-from vflsim.plotting.closed_form_curves import LOOK
+from vflsim.plotting.closed_forms import LOOK
 from vflsim.plotting.durations import POINTS, durations
 from vflsim.plotting.protocol_style import protocol_styles
 from vflsim.plotting.style import Picture

@@ -13,7 +13,7 @@ from toy_runs import toy_results
 
 from vflsim.errors import ResultsError
 from vflsim.plotting import open_folder, plot, save_all
-from vflsim.plotting.closed_form_curves import LOOK
+from vflsim.plotting.closed_forms import LOOK
 from vflsim.results import NotRecordedError
 from vflsim.results.sweeps.sweep import Sweep
 

@@ -7,7 +7,7 @@ import pytest
 from story import Story
 
 from vflsim.plotting import plot
-from vflsim.plotting.step_waits import step_waits
+from vflsim.plotting.waits import step_waits
 from vflsim.results import NotRecordedError, Results
 
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from vflsim.codecs import Codec
-from vflsim.codecs.plain import Plain
-from vflsim.codecs.scalar_quantiser import ScalarQuantiser
+from vflsim.codecs.base import Plain
+from vflsim.codecs.quantisers import ScalarQuantiser
 from vflsim.codecs.top_k import TopK
 from vflsim.errors import DataError, ProtocolError
 from vflsim.learning.batches import Batch, BatchSequence

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from vflsim.codecs.quantisers import ScalarQuantiser
 from vflsim.codecs.round import LatentNoise, Round
-from vflsim.codecs.scalar_quantiser import ScalarQuantiser
 from vflsim.learning.execution.executor import ImmediateExecutor
 from vflsim.learning.execution.operations import Handle
 from vflsim.remote.wires import LiveWires

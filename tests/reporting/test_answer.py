@@ -10,8 +10,7 @@ import pandas as pd
 import pytest
 from toy_runs import toy_results
 
-from vflsim.reporting.answer import answer, joined, ranking
-from vflsim.reporting.waits import percent, time_spent, waited_for
+from vflsim.reporting.answer import answer, joined, percent, ranking, time_spent, waited_for
 from vflsim.results import Results
 from vflsim.results.statistics.estimates import Estimate, SeedSample, estimate, paired
 

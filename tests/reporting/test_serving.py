@@ -18,7 +18,7 @@ from browser import Browser
 from command_line import Ended
 
 from vflsim.errors import ResultsError
-from vflsim.reporting import perfetto
+from vflsim.reporting import serving
 from vflsim.reporting.serving import MOST, SILENCE_S, LocalServer
 from vflsim.reporting.watch import watched
 
@@ -103,12 +103,12 @@ def test_a_trace_is_given_to_its_viewer_once(
     vflsim: Callable[..., Ended], toy_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers: list[tuple[int, dict[str, str], bytes]] = []
-    monkeypatch.setattr(perfetto, "PORT", 0)
+    monkeypatch.setattr(serving, "PORT", 0)
 
     def visit(port: int, name: str) -> None:
         answers.append(get(port, "/other.json"))
         answers.append(get(port, f"/{name}", method="OPTIONS"))
-        answers.append(get(port, f"/{name}", Origin=perfetto.VIEWER))
+        answers.append(get(port, f"/{name}", Origin=serving.VIEWER))
 
     def browse(place: str) -> bool:
         port, _, name = place.removeprefix("https://ui.perfetto.dev/#!/?url=http://127.0.0.1:").partition("/")
@@ -125,8 +125,8 @@ def test_a_trace_is_given_to_its_viewer_once(
     visitors[0].join()
     other, asked, given = answers
     assert other[0] == 404
-    assert (asked[0], asked[1]["Access-Control-Allow-Origin"]) == (204, perfetto.VIEWER)
-    assert (given[0], given[1]["Access-Control-Allow-Origin"]) == (200, perfetto.VIEWER)
+    assert (asked[0], asked[1]["Access-Control-Allow-Origin"]) == (204, serving.VIEWER)
+    assert (given[0], given[1]["Access-Control-Allow-Origin"]) == (200, serving.VIEWER)
     assert given[2] == trace.read_bytes()
 
 
@@ -181,7 +181,7 @@ def test_a_browser_that_hangs_up_leaves_no_traceback(
 ) -> None:
     trace, errors = tmp_path / "trace.json", []
     trace.write_bytes(bytes(1 << 24))  # more than the buffers of the sockets hold
-    with perfetto.served(trace, 0) as server:
+    with serving.served(trace, 0) as server:
         handled = server.handle_error
         ended = threading.Event()
 
@@ -191,15 +191,15 @@ def test_a_browser_that_hangs_up_leaves_no_traceback(
             ended.set()
 
         monkeypatch.setattr(server, "handle_error", handle)
-        serving = threading.Thread(target=server.serve_forever, daemon=True)
-        serving.start()
+        loop = threading.Thread(target=server.serve_forever, daemon=True)
+        loop.start()
         with socket.create_connection(("127.0.0.1", server.port)) as leaving:
             leaving.sendall(b"GET /trace.json HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % server.port)
             leaving.recv(10)
         assert ended.wait(60)
         assert [isinstance(error, ConnectionError) for error in errors] == [True]
         assert get(server.port, "/trace.json")[2] == trace.read_bytes()  # it may be fetched again
-        serving.join()
+        loop.join()
     assert capfd.readouterr().err == ""
 
 

@@ -10,8 +10,8 @@ import torch
 from int8_codec import Int8, Int8Feedback
 
 from vflsim.codecs import Codec, Plain
+from vflsim.codecs.quantisers import ScalarQuantiser
 from vflsim.codecs.round import Round
-from vflsim.codecs.scalar_quantiser import ScalarQuantiser
 from vflsim.errors import ProtocolError
 from vflsim.learning.execution.deferred import DeferredExecutor
 from vflsim.learning.execution.executor import ImmediateExecutor

@@ -89,8 +89,7 @@ class Analyses(Framed, Mapping[str, "Analysis"]):
         has a distribution.
         """
         from vflsim.analysis.findings import ClosedForm
-        from vflsim.plotting.closed_form_curves import Curve
-        from vflsim.plotting.laws import round_laws
+        from vflsim.plotting.closed_forms import Curve, round_laws
         from vflsim.plotting.protocol_style import kinds_in
         from vflsim.results.store.closed_forms import curves_of
 

@@ -1,8 +1,7 @@
 """Attacks on finished runs: on the embeddings that clients upload, on the models that runs left."""
 
 from vflsim.attacks.base import Attack, AttackedRun, Measured
-from vflsim.attacks.evaluate import Evaluation, evaluate
-from vflsim.attacks.report import evaluation_tables, save
+from vflsim.attacks.evaluate import Evaluation, evaluate, evaluation_tables, save
 from vflsim.attacks.table import ATTACKS, chosen
 
 __all__ = [

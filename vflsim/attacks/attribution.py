@@ -11,8 +11,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from vflsim.attacks.base import Attack, AttackedRun, Measured
-from vflsim.attacks.labelled import logits_of
+from vflsim.attacks.base import Attack, AttackedRun, Measured, logits_of
 from vflsim.learning.tasks import PredictionTask
 from vflsim.protocols.defaults import participants_of
 from vflsim.results.read import Results

@@ -11,9 +11,12 @@ from typing import Annotated, ClassVar, Literal
 
 import torch
 from scipy.special import betaincinv
+from torch import Tensor
+from torch.nn import functional
 
 from vflsim.intervals.means import CONFIDENCE
 from vflsim.learning.batches import Split
+from vflsim.learning.tasks import BINARY, REGRESSION, PredictionTask
 from vflsim.results.read import Results, StoredRun
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
@@ -125,3 +128,35 @@ def share(hits: torch.Tensor) -> tuple[float, float, float]:
     if not trials:
         return nan, nan, nan
     return count / trials, binomial_low(count, trials, alpha), 1 - binomial_low(trials - count, trials, alpha)
+
+
+def need_classes(task: PredictionTask) -> None:
+    """Raise ``ValueError`` for a regression, whose predictions are neither right nor wrong."""
+    if task.name == REGRESSION.name:
+        raise ValueError(f"a {task.name} has no classes to mistake; allowed: binary and multiclass tasks")
+
+
+def classes_of(prediction: Tensor, task: PredictionTask) -> Tensor:
+    """Return the predicted class of every row, int64, as the task's accuracy counts it."""
+    return (prediction[:, 0] > 0).long() if task.name == BINARY.name else prediction.argmax(1)
+
+
+def truth_of(labels: Tensor, task: PredictionTask) -> Tensor:
+    """Return the class of every row, int64."""
+    return (labels[:, 0] > 0.5).long() if task.name == BINARY.name else labels
+
+
+def total_loss(prediction: Tensor, labels: Tensor, task: PredictionTask) -> Tensor:
+    """Return the sum of the losses of the rows: of the loss that the run was trained on."""
+    if task.own_loss is not None:
+        return task.loss(prediction, labels) * len(prediction)
+    if task.name == BINARY.name:
+        return functional.binary_cross_entropy_with_logits(prediction, labels, reduction="none")[:, 0].sum()
+    return functional.cross_entropy(prediction, labels, reduction="none").sum()
+
+
+def logits_of(prediction: Tensor, labels: Tensor, task: PredictionTask) -> Tensor:
+    """Return the logit of every row's own class; of a yes-or-no task the logit, with its sign turned for no."""
+    if task.name == BINARY.name:
+        return torch.where(labels[:, 0] > 0.5, prediction[:, 0], -prediction[:, 0])
+    return prediction.gather(1, labels[:, None])[:, 0]

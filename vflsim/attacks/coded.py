@@ -15,8 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from vflsim.attacks.base import AttackedRun, Measured
-from vflsim.attacks.probes import linear
-from vflsim.attacks.probing import AttackOfClients, Indices, numbers
+from vflsim.attacks.probing import AttackOfClients, Indices, linear, numbers
 from vflsim.attacks.reconstruction import explained, numeric
 from vflsim.coding.elimination import eliminated
 from vflsim.coding.field import PrimeField

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.patches import Patch
 
 from vflsim.attacks import Attack, Evaluation
-from vflsim.attacks.report import means_of, settings_of
+from vflsim.attacks.evaluate import means_of, settings_of
 from vflsim.plotting.protocol_style import kinds_in, protocol_styles
 from vflsim.plotting.style import Picture, legend, picture, remark
 

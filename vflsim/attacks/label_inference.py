@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from vflsim.attacks.base import AttackedRun, Measured
-from vflsim.attacks.labelled import need_classes, truth_of
+from vflsim.attacks.base import AttackedRun, Measured, need_classes, truth_of
 from vflsim.attacks.probing import AttackOfClients, Indices, by_chance, numbers, scaled, spread_of
 from vflsim.learning.tasks import BINARY
 from vflsim.results.store.views import PartyView

@@ -10,8 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from vflsim.attacks.base import AttackedRun, Measured, OneOrEach, share
-from vflsim.attacks.labelled import classes_of, need_classes, total_loss, truth_of
+from vflsim.attacks.base import AttackedRun, Measured, OneOrEach, classes_of, need_classes, share, total_loss, truth_of
 from vflsim.attacks.probing import AttackOfClients
 from vflsim.learning.tasks import PredictionTask
 from vflsim.streams import generator, party_name

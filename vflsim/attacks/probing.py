@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,3 +84,108 @@ def by_chance(score: Callable[[Indices], float], rows: int, bits: np.random.Gene
 def _middle(found: list[float]) -> tuple[float, float]:
     low, high = np.quantile(found, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return float(low), float(high)
+
+
+_PENALTIES = np.logspace(-6, 6, 25)
+_WEIGHTS = (1.0, 0.0, 0.01, 0.1, 10.0)
+"""The weights of a view relative to features; with 0 the view is ignored."""
+_WIDTHS = (0.1, 1.0, 10.0)
+"""Squared widths of a kernel, relative to the median squared distance of two known rows."""
+_MOST_EPOCHS, _PATIENCE, _HELD_OUT = 500, 30, 5
+
+
+def linear(x: Floats, y: Floats, known: Indices, others: Indices, beside: Floats | None = None) -> Floats:
+    """Guess the features of the rows ``others`` by ridge regression on ``x`` (rows, inputs): (others, features).
+
+    ``y`` are the features of the rows ``known``; what is NaN in ``x`` is missing. Leave-one-out, in closed form,
+    chooses the penalty, and how much ``x`` counts against ``beside``, features of the same rows: not at all, maybe.
+    """
+    from sklearn.linear_model import RidgeCV  # slow to import
+
+    z, mean, unit = _standard(y)
+    fits = [(RidgeCV(_PENALTIES).fit(each[known], z), each) for each in _inputs(x, known, beside)]
+    best, of = max(fits, key=lambda fit: fit[0].best_score_)
+    found: Floats = mean + unit * best.predict(of[others]).reshape(len(others), -1)
+    return found
+
+
+def kernelled(x: Floats, y: Floats, known: Indices, others: Indices, beside: Floats | None = None) -> Floats:
+    """Guess the same by ridge regression with a Gaussian kernel, exp(−d² / (width · median of d²)).
+
+    Leave-one-out, in closed form, chooses the width, too.
+    """
+    z, mean, unit = _standard(y)
+    best, found = np.inf, np.zeros((len(others), z.shape[1]))
+    for between, towards in _kernel_distances(x, known, others, beside):
+        middle = float(np.median(between)) or 1.0
+        for width in _WIDTHS:
+            values, vectors = np.linalg.eigh(np.exp(-between / (width * middle)))
+            shrunk = 1 / (np.maximum(values, 0)[:, None] + _PENALTIES)
+            spread = vectors**2 @ shrunk  # (known, penalties)
+            turned = vectors.T @ z
+            for penalty, each in enumerate(shrunk.T):
+                dual = vectors @ (each[:, None] * turned)
+                left_out = float(np.square(dual / spread[:, penalty, None]).sum())
+                if left_out < best:
+                    best, found = left_out, np.exp(-towards / (width * middle)) @ dual
+    guess: Floats = mean + unit * found
+    return guess
+
+
+def decoded(x: Floats, y: Floats, known: Indices, others: Indices, hidden: int, seed: int) -> Floats:
+    """Guess the same by a network with a layer of ``hidden`` units.
+
+    It is fitted to most of the known rows; the rest decide how far it is to be believed, against the mean: it fits
+    noise, too.
+    """
+    from sklearn.exceptions import ConvergenceWarning  # slow to import
+    from sklearn.neural_network import MLPRegressor
+
+    x, (z, mean, unit) = scaled(x, known), _standard(y)
+    most = len(known) - max(1, len(known) // _HELD_OUT)
+    decoder = MLPRegressor(
+        hidden_layer_sizes=(hidden,),
+        early_stopping=True,
+        n_iter_no_change=_PATIENCE,
+        max_iter=_MOST_EPOCHS,
+        random_state=seed,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        decoder.fit(x[known[:most]], z[:most])
+    tried = decoder.predict(x[known[most:]]).ravel()
+    belief = tried @ z[most:].ravel() / max(tried @ tried, np.finfo(float).tiny)
+    found: Floats = mean + unit * (decoder.predict(x[others]) * np.clip(belief, 0, 1)).reshape(len(others), -1)
+    return found
+
+
+def _inputs(x: Floats, known: Indices, beside: Floats | None) -> list[Floats]:
+    """Return the possible inputs of a probe: a view, or features and the view with each weight."""
+    x = scaled(x, known)
+    return [x] if beside is None else [np.hstack([scaled(beside, known), weight * x]) for weight in _WEIGHTS]
+
+
+def _kernel_distances(
+    x: Floats, known: Indices, others: Indices, beside: Floats | None
+) -> Iterator[tuple[Floats, Floats]]:
+    """Yield squared distances among the known rows, and from the others to them, for each of ``_inputs``."""
+    x = scaled(x, known)
+    between, towards = (_squared_distances(x[rows], x[known]) for rows in (known, others))
+    if beside is None:
+        yield between, towards
+        return
+    beside = scaled(beside, known)
+    near, far = (_squared_distances(beside[rows], beside[known]) for rows in (known, others))
+    for weight in _WEIGHTS:
+        yield near + weight**2 * between, far + weight**2 * towards
+
+
+def _squared_distances(a: Floats, b: Floats) -> Floats:
+    found: Floats = np.maximum((a**2).sum(1)[:, None] + (b**2).sum(1) - 2 * a @ b.T, 0)
+    return found
+
+
+def _standard(y: Floats) -> tuple[Floats, Floats, float]:
+    """Return features with means of 0 and a common unit, the means and the unit."""
+    mean, unit = y.mean(0), max(float(y.std()), np.finfo(float).tiny)
+    return (y - mean) / unit, mean, unit

@@ -10,8 +10,7 @@ from typing import ClassVar, Literal, final
 import torch
 from torch import Tensor
 
-from vflsim.attacks.base import Attack, AttackedRun, Measured, share
-from vflsim.attacks.labelled import logits_of, need_classes
+from vflsim.attacks.base import Attack, AttackedRun, Measured, logits_of, need_classes, share
 from vflsim.codecs.round import Round
 from vflsim.codecs.rounding_error import RoundingError, rounding_error, sampled_rounding_error
 from vflsim.learning.tasks import PredictionTask

@@ -12,8 +12,7 @@ from pydantic import Field
 from scipy.special import ndtri
 from torch import Tensor
 
-from vflsim.attacks.base import Attack, AttackedRun, Measured, binomial_low, share
-from vflsim.attacks.labelled import classes_of, need_classes, truth_of
+from vflsim.attacks.base import Attack, AttackedRun, Measured, binomial_low, classes_of, need_classes, share, truth_of
 from vflsim.learning.tasks import PredictionTask
 from vflsim.streams import SHARED, generator
 from vflsim.timing.floats import Floats

@@ -15,18 +15,13 @@ from vflsim.cli import (  # noqa: F401  each registers its commands
     data,
     delays,
     evaluate,
-    explain,
     explore,
     export,
     kinds,
     live,
-    plot,
-    report,
     results,
     runs,
-    scenarios,
     sweep,
-    tune,
 )
 from vflsim.cli.app import app, complain
 from vflsim.cli.ctrl_c import end, noticed

@@ -44,7 +44,7 @@ def calibrate(
         raise ScenarioError(f"{out} is no YAML file", "vflsim calibrate --out", "a file that ends in .yaml")
     place = None
     if figure is not None:
-        from vflsim.plotting.output_paths import picture_file
+        from vflsim.plotting.script import picture_file
 
         place = picture_file(figure, "calibration", "vflsim calibrate --figure")
     from vflsim.results.store.write import write_file

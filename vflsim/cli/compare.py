@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vflsim.cli.app import app, complain, console, must_be_folder, say
-from vflsim.cli.formats import Csv, Html, Latex, Markdown, Metric, form_of, show
+from vflsim.cli.output import Csv, Html, Latex, Markdown, Metric, form_of, show
 from vflsim.errors import ResultsError
 
 if TYPE_CHECKING:

@@ -45,7 +45,7 @@ def show_command(
     import numpy as np
 
     from vflsim.plotting import delays as plots
-    from vflsim.plotting.output_paths import picture_file
+    from vflsim.plotting.script import picture_file
     from vflsim.results.store.write import write_file
     from vflsim.streams import BLOCK, Uniforms
     from vflsim.timing.goodness import LEVELS
@@ -82,7 +82,7 @@ def fit_command(
     out: Annotated[Path, typer.Option("--out", help="The figure (.png, .svg or .pdf), or its folder.")] = FIGURES,
 ) -> None:
     """Fit every family to measured delays by maximum likelihood; rank by AIC, an exponential before its near equals."""
-    from vflsim.plotting.output_paths import picture_file
+    from vflsim.plotting.script import picture_file
     from vflsim.results.store.write import write_file
     from vflsim.timing.fitting import LEVEL
     from vflsim.timing.goodness import SAMPLES

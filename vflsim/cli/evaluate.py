@@ -1,16 +1,18 @@
-"""``vflsim evaluate``: attacks on the runs of a study, and certificates against them."""
+"""``vflsim evaluate`` and ``vflsim explain``: attacks on runs, certificates against them, and which clients matter."""
 
 from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
 
 import vflsim
-from vflsim.cli.app import Protocols, ResultsFolder, app
+from vflsim.cli.app import Protocols, ResultsFolder, app, say
 from vflsim.cli.output import Seeds, Trust, beside, opened, written_and_shown
+from vflsim.errors import ScenarioError
 
 
 @app.command()
@@ -42,3 +44,52 @@ def evaluate(
         evaluation_tables(evaluation),
         evaluation.left_out,
     )
+
+
+@app.command()
+def explain(
+    results: ResultsFolder,
+    protocol: Protocols = None,
+    seed: Seeds = None,
+    trust: Trust = False,
+    sd: Annotated[
+        float, typer.Option(help="Standard deviation of the noise on test features, in scaled units.", min=0)
+    ] = 1.0,
+    tsne_rows: Annotated[int, typer.Option(help="Test rows of the t-SNE; 0 for none.", min=0)] = 1000,
+    top: Annotated[
+        str | None,
+        typer.Option(help="Write a scenario that trains again with the most important clients: 50%,20%."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder of tables and figures (default: RESULTS-explained).")
+    ] = None,
+) -> None:
+    """Explain clients by their linear heads: importance, noisy test features, embeddings."""
+    from vflsim.explaining import explanation_tables, save, summarised
+    from vflsim.explaining.figures import explained_figures
+    from vflsim.results.store.write import write_file
+
+    found = opened(results, protocol, seed, "explain", trust)
+    shares = [_share(text) for text in top.split(",")] if top is not None else []
+    explanation = vflsim.explain(found, protocols=protocol or (), seeds=seed or (), sd=sd, tsne_rows=tsne_rows)
+    again = summarised(explanation, shares) if shares else None  # before anything is written
+    folder = beside(results, out, "explained")
+    written_and_shown(
+        folder,
+        partial(save, explanation),
+        explained_figures(explanation),
+        explanation_tables(explanation),
+        explanation.left_out,
+    )
+    if again is not None:
+        place = write_file(folder / "summarised.yaml", again)
+        say(f"the most and the least important clients alone: vflsim run {quote(str(place))}")
+
+
+def _share(text: str) -> float:
+    number = text.strip().removesuffix("%").strip()
+    try:
+        return float(number) / 100 if text.strip().endswith("%") else float(number)
+    except ValueError:
+        what, allowed = f"{text!r} is not a share of clients", "per cent such as 50%,20%, or 0.5,0.2"
+        raise ScenarioError(what, "vflsim explain --top", allowed) from None

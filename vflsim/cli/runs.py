@@ -1,4 +1,4 @@
-"""``vflsim run``: run a scenario."""
+"""``vflsim run``, ``scenarios`` and ``new``: run a scenario, list those that there are, and start one."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
 
-from vflsim.cli.app import Overrides, Protocols, ScenarioFile, Seeds, app, complain, console, load, say
+from vflsim.cli.app import Overrides, Protocols, ScenarioFile, Seeds, app, complain, completed, console, load, say
 from vflsim.cli.options import EXECUTION, again, with_execution
-from vflsim.cli.report import report_on
+from vflsim.cli.results import report_on
+from vflsim.errors import ScenarioError
+from vflsim.shipped import TEMPLATE, scenario_file, shipped, started, title
 from vflsim.vocabulary.execution_options import ExecutionOptions
 
 if TYPE_CHECKING:
@@ -99,3 +104,38 @@ def conclude(studies: Sequence[Results], rerun: str) -> None:
         complain(f"rerun failed runs with: {rerun}")
     if failed or improper:
         raise typer.Exit(1)
+
+
+@app.command()
+def scenarios() -> None:
+    """List the scenarios that come with vflsim; run one by its name."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    known = shipped()
+    for name, file in known.items():
+        table.add_row(Text(name, style="cyan"), Text(title(file)))
+    page = console()
+    page.print(Padding(table, (0, 0, 1, 0)))
+    say("run one: vflsim run quickstart; make one your own: vflsim new my_study --from quickstart")
+    if known:
+        say(f"the files: {next(iter(known.values())).parent}")
+
+
+@app.command()
+def new(
+    name: Annotated[str, typer.Argument(help="The scenario's name; its file is NAME.yaml.", metavar="NAME")],
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", help="Copy this scenario instead.", metavar="SCENARIO", autocompletion=completed),
+    ] = None,
+) -> None:
+    """Write a commented scenario to start from, NAME.yaml, into the working directory."""
+    from vflsim.results.store.write import write_file
+    from vflsim.scenario.load import load
+
+    file = Path(f"{name}.yaml")
+    if file.exists():
+        raise ScenarioError("this file exists", str(file), "a new name", "choose another name, or remove the file")
+    begin = TEMPLATE if source is None else scenario_file(source)
+    load(begin, [f"name={name}"])  # the name can name a folder
+    write_file(file, started(name, begin))
+    say(f"{file}: edit it, then vflsim check {file}, vflsim run {file}")

@@ -6,9 +6,8 @@ from typing import Annotated, TypeAlias, get_args
 
 from pydantic import Field
 
-from vflsim.codecs.base import Codec
+from vflsim.codecs.base import Codec, Plain
 from vflsim.codecs.by_direction import ByDirection, OneKind
-from vflsim.codecs.plain import Plain
 from vflsim.vocabulary.imported import OrModule
 
 CodecKind: TypeAlias = OneKind | ByDirection

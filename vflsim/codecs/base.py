@@ -1,10 +1,10 @@
-"""The base class of codecs, which turn tensors into bytes and back."""
+"""The base classes of codecs, which turn tensors into bytes and back, and the plain codec."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Literal, final
 
 import torch
 
@@ -155,3 +155,58 @@ class Codec(Part, ABC):
 
     def _bytes_of(self, spec: Spec) -> int:
         return (self.payload_bytes if spec.dtype.is_floating_point else raw_bytes)(spec.shape, spec.dtype)
+
+
+class Compressor(Codec):
+    """A lossy codec. Its payload holds all that its decoder needs, the key of its random numbers included."""
+
+    error_feedback: bool = False
+    """Whether what one tensor loses is added to the next one of the same sender, receiver, message kind and name."""
+
+    @property
+    def remembers(self) -> bool:
+        """Whether there is error feedback."""
+        return self.error_feedback
+
+
+@final
+class Plain(Codec):
+    """Header of 60 bytes, 8 bytes per sample id (only with ``batches: own``), then the tensors as in memory.
+
+    Several tensors, or one with a name, add 34 bytes each. Little-endian, no compression.
+
+    Example: ``{kind: plain}``
+    """
+
+    kind: Literal["plain"] = "plain"
+    lossless: ClassVar[bool] = True
+
+    def payload_bytes(self, shape: Shape, dtype: torch.dtype) -> int:
+        """Count the bytes of all elements at full width."""
+        return raw_bytes(shape, dtype)
+
+    def pack(self, x: torch.Tensor) -> bytes:
+        """Return the tensor's memory."""
+        return raw(x)
+
+    def unpack(self, payload: bytes, shape: Shape, dtype: torch.dtype) -> torch.Tensor:
+        """Restore the tensor bit for bit."""
+        return from_raw(payload, shape, dtype)
+
+
+_DOWN = Plain()
+
+
+class Upward(Codec):
+    """A codec of messages to the server; messages to clients stay plain, unless ``gradients`` asks for both.
+
+    Its levels are those of a model's outputs. Gradients are smaller by orders of magnitude: they would all become 0, or
+    all ±1. In ``by_direction`` a scenario names the codec of each direction separately.
+    """
+
+    gradients: bool = False
+    """Whether messages to clients (gradients, the server's weights) pass this codec, too."""
+
+    def towards(self, receiver: int) -> Codec:
+        """Return this codec for the server; for a client, too, if ``gradients``; else the plain one."""
+        return _DOWN if receiver and not self.gradients else self

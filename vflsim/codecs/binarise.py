@@ -8,9 +8,8 @@ from typing import Literal, final
 import torch
 from torch import Tensor
 
-from vflsim.codecs.bits import pack_bits, packed_bytes, unpack_bits
-from vflsim.codecs.frame import Shape
-from vflsim.codecs.upward import Upward
+from vflsim.codecs.base import Upward
+from vflsim.codecs.frame import Shape, pack_bits, packed_bytes, unpack_bits
 from vflsim.errors import NonFiniteError
 
 

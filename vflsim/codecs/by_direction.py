@@ -7,15 +7,13 @@ from typing import Annotated, Literal, TypeAlias, final
 import torch
 from pydantic import Field
 
-from vflsim.codecs.base import Codec
+from vflsim.codecs.base import Codec, Plain
 from vflsim.codecs.binarise import Binarise
 from vflsim.codecs.cast import BFloat16, Float16
 from vflsim.codecs.frame import Shape
-from vflsim.codecs.plain import Plain
+from vflsim.codecs.quantisers import ScalarQuantiser, VectorQuantiser
 from vflsim.codecs.round import Round
-from vflsim.codecs.scalar_quantiser import ScalarQuantiser
 from vflsim.codecs.top_k import TopK
-from vflsim.codecs.vector_quantiser import VectorQuantiser
 from vflsim.vocabulary.base import Shorthand, kind_from_text
 from vflsim.vocabulary.imported import OrModule
 

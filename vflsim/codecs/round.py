@@ -9,9 +9,9 @@ import torch
 from pydantic import PrivateAttr
 from torch import Tensor
 
+from vflsim.codecs.base import Upward
 from vflsim.codecs.frame import Shape, from_raw, raw, raw_bytes
 from vflsim.codecs.latent_noise import release_epsilon, unchanged
-from vflsim.codecs.upward import Upward
 from vflsim.vocabulary.base import Part
 from vflsim.vocabulary.quantities import PositiveNumber
 

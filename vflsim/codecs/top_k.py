@@ -9,9 +9,8 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from vflsim.codecs.bits import pack_bits, packed_bytes, unpack_bits
-from vflsim.codecs.compressor import Compressor
-from vflsim.codecs.frame import Shape, from_raw, raw
+from vflsim.codecs.base import Compressor
+from vflsim.codecs.frame import Shape, from_raw, pack_bits, packed_bytes, raw, unpack_bits
 from vflsim.errors import DataError
 from vflsim.vocabulary.quantities import Count
 

@@ -12,10 +12,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from vflsim.errors import VflsimError
 from vflsim.exploring.base import Base
-from vflsim.exploring.blamed import complaints
 from vflsim.exploring.choices import choices_at_once
 from vflsim.exploring.figures import figures
-from vflsim.exploring.later import Later
+from vflsim.exploring.knobs import complaints
+from vflsim.exploring.slow_figures import Later
 from vflsim.exploring.studies import RunningStudy, saved
 from vflsim.exploring.turned import differences, turned
 from vflsim.learning.data.shelf import Shelf

@@ -1,12 +1,14 @@
-"""What one can turn: the knobs of ``vflsim explore``, in the words of scenario files."""
+"""The knobs of ``vflsim explore``, in the words of scenario files, and the knob that an error is about."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self, TypeAlias, get_args
 
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError, model_validator
 
+from vflsim.errors import VflsimError
 from vflsim.scenario.document import Document
 from vflsim.scenario.known import Known
 from vflsim.scenario.problems import failure
@@ -113,3 +115,36 @@ def _text(value: float, scales: tuple[tuple[float, str], ...], adapter: TypeAdap
     scale, unit = next((pair for pair in scales if value >= pair[0]), scales[0] if value == 0 else scales[-1])
     text = f"{value / scale:.12g} {unit}"
     return text if adapter.validate_python(text) == value else value
+
+
+_PLACES = (
+    (re.compile(r"timing\.clients(\.\d+)?\.upload_delay\b"), "delay"),
+    (re.compile(r"timing\.clients(\.\d+)?\.select\b"), "stragglers"),
+    (re.compile(r"timing\.network\b"), "network"),
+    (re.compile(r"timing\.(server|clients(\.\d+)?)\.link\.(up|down)\b"), "bandwidth"),
+    (re.compile(r"timing\.(server|clients(\.\d+)?)\.link\.latency\b"), "latency"),
+    (re.compile(r"(protocols\.[\w+-]+\.)?training\.batch\b"), "batch"),
+    (re.compile(r"protocols\.[\w+-]+\.([tKT])\b"), ""),
+    (re.compile(r"partition\b"), "clients"),
+)
+"""Keys of a scenario, and the knob that sets them (empty: the one that the key names)."""
+
+
+def complaints(error: VflsimError) -> list[dict[str, Any]]:
+    """Return the problems of an error: the ``text`` of each, and the ``knob`` it is about (None: no single one)."""
+    head, *rest = str(error).splitlines()
+    parts = [line.strip() for line in rest] if re.search(r"\b\d+ problems$", head) else [str(error)]
+    return [{"knob": _knob(text), "text": text} for text in parts]
+
+
+def _knob(text: str) -> str | None:
+    return next(_found(text), None)
+
+
+def _found(text: str) -> Iterator[str]:
+    first = re.match(r"(\w+)\b", text)
+    if first and first[1] in Knobs.model_fields:
+        yield first[1]
+    for place, knob in _PLACES:
+        if match := place.match(text):
+            yield knob or match[1]

@@ -5,10 +5,10 @@ import gc
 import sklearn.datasets
 import sympy
 
-from vflsim.exploring import choices, closed, figures, later
+from vflsim.exploring import choices, figures, slow_figures
 from vflsim.studies.checks import data
 
-__all__ = ["choices", "closed", "data", "figures", "later", "sklearn", "sympy"]
+__all__ = ["choices", "data", "figures", "sklearn", "slow_figures", "sympy"]
 
 gc.collect()
 gc.freeze()  # a collection would write to all these objects, and so copy the memory that processes share

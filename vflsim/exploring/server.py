@@ -3,16 +3,99 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import secrets
-from collections.abc import Iterator
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
+from urllib.parse import parse_qs, urlsplit
 
 from vflsim.exploring.base import base_of
 from vflsim.exploring.exploration import Exploration
 from vflsim.exploring.page import page
-from vflsim.exploring.serving import AskingHandler
-from vflsim.reporting.serving import ADDRESS, LocalServer
+from vflsim.files import parsed_json
+from vflsim.reporting.serving import ADDRESS, LocalHandler, LocalServer
+
+LARGEST = 1 << 16
+"""Most bytes of a request's body."""
+TOKEN = "X-Vflsim-Token"
+"""The header in which the page shows that it is the one that this server has given out."""
+
+
+class AskingHandler(LocalHandler):
+    """Answers GET and POST to those who know the server's ``token``.
+
+    It is in the address that the command prints, so that other users of this machine cannot ask; a POST repeats it in a
+    header, which pages of other origins cannot set.
+    """
+
+    token: ClassVar[str]
+
+    def respond(self) -> None:
+        """Answer a GET whose address has the token, else refuse it."""
+        address = urlsplit(self.path)
+        given = parse_qs(address.query).get("token", [""])[0]
+        if address.path == "/favicon.ico":
+            self.answer("", "image/x-icon", status=204)
+        elif not secrets.compare_digest(given.encode(), self.token.encode()):
+            self.refuse(403, "open the address that vflsim explore has printed, with its token")
+        else:
+            self.look_up(address.path)
+
+    def do_POST(self) -> None:  # noqa: N802  the library's name
+        """Answer a POST from the page, else refuse it: its host, origin, token, kind, size and syntax are checked."""
+        if not self.allowed():
+            return
+        own = {f"http://{name}:{self.server.port}" for name in (ADDRESS, "localhost")}
+        if self.headers.get("Origin") not in own:
+            return self.refuse(403, "requests from other pages are refused")
+        if not secrets.compare_digest(self.headers.get(TOKEN, "").encode(), self.token.encode()):
+            return self.refuse(403, f"the header {TOKEN} lacks the token of this server")
+        if self.headers.get_content_type() != "application/json":
+            return self.refuse(415, "a body of type application/json is needed")
+        length = self.headers.get("Content-Length", "")
+        if not (length.isascii() and length.isdigit()):
+            return self.refuse(411, "the length of the body is not said")
+        if int(length) > LARGEST:
+            return self.refuse(413, f"a body of {int(length):,} bytes is too large; allowed: at most {LARGEST:,}")
+        try:
+            body = parsed_json(self.rfile.read(int(length)))
+        except ValueError as error:
+            return self.refuse(400, f"the body is no JSON: {error}")
+        self.ask(self.path, body)
+
+    @abstractmethod
+    def look_up(self, path: str) -> None:
+        """Answer a GET for a path."""
+
+    @abstractmethod
+    def ask(self, path: str, body: Any) -> None:
+        """Answer a POST to a path."""
+
+    def refuse(self, status: int, why: str) -> None:
+        """Answer with an error."""
+        self.say({"problems": [{"knob": None, "text": why}]}, status)
+
+    def say(self, answer: Mapping[str, Any], status: int = 200) -> None:
+        """Answer with JSON."""
+        self.answer(_json(answer), "application/json", status=status)
+
+    def say_in_turn(self, answers: Iterator[Mapping[str, Any]]) -> None:
+        """Answer with a line of JSON for each, as soon as it is there."""
+        self.send_response(200)
+        for name, value in {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}.items():
+            self.send_header(name, value)
+        self.send_header("Content-Type", "application/x-ndjson; charset=utf-8")
+        self.end_headers()
+        for each in answers:
+            self.wfile.write(_json(each).encode() + b"\n")
+            self.wfile.flush()
+
+
+def _json(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
 
 _HEADERS = {"Content-Security-Policy": "frame-ancestors 'none'", "Referrer-Policy": "no-referrer"}
 

@@ -29,7 +29,7 @@ from vflsim.plotting.sweeps import round_time_against, time_to_target_against
 from vflsim.plotting.theme import appearance
 from vflsim.plotting.timeline import timeline
 from vflsim.plotting.utilisation import link_utilisation
-from vflsim.plotting.waits_by_client import waited_for
+from vflsim.plotting.waits import waited_for
 from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.store.write import SWEEP, write_file
 from vflsim.results.sweeps.sweep import Sweep

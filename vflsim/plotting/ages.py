@@ -10,13 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from vflsim.plotting import closed_form_curves as closed
+from vflsim.plotting import closed_forms as closed
 from vflsim.plotting.numbers import frame, stacked
 from vflsim.plotting.protocol_style import Style, protocol_styles
-from vflsim.plotting.selection import finished
-from vflsim.plotting.step_waits import named
+from vflsim.plotting.selection import Place, Window, finished
 from vflsim.plotting.style import Picture, failures, headline, legend, picture, remark
-from vflsim.plotting.window import Place, Window
+from vflsim.plotting.waits import named
 from vflsim.results.events import Ints
 from vflsim.results.read import NotRecordedError, Results, StoredRun
 from vflsim.timing.floats import Floats

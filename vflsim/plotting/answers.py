@@ -13,6 +13,7 @@ from matplotlib.lines import Line2D
 from vflsim.plotting.curves import BANDED
 from vflsim.plotting.numbers import stacked
 from vflsim.plotting.protocol_style import Style, protocol_styles
+from vflsim.plotting.selection import Place, Window
 from vflsim.plotting.style import (
     Picture,
     failures,
@@ -24,7 +25,6 @@ from vflsim.plotting.style import (
     spread_widely,
     x_axis,
 )
-from vflsim.plotting.window import Place, Window
 from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.statistics.answers import answer_means, answer_metric, answered
 from vflsim.vocabulary.metrics import facts_of

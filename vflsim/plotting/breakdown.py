@@ -9,12 +9,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from vflsim.plotting.causes import Causes
-from vflsim.plotting.critical_path import DEADLINE, QUEUE
+from vflsim.plotting.critical_path import DEADLINE, QUEUE, Causes
 from vflsim.plotting.numbers import frame
 from vflsim.plotting.selection import finished, length
-from vflsim.plotting.step_waits import step_waits
 from vflsim.plotting.style import Picture, failures, headline, legend, picture, remark
+from vflsim.plotting.waits import step_waits
 from vflsim.results.events import Activities, Spans, activities
 from vflsim.results.read import NotRecordedError, Results, StoredRun
 from vflsim.streams import SERVER

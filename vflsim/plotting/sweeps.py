@@ -7,13 +7,20 @@ import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 
-from vflsim.plotting import closed_form_curves as closed
-from vflsim.plotting.heatmap import heat_map
-from vflsim.plotting.multiples import small_multiples
+from vflsim.plotting import closed_forms as closed
 from vflsim.plotting.numbers import frame, stacked
 from vflsim.plotting.protocol_style import Style, protocol_styles
 from vflsim.plotting.style import Picture, headline, legend, picture, remark, target_label
-from vflsim.plotting.sweep_lines import BOUND, bound_handle, line, measure_axis, places, value_axis
+from vflsim.plotting.sweep_panels import (
+    BOUND,
+    bound_handle,
+    heat_map,
+    line,
+    measure_axis,
+    places,
+    small_multiples,
+    value_axis,
+)
 from vflsim.results.read import NotRecordedError
 from vflsim.results.statistics.estimates import GEOMETRIC, WIDE
 from vflsim.results.statistics.summary import STEADY
@@ -29,10 +36,10 @@ def round_time_against(sweep: Sweep, metric: str | None = None) -> Picture:
     95 % intervals over seeds (with one seed, batch means after the warm-up give that of the mean round), and dashed
     ones for the mean round of the closed form, if there is one, or areas for its bounds. The axis has a scale for
     numbers (logarithmic if they spread widely and unevenly); other values, and points of several keys that change
-    together, stand side by side. Two keys: a :func:`~vflsim.plotting.heatmap.heat_map` per protocol. More keys:
-    :func:`~vflsim.plotting.multiples.small_multiples`. ``numbers``: ``times`` (the columns of ``Sweep.estimates``, x:
-    the value's place, shown), ``closed_form`` (protocol, x, lower, upper). Raises NotRecordedError for what runs do not
-    have.
+    together, stand side by side. Two keys: a :func:`~vflsim.plotting.sweep_panels.heat_map` per protocol. More keys:
+    :func:`~vflsim.plotting.sweep_panels.small_multiples`. ``numbers``: ``times`` (the columns of ``Sweep.estimates``,
+    x: the value's place, shown), ``closed_form`` (protocol, x, lower, upper). Raises NotRecordedError for what runs do
+    not have.
     """
     if metric is not None:
         known = shown_measure(metric, sweep.measures, "--metric")

@@ -15,9 +15,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from vflsim.plotting.selection import one_seed
+from vflsim.plotting.selection import Place, Window, one_seed
 from vflsim.plotting.style import Picture, headline, legend, picture, remark, x_axis
-from vflsim.plotting.window import Place, Window
 from vflsim.results.events import activity
 from vflsim.results.read import NotRecordedError, Results, StoredRun
 from vflsim.results.store.schema import SERVER

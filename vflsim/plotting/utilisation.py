@@ -13,9 +13,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from vflsim.plotting.numbers import stacked
-from vflsim.plotting.selection import length, one_seed
+from vflsim.plotting.selection import Place, Window, length, one_seed
 from vflsim.plotting.style import Picture, headline, legend, picture, remark, sides, x_axis
-from vflsim.plotting.window import Place, Window
 from vflsim.results.events import Activities, Ints, Spans, activities, downtime
 from vflsim.results.read import NotRecordedError, Results, StoredRun
 from vflsim.streams import SERVER

@@ -11,8 +11,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from vflsim.codecs import Codec
+from vflsim.codecs.base import Plain
 from vflsim.codecs.frame import raw
-from vflsim.codecs.plain import Plain
 from vflsim.learning.execution.executor import Executor
 from vflsim.learning.execution.operations import Handle
 from vflsim.learning.learners.lazy_values import KeptValue

@@ -1,4 +1,4 @@
-"""The answer of a study in sentences: which protocol is best in seconds, rounds and bytes, how surely, and why."""
+"""The answer of a study in sentences, and the reasons for the duration of its rounds."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import final
 
 import pandas as pd
 
+from vflsim.analysis.rounds import numbered
 from vflsim.intervals.means import CONFIDENCE, holm
 from vflsim.plotting.numbers import Numbers
 from vflsim.plotting.style import metric_label
-from vflsim.reporting.waits import whereabouts
 from vflsim.results.read import Results
 from vflsim.results.statistics.estimates import Estimate
 from vflsim.results.statistics.pairs import ratio, three_digits
@@ -22,6 +22,70 @@ from vflsim.results.tables.comparison import describe
 from vflsim.results.tables.footnotes import baseline_of, final_label, round_measure, select, targets_in
 from vflsim.vocabulary.amounts import quantity
 from vflsim.vocabulary.metrics import higher_is_better, is_share
+
+_MOST = 0.9
+"""Share of waits that the clients named together make up at least."""
+_PARTS = 3
+"""Most parts of a round that are named."""
+_SMALL = 0.01
+"""Parts with a smaller share are not named."""
+
+
+def whereabouts(protocol: str, figures: dict[str, Numbers]) -> str:
+    """Say in a sentence where a protocol's rounds spend their time and for whom they wait; empty if unknown."""
+    spent, waited = time_spent(protocol, figures), waited_for(protocol, figures)
+    texts = [f"spends {spent}"] if spent else []
+    texts += [f"waits for {waited}"] if waited else []
+    return f"A round of {protocol} {' and '.join(texts)}." if texts else ""
+
+
+def time_spent(protocol: str, figures: dict[str, Numbers]) -> str:
+    """Name the largest parts of a protocol's mean round: ``98 % on upload delay, 1 % on …``; empty if unknown."""
+    if "breakdown" not in figures:
+        return ""
+    parts = figures["breakdown"]["rounds"]
+    own = parts[(parts["protocol"] == protocol) & (parts["share"] >= _SMALL)].sort_values("share", ascending=False)
+    shown = zip(own["part"][:_PARTS], own["share"][:_PARTS], strict=True)
+    return ", ".join(f"{percent(share)} on “{part}”" for part, share in shown)
+
+
+def mean_round(protocol: str, figures: dict[str, Numbers]) -> str:
+    """Format the length of a protocol's mean round; empty if unknown."""
+    if "breakdown" not in figures:
+        return ""
+    parts = figures["breakdown"]["rounds"]
+    own = parts[parts["protocol"] == protocol]
+    return quantity(float(f"{own['seconds'].sum():.3g}"), "s") if len(own) else ""
+
+
+def waited_for(protocol: str, figures: dict[str, Numbers]) -> str:
+    """Name the clients that a protocol's rounds wait for: ``clients 5–8 (99 % of rounds)``; empty if unknown."""
+    if "waited" not in figures:
+        return ""
+    found = figures["waited"]["shares"]
+    own = found[(found["protocol"] == protocol) & (found["stage"] == "last")].set_index("client")["share"]
+    clients = own[own.index != 0].sort_values(ascending=False)
+    if not len(clients):
+        return ""
+    if clients.sum() <= _SMALL:
+        return "nobody"
+    most = f"client {clients.index[0]} ({percent(clients.iloc[0])})"
+    few = clients[: int((clients.cumsum() < _MOST * clients.sum()).sum()) + 1]
+    if len(few) <= max(1, len(clients) // 2):
+        named = numbered(sorted(int(name) for name in few.index))
+        often = f", most often {most}" if len(few) > 1 else ""
+        return f"{named} in {percent(few.sum())} of cases{often}"
+    return f"no client in particular, most often {most}"
+
+
+def percent(share: float) -> str:
+    """Format a share: ``98 %``, ``0.4 %``, ``under 0.1 %``, ``over 99 %``."""
+    if 0 < share < 0.001:
+        return "under 0.1 %"
+    if 0.995 <= share < 1 - 1e-9:
+        return "over 99 %"
+    return f"{100 * share:.0f} %" if share >= 0.095 or share == 0 else f"{100 * share:.1f} %"
+
 
 COSTS = {"time": "seconds", "rounds": "rounds", "bytes": "bytes"}
 

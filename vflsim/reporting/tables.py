@@ -10,9 +10,9 @@ from typing import final
 import numpy as np
 import pandas as pd
 
-from vflsim.plotting import closed_form_curves as closed
+from vflsim.plotting import closed_forms as closed
 from vflsim.plotting.numbers import Numbers
-from vflsim.reporting.waits import mean_round, time_spent, waited_for
+from vflsim.reporting.answer import mean_round, time_spent, waited_for
 from vflsim.results.read import Results
 from vflsim.results.statistics.estimates import Estimate
 from vflsim.results.statistics.open_rounds import Rounds, ages_of, pooled_mean

@@ -39,8 +39,7 @@ def server(tmp_path: Path) -> Iterator[str]:
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv(files.VARIABLE, raising=False)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    for module in (files, files):
-        monkeypatch.setattr(module, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(files, "cache_folder", lambda: tmp_path / "cache")
     return tmp_path / "cache"
 
 

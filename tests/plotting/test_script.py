@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from vflsim.cli import app
 from vflsim.errors import ResultsError
 from vflsim.plotting import PLOTS, plot
-from vflsim.plotting.options import OPTIONS, given
+from vflsim.plotting.script import OPTIONS, given
 from vflsim.plotting.theme import STYLES, size_of
 from vflsim.results import NotRecordedError, Results
 

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from tiny_worlds import data_of, tiny
 
-from vflsim.exploring.rounds import UnwrittenRun, by_events
-from vflsim.exploring.waiting import NOBODY, UploadArrivals
-from vflsim.plotting.step_waits import step_waits
+from vflsim.exploring.rounds import NOBODY, UnwrittenRun, UploadArrivals, by_events
+from vflsim.plotting.waits import step_waits
 from vflsim.protocols.defaults import participants_of
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.vectorised import run_vectorised
