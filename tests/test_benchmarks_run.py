@@ -45,7 +45,6 @@ class Quick:
 QUICK = {
     "bare_centralised": Quick((str(DATA / "fashion-mnist"), "1"), "epoch  1: test loss", needs="fashion-mnist"),
     "blinding": Quick(("--repeats", "2"), "20 clients: masks"),
-    "bounds": Quick((QUICKSTART, "--rounds", "500"), "quickstart.yaml async: "),
     "calibration": Quick(
         ("--simulated", "--rounds", "60", "--seeds", "1", "--clients", "1"),
         "| 1 client |",

@@ -1,7 +1,7 @@
 """Order statistics of independent times: against scipy, enumeration and formulas."""
 
 import math
-from itertools import combinations, pairwise, product
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ from vflsim.analysis import (
     used_probabilities,
 )
 from vflsim.timing.delays import Exponential, LogNormal, Pareto, ShiftedExponential, Uniform
-from vflsim.timing.order import OrderStatistic, SlowestSubset
+from vflsim.timing.order import OrderStatistic
 
 probabilities = st.lists(st.floats(0, 1), min_size=1, max_size=8)
 
@@ -118,14 +118,6 @@ def test_a_heavy_tail_makes_the_longest_heavy() -> None:
 def test_there_is_no_t_th_beyond_the_times(t: int) -> None:
     with pytest.raises(ValueError, match="allowed: 1 to 5"):
         order_statistic(MIXED, t)
-
-
-@pytest.mark.parametrize("t", [1, 2, 3, 4])
-def test_no_t_of_the_times_last_longer_than_the_slowest_subset(t: int) -> None:
-    bound = SlowestSubset(((MIXED[0], 2), *((law, 1) for law in MIXED[2:])), t)
-    x = np.linspace(0.0, 20.0, 300)
-    for subset in combinations(MIXED, t):
-        assert np.all(bound.cdf(x) <= maximum(subset).cdf(x) + 1e-15)
 
 
 def test_alike_clients_are_among_the_first_t_alike_often() -> None:

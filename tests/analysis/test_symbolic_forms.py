@@ -9,11 +9,9 @@ from vflsim.analysis import ClosedForm, Law, OfDelay, Point, Range, exponential_
 from vflsim.analysis.findings import Formula
 from vflsim.analysis.formulas import (
     age_formulas,
-    bound_formulas,
     chain_formulas,
     ordinal,
     pooled_formulas,
-    rate_bound_formulas,
     rate_formulas,
     round_formulas,
 )
@@ -87,10 +85,6 @@ def test_every_kind_of_formula_has_text_and_latex() -> None:
         *pooled_formulas(groups, names),
         *rate_formulas([(2.0, "client 1")] * 9),
         *chain_formulas(6, 2, 0.5, 0.1),
-        *bound_formulas(8, 3, ageing=True),
-        *bound_formulas(8, 3, ageing=False),
-        *rate_bound_formulas(0.01),
-        *rate_bound_formulas(None),
     ]
     for formula in found:
         assert " = " in formula.text

@@ -55,7 +55,7 @@ def test_numbers_formulas_and_reasons(
     assert "F_(4)(x) = F(x)**4" in text
     assert "clients 1–4: exponential(mean 2) s" in text
     assert "before it joins again" in text
-    assert "no closed form" in text
+    assert "simulated rounds" in text
 
 
 def test_overrides_and_the_choice_of_a_protocol(

@@ -288,11 +288,6 @@ class Cycles(Stages):
         down, up = self._bits_down(client, turn.before, True), self._bits_up(client, turn.now)
         return down / self._rate(SERVER, "up"), up / self._rate(SERVER, "down")
 
-    def in_order(self) -> bool:
-        """Return whether all gradients reach the server's link after the same latency: they keep their order."""
-        ways = [total(self._latency(SERVER, client)) for client in self.clients]
-        return all(isinstance(way, Point) for way in ways) and len(set(ways)) == 1
-
     def broadcast(self, turn: Turn) -> float:
         """Return the seconds in which the server's link sends a gradient to all clients."""
         alone = [self._down(client, turn.before, True) for client in self.clients]

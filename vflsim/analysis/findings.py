@@ -180,7 +180,26 @@ class NoClosedForm:
         )
 
 
-Finding: TypeAlias = ClosedForm | NoClosedForm
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """A mean from so many simulated ``rounds`` with its 95 % interval, and the ``reason`` why it has no closed form.
+
+    Example::
+
+        Simulated("round duration", "s", Range(0.21, 0.23), 20_000, "clients are late").mean.low  # 0.21
+    """
+
+    name: str
+    unit: Unit
+    mean: Range
+    rounds: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: none: {self.reason}"
+
+
+Finding: TypeAlias = ClosedForm | NoClosedForm | Simulated
 
 
 def _readable(expression: sympy.Basic) -> sympy.Basic:

@@ -29,18 +29,18 @@ def analyze(
 ) -> Analyses:
     """Derive the closed forms of a scenario's timing, of all its ``protocols`` or of those that are named.
 
-    As ``vflsim analyze``. Where a quantity has no closed form, the reason stands in its place. Raises
-    ``ScenarioError`` and ``DataError``.
+    As ``vflsim analyze``. Where a quantity has no closed form, the reason stands in its place; for a round also an
+    interval of simulated ones. Raises ``ScenarioError`` and ``DataError``.
 
     Example: ``vflsim.analyze("quickstart")["wait"].round.mean``
     """
     from vflsim.scenario.load import as_scenario, narrowed
-    from vflsim.studies.checks.closed_forms import analyse
+    from vflsim.studies.checks.closed_forms import analyse_or_simulate
     from vflsim.studies.checks.data import read_and_check
 
     loaded = narrowed(as_scenario(scenario, overrides), protocols)
     data = read_and_check(loaded, training=False)
-    found = {name: analyse(loaded, name, data.of(loaded.training_of(name))) for name in loaded.protocols}
+    found = {name: analyse_or_simulate(loaded, name, data.of(loaded.training_of(name))) for name in loaded.protocols}
     return Analyses(loaded, data, found)
 
 
@@ -49,7 +49,8 @@ class Analyses(Framed, Mapping[str, "Analysis"]):
     """The closed forms of a scenario by protocol; each has ``findings`` with laws, means and formulas.
 
     A finding is a :class:`~vflsim.analysis.findings.ClosedForm` (``mean``, ``sd``, ``quantile(level)``, ``law`` with
-    ``cdf(x)``, ``formulas()`` in sympy), or a :class:`~vflsim.analysis.findings.NoClosedForm` with the ``reason``.
+    ``cdf(x)``, ``formulas()`` in sympy), or a :class:`~vflsim.analysis.findings.NoClosedForm` or
+    :class:`~vflsim.analysis.findings.Simulated` with the ``reason``.
 
     Example::
 
@@ -150,9 +151,12 @@ def formulas_of(form: ClosedForm) -> Sequence[Formula | str]:
 
 
 def _row(protocol: str, finding: Any) -> dict[str, Any]:
-    from vflsim.analysis.findings import QUANTILES, ClosedForm
+    from vflsim.analysis.findings import QUANTILES, ClosedForm, Simulated
 
     row: dict[str, Any] = {"protocol": protocol, "quantity": finding.name}
+    if isinstance(finding, Simulated):
+        row |= {"unit": finding.unit, "clients": (), "known": "simulated"}
+        row |= {"mean": finding.mean.low, "mean_upper": finding.mean.high}
     if not isinstance(finding, ClosedForm):
         return row | {"reason": finding.reason}
     row |= {"unit": finding.unit, "clients": finding.clients, "known": finding.exactness}

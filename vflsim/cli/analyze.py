@@ -40,7 +40,7 @@ def analyze(
 
 def _show(page: Console, title: str, analyses: Sequence[Analysis]) -> None:
     """Print the numbers of all protocols in one table, then the formulas and conditions of each protocol."""
-    from vflsim.analysis.findings import ClosedForm
+    from vflsim.analysis.findings import ClosedForm, Simulated
     from vflsim.api.timing import formulas_of
     from vflsim.cli.findings import HEADER, rows
     from vflsim.text_table import TextTable, say
@@ -56,6 +56,8 @@ def _show(page: Console, title: str, analyses: Sequence[Analysis]) -> None:
         for finding in findings:
             if not isinstance(finding, ClosedForm):
                 say(page, f"  {finding.name}: none: {finding.reason}")
+                if isinstance(finding, Simulated):
+                    say(page, f"  – the mean: 95 % interval of {finding.rounds:,} simulated rounds")
                 continue
             lines = [formula if isinstance(formula, str) else formula.text for formula in formulas_of(finding)]
             for line in (line for line in lines if line not in printed):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from vflsim.analysis.findings import QUANTILES, ClosedForm, Finding, NoClosedForm
+from vflsim.analysis.findings import QUANTILES, ClosedForm, Finding, NoClosedForm, Simulated
 from vflsim.analysis.rounds import numbered
 
 HEADER = ("protocol", "quantity", "mean", "sd", *(f"p{100 * level:g}" for level in QUANTILES), "known")
@@ -13,8 +13,11 @@ HEADER = ("protocol", "quantity", "mean", "sd", *(f"p{100 * level:g}" for level 
 
 def row(protocol: str, finding: Finding) -> tuple[str, ...]:
     """Format one finding: its quantity, its numbers, and whether they are exact."""
+    nothing = ["–"] * (1 + len(QUANTILES))
+    if isinstance(finding, Simulated):
+        return (protocol, f"{finding.name} [{finding.unit}]", str(finding.mean), *nothing, "simulated")
     if not isinstance(finding, ClosedForm):
-        return (protocol, finding.name, *["–"] * (2 + len(QUANTILES)), "no closed form: see below")
+        return (protocol, finding.name, "–", *nothing, "no closed form: see below")
     name = f"{finding.name} [{finding.unit}]" if finding.unit else finding.name
     if finding.clients:
         name += f" of {numbered(finding.clients)}"

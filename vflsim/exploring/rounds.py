@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import pyarrow as pa
@@ -19,12 +19,10 @@ from vflsim.recurrences.chunk import Bools, Chunk, Moves
 from vflsim.recurrences.stages import Ints
 from vflsim.results.read import NotRecordedError
 from vflsim.results.store.schema import RunInfo, RunTables, TableName
-from vflsim.scenario.evaluate import Evaluate
 from vflsim.scenario.models import Scenario
-from vflsim.scenario.recording import Record, Recording
 from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.simulation.vectorised import UndecidedError, obstacles, run_vectorised
-from vflsim.stopping.rules import Stop
+from vflsim.studies.checks.simulated import tried
 from vflsim.timing.floats import Floats
 
 NOBODY = 0
@@ -238,19 +236,6 @@ def _waited(run: UnwrittenRun) -> dict[int, float]:
     except NotRecordedError:  # a run that failed between a step and the end of its round
         return {}
     return {NOBODY: max(0.0, 1 - sum(shares)), **dict(zip(clients, shares, strict=True))}
-
-
-def tried(scenario: Scenario, name: str, rounds: int, record: Record, protocol: Protocol | None = None) -> Scenario:
-    """Return the scenario of so many rounds of a protocol, or of ``protocol`` in its place.
-
-    It is evaluated at the end alone, unless evaluations take time. Neither this nor what ends a run changes its rounds.
-    """
-    entry, evaluate = scenario.protocols[name], scenario.evaluate_of(name)
-    changed: dict[str, Any] = {"stop": None, **({} if protocol is None else {"protocol": protocol})}
-    if not evaluate.costs_time:
-        evaluate, changed["evaluate"] = Evaluate.model_validate({"every": f"{rounds} rounds"}), None
-    update = {"record": Recording(tables=record), "stop": Stop(rounds=rounds), "evaluate": evaluate, "measures": {}}
-    return scenario.model_copy(update={**update, "protocols": {name: entry.model_copy(update=changed)}})
 
 
 def _rounds(outcome: Outcome, waited: Mapping[int, float], by_events: str = "") -> SimulatedRounds:

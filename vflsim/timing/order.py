@@ -142,30 +142,6 @@ class OrderStatistic(Law):
         return _fewer([(law.cdf(x), law.survival(x)) for law, count in self.groups for _ in range(count)], self.t)
 
 
-@final
-@dataclass(frozen=True)
-class SlowestSubset(Law):
-    """No smaller, in distribution, than the largest of any t of the times: F(x) is the product of the t least cdfs."""
-
-    groups: tuple[tuple[Law, int], ...]
-    t: int
-
-    @property
-    @override
-    def support(self) -> tuple[float, float]:
-        return max(law.support[0] for law, _ in self.groups), max(law.support[1] for law, _ in self.groups)
-
-    @property
-    @override
-    def breaks(self) -> Floats:
-        return union(law for law, _ in self.groups)
-
-    @override
-    def cdf(self, x: ArrayLike) -> Floats:
-        each = np.sort(np.stack([law.cdf(x) for law, count in self.groups for _ in range(min(count, self.t))]), axis=0)
-        return np.asarray(each[: self.t].prod(axis=0))
-
-
 def counts(p: Sequence[Floats], below: int, q: Sequence[Floats] | None = None) -> Floats:
     """Give P(exactly j of independent events happen) for j = 0 … below − 1, by the Poisson–binomial recursion.
 

@@ -14,6 +14,7 @@ from vflsim.results.store.closed_forms import ClosedForms, Curve, LeftOut, curve
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import party_timings, setting
+from vflsim.studies.checks.simulated import simulated
 from vflsim.timing.compute import law
 from vflsim.timing.delays import Constant, Delay, Empirical, Maximum, Mixture, Sum
 
@@ -51,6 +52,15 @@ def analyse(scenario: Scenario, name: str, data: LoadedData) -> Analysis:
     except Exception as error:  # neither a failure of a delay's arithmetic nor a defect may stop a study
         findings = (NoClosedForm.because_of(ROUND, error),)
     return Analysis(name, tuple(map(_computable, findings)))
+
+
+def analyse_or_simulate(scenario: Scenario, name: str, data: LoadedData) -> Analysis:
+    """Derive the closed forms of protocol ``name``; simulate rounds where their duration has none."""
+    found = analyse(scenario, name, data)
+    none = found.round
+    if not isinstance(none, NoClosedForm) or none.failed:
+        return found
+    return Analysis(name, (simulated(scenario, name, data, none), *(each for each in found.findings if each != none)))
 
 
 def _computable(finding: Finding) -> Finding:
