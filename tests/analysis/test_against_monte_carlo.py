@@ -20,7 +20,6 @@ from vflsim.analysis import (
     working_on,
 )
 from vflsim.analysis.memoryless import waiting
-from vflsim.protocols.fedvs.late import coded_round
 from vflsim.timing.delays import Exponential, LogNormal, Uniform
 
 ROUNDS = 100_000
@@ -91,31 +90,6 @@ def test_unlike_laws_race_as_simulated() -> None:
     used = np.argsort(np.argsort(draws, axis=0), axis=0) < 2
     for found, p in zip(used, used_probabilities(laws, 2), strict=True):
         assert abs(found.mean() - p) <= half_width(found.astype(np.float64))
-
-
-@pytest.mark.parametrize(("n", "responders"), [(8, 5), (16, 9)])
-def test_coded_rounds_of_the_canonical_clients(n: int, responders: int) -> None:
-    """FedVS: K segments, T = 1 mask, R = 2 K + 1 responders; shares take log₂²N / |B| of the uploads' means."""
-    means = canonical(n)
-    shares = means * np.log2(n) ** 2 / 64
-    generator = np.random.default_rng(n)
-    shared, uploaded = generator.exponential(shares, (ROUNDS, n)), generator.exponential(means, (ROUNDS, n))
-    fastest = np.sort(uploaded, axis=1)[:, responders - 1]
-    laws = [exponential(share) for share in shares], [exponential(mean) for mean in means]
-    abandoned = coded_round(*laws, responders)
-    assert agrees(abandoned, shared.max(axis=1) + fastest)
-    # A late client finishes its upload before it shares again.
-    late = np.maximum(uploaded - fastest[:, None], 0.0)
-    rounds = (late[:-1] + shared[1:]).max(axis=1) + fastest[1:]
-    finished = coded_round(*laws, responders, late="finished")
-    assert agrees(finished, rounds, dependent=True)
-    assert not agrees(abandoned, rounds, dependent=True)
-    assert not agrees(coded_round(*laws, responders + 1), shared.max(axis=1) + fastest)
-
-
-def test_coded_rounds_need_a_share_and_an_upload_per_client() -> None:
-    with pytest.raises(ValueError, match="one of each per client"):
-        coded_round([exponential(1.0)], [exponential(1.0)] * 2, 1)
 
 
 # --- clients that go on at their own pace -----------------------------------------------------------------------------

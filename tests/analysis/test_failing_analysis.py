@@ -155,13 +155,12 @@ def test_run_and_analyze_say_which_closed_form_failed(
 # --- the crash that was ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("late", ["abandoned", "finished"])
-def test_as_many_constant_uploads_as_a_round_waits_for_are_a_constant(late: str) -> None:
+def test_as_many_constant_uploads_as_a_round_waits_for_are_a_constant() -> None:
     """Three of four clients upload at once, and R = 3."""
     slow = {"select": "4", "upload_delay": {"kind": "exponential", "mean": "1 s"}}
     some = load(
         raw(
-            {"it": {"kind": "fedvs", "K": 1, "late": late}}, timing={"clients": [slow]}, partition__clients=4
+            {"it": {"kind": "fedvs", "K": 1}}, timing={"clients": [slow]}, partition__clients=4
         )
     )  # fmt: skip
     assert found(some, "3rd of 4 uploads").law == Point(0.0)

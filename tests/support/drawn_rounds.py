@@ -132,7 +132,7 @@ def own_pace(cycles: Cycles, t: int, count: int, rng: np.random.Generator) -> Ro
 
 
 def coded(stages: CodedStages, count: int, rng: np.random.Generator) -> Rounds:
-    """A barrier of shares, the R-th upload, and a server step; late uploads are dropped, or finished first."""
+    """A barrier of shares, the R-th upload, and a server step; late uploads are dropped."""
     which = rng.choice(len(stages.turns), (RUNS, count), p=[turn.share for turn in stages.turns])
     barrier, upload, step = np.zeros(which.shape), np.zeros(which.shape), np.zeros(which.shape)
     for number, turn in enumerate(stages.turns):
@@ -146,9 +146,6 @@ def coded(stages: CodedStages, count: int, rng: np.random.Generator) -> Rounds:
             return np.asarray(np.sort(uploads, axis=0)[stages.plan.threshold - 1])
 
         shares = np.stack([drawn(stages.sharing(client, turn), size, rng) for client in stages.clients])
-        if stages.finishing:
-            before = answers(Turn(turn.share, turn.before, turn.before))
-            shares += np.maximum(before - fastest(before), 0.0)
         barrier[here], upload[here] = shares.max(axis=0), fastest(answers(turn))
         step[here] = drawn(stages.stepping(turn), size, rng)
     once = np.stack([drawn(stages.data_sharing(client), which.shape, rng) for client in stages.clients]).max(axis=0)

@@ -9,19 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 from closed_forms_of import WARM_UP, found, half_width, reason
-from scipy import stats
 from thorough import in_turn, is_thorough
 from tiny_worlds import data_of, raw
 
-from vflsim.analysis import ClosedForm, Law, OfDelay, Point
-from vflsim.protocols.fedvs.rounds import BARRIER, ONCE, late_barrier
+from vflsim.analysis import ClosedForm
+from vflsim.protocols.fedvs.rounds import BARRIER, ONCE
 from vflsim.scenario import load
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.run import run_protocol
 from vflsim.studies.checks.closed_forms import analyse, closed_forms
-from vflsim.timing.delays import Exponential
-from vflsim.timing.interpolation import Interpolated
 
 ROUNDS = 800
 FREE: dict[str, Any] = {"compute": 0, "link": {}}
@@ -76,8 +73,6 @@ FAR = {**LINKED, "link": {**LINK, "latency": {"kind": "uniform", "low": "1 ms", 
 SERVER = {"compute": {"kind": "uniform", "low": "1 ms", "high": "20 ms"}, "link": {}}
 FINISHED = {"K": 1, "late": "finished"}
 AWAY = {"kind": "alternating", "up": 1, "down": 1, "interrupted": "lost"}
-NINE_VALUES = {"kind": "mixture", "weights": [1] * 9, "parts": [0.1 * 1.3**k for k in range(9)]}
-FOREVER = {"upload_delay": 0.1, "link": {"latency": {"kind": "exponential", "mean": 0.01}}}
 
 
 # --- against the simulation -------------------------------------------------------------------------------------------
@@ -109,17 +104,6 @@ def test_rounds_in_which_everything_is_random() -> None:
 
 
 @pytest.mark.slow
-def test_late_work_that_is_finished() -> None:
-    world = scenario(EXPONENTIAL, protocol=FINISHED)
-    rounds = simulated(world)
-    assert found(world).exactness != "bounds"
-    assert agrees(found(world), rounds["round duration"])
-    assert agrees(found(world, BARRIER), rounds[BARRIER])
-    assert not agrees(found(scenario(EXPONENTIAL, protocol={"K": 1})), rounds["round duration"]), "abandoned"
-    assert "each other" in " ".join(found(world).conditions)
-
-
-@pytest.mark.slow
 def test_sizes_decide_with_flops() -> None:
     """Coded embeddings, shares, decoding and steps at the cost of their operations, on links without contention."""
     flops = {"kind": "flops", "rate": "500 kFLOPS", "jitter": {"kind": "lognormal", "median": 1.0, "sigma": 0.5}}
@@ -144,16 +128,14 @@ def test_decoding_and_the_step_on_it_take_the_time_of_their_flops() -> None:
 
 
 @pytest.mark.slow
-@in_turn(network=["fifo", "dedicated", "fair"], late=["abandoned", "finished"])
-def test_messages_under_way_leave_bounds(network: str, late: str) -> None:
-    world = scenario(
-        LINKED, protocol={"late": late}, timing__server={"compute": "3 ms", "link": LINK}, timing__network=network,
-        rounds=300,
-    )  # fmt: skip
+@in_turn(network=["fifo", "dedicated", "fair"])
+def test_messages_under_way_leave_bounds(network: str) -> None:
+    server = {"compute": "3 ms", "link": LINK}
+    world = scenario(LINKED, timing__server=server, timing__network=network, rounds=300)
     form = found(world)
     assert form.exactness == "bounds"
     assert agrees(form, simulated(world)["round duration"])
-    assert form.mean.high - form.mean.low < (0.15 if late == "abandoned" else 0.6)
+    assert form.mean.high - form.mean.low < 0.15
 
 
 @pytest.mark.slow
@@ -166,16 +148,15 @@ def test_latencies_that_are_drawn_leave_bounds() -> None:
 def test_bounds_hold_in_every_round_that_follows_from_nothing_random() -> None:
     """All constant: the simulated round lies between the bounds, for links so slow that queues decide."""
     for network in ("fifo", "dedicated", "fair"):
-        for late in ("abandoned", "finished"):
-            slow = {"up": "100 kbps", "down": "70 kbps", "latency": "5 ms"}
-            client = {"select": "all", "upload_delay": "(30*m) ms", "compute": "2 ms", "link": slow}
-            world = scenario(
-                client, protocol={"late": late}, timing__server={"compute": "3 ms", "link": slow},
-                timing__network=network, training__last_batch="drop", rounds=WARM_UP + 15,
-            )  # fmt: skip
-            bounds, rounds = found(world).mean, simulated(world)["round duration"]
-            assert bounds.low <= rounds.min() + 1e-9, (network, late)
-            assert rounds.max() - 1e-9 <= bounds.high, (network, late)
+        slow = {"up": "100 kbps", "down": "70 kbps", "latency": "5 ms"}
+        client = {"select": "all", "upload_delay": "(30*m) ms", "compute": "2 ms", "link": slow}
+        world = scenario(
+            client, timing__server={"compute": "3 ms", "link": slow}, timing__network=network,
+            training__last_batch="drop", rounds=WARM_UP + 15,
+        )  # fmt: skip
+        bounds, rounds = found(world).mean, simulated(world)["round duration"]
+        assert bounds.low <= rounds.min() + 1e-9, network
+        assert rounds.max() - 1e-9 <= bounds.high, network
 
 
 CANONICAL = [
@@ -185,12 +166,12 @@ CANONICAL = [
 WHOLE = {"data": {"name": "digits"}, "training__last_batch": "drop"}
 
 
-@in_turn(clients={"8": (8, 2), "16": (16, 4)}, late=["abandoned", "finished"])
-def test_the_canonical_clients(clients: tuple[int, int], late: str) -> None:
+@in_turn(clients={"8": (8, 2), "16": (16, 4)})
+def test_the_canonical_clients(clients: tuple[int, int]) -> None:
     """FedVS Sec. 6.2, 64 rows of every segment a batch; against 10⁵ rounds by numpy, and against simulated ones."""
     n, segments = clients
     world = scenario(
-        *CANONICAL, **WHOLE, protocol={"K": segments, "late": late}, partition__clients=n,
+        *CANONICAL, **WHOLE, protocol={"K": segments}, partition__clients=n,
         training__batch=64 * segments, rounds=400 if n == 8 else 250,
     )  # fmt: skip
     form, threshold = found(world), 2 * segments + 1
@@ -202,21 +183,17 @@ def test_the_canonical_clients(clients: tuple[int, int], late: str) -> None:
 
     def rounds(threshold: int) -> np.ndarray:
         fastest = np.sort(uploads, axis=1)[:, threshold - 1]
-        behind = np.maximum(uploads - fastest[:, None], 0.0) if late == "finished" else np.zeros_like(uploads)
-        return np.asarray((behind[:-1] + shares[1:]).max(axis=1) + fastest[1:])
+        return np.asarray(shares.max(axis=1) + fastest)
 
     assert agrees(form, rounds(threshold))
-    if late == "abandoned":
-        assert not agrees(form, rounds(threshold - 1))
-        assert not agrees(form, np.sort(uploads, axis=1)[:, threshold - 1]), "no barrier"
+    assert not agrees(form, rounds(threshold - 1))
+    assert not agrees(form, np.sort(uploads, axis=1)[:, threshold - 1]), "no barrier"
 
 
-def test_what_it_costs_to_finish_late_work() -> None:
-    """28 canonical clients, K = 3, |B| = 85: 2.9 s a round if late work is abandoned, 11.4 s if it is finished."""
-    for late, seconds in (("abandoned", 2.9), ("finished", 11.4)):
-        said = {"K": 3, "late": late}
-        world = scenario(*CANONICAL, **WHOLE, protocol=said, partition__clients=28, training__batch=255)
-        assert round(found(world).mean.low, 1) == seconds
+def test_a_round_of_many_canonical_clients() -> None:
+    """28 canonical clients, K = 3, |B| = 85: 2.9 s a round."""
+    world = scenario(*CANONICAL, **WHOLE, protocol={"K": 3}, partition__clients=28, training__batch=255)
+    assert round(found(world).mean.low, 1) == 2.9
 
 
 # --- what is said beside it -------------------------------------------------------------------------------------------
@@ -247,8 +224,7 @@ def test_the_data_are_shared_once() -> None:
         ({}, {"activation": {"kind": "schedule", "times": [1, 2], "period": 3}}, "depend on the time"),
         ({}, {"availability": AWAY}, "not always available"),
         ({}, {"link": {"up": {"kind": "steps", "steps": [[0, 1e6], [1, 2e6]]}}}, "changes in time"),
-        (FINISHED, FOREVER, "under way for any time"),
-        (FINISHED, {"upload_delay": {"kind": "sum", "parts": [NINE_VALUES, NINE_VALUES]}}, "too many to count"),
+        (FINISHED, {}, "late uploads are finished first"),
     ],
 )
 def test_what_has_no_closed_form_says_why(protocol: dict[str, Any], client: dict[str, Any], why: str) -> None:
@@ -272,9 +248,8 @@ def test_the_curves_of_results_rise_from_0_to_1() -> None:
     assert area == pytest.approx(found(world).mean.low, rel=2e-3)
 
 
-@pytest.mark.parametrize("protocol", [{}, FINISHED], ids=["abandoned", "finished"])
-def test_every_formula_can_be_printed(protocol: dict[str, Any]) -> None:
-    world = scenario(EXPONENTIAL, protocol=protocol)
+def test_every_formula_can_be_printed() -> None:
+    world = scenario(EXPONENTIAL)
     said = []
     for finding in analyse(world, "it", data_of(world)).findings:
         assert isinstance(finding, ClosedForm)
@@ -282,49 +257,3 @@ def test_every_formula_can_be_printed(protocol: dict[str, Any]) -> None:
         assert all(" = " in formula.latex for formula in finding.formulas())
     assert any(line.startswith("R = 2*(K + T - 1) + 1") for line in said)
     assert any("U_(" in line and line.startswith("T = B") for line in said)
-
-
-# --- the barrier of late clients --------------------------------------------------------------------------------------
-
-
-def exponential(mean: float) -> Law:
-    return OfDelay(Exponential(mean=mean))
-
-
-@pytest.mark.parametrize(("n", "responders"), [(5, 3), (12, 7)])
-def test_the_late_barrier_against_its_own_draws(n: int, responders: int) -> None:
-    """2·10⁵ draws; the mean, and the distribution at five quantiles, within 99.9 % intervals."""
-    means, draws = np.linspace(0.2, 3.0, n), 200_000
-    generator = np.random.default_rng(n)
-    shares, uploads = generator.exponential(means / 4, (draws, n)), generator.exponential(means, (draws, n))
-    barrier = late_barrier([exponential(m / 4) for m in means], [exponential(m) for m in means], responders)
-
-    def error(rank: int) -> np.ndarray:
-        times = (np.maximum(uploads - np.sort(uploads, axis=1)[:, [rank - 1]], 0) + shares).max(axis=1)
-        below = times <= np.quantile(times, [0.05, 0.25, 0.5, 0.75, 0.95])[:, None]
-        levels = barrier.cdf(np.quantile(times, [0.05, 0.25, 0.5, 0.75, 0.95]))
-        off = [
-            (times.mean() - barrier.expectation()) / times.std(),
-            *(below.mean(axis=1) - levels) / np.sqrt(levels * (1 - levels)),
-        ]
-        return np.abs(off) * np.sqrt(draws)
-
-    assert np.all(error(responders) < stats.norm.ppf(1 - 0.001 / 2))
-    assert np.any(error(responders - 1) > 6)
-
-
-def test_constant_uploads_tie_without_harm() -> None:
-    """Two of four answer at once, the others exponentially; the third is waited for."""
-    uploads = [Point(0.5), Point(0.5), exponential(1.0), exponential(1.0)]
-    barrier = late_barrier([Point(0.1)] * 4, uploads, 3)
-    draws = np.random.default_rng(1).exponential(1.0, (200_000, 2))
-    both = np.hstack([np.full((len(draws), 2), 0.5), draws])
-    times = np.maximum(both - np.sort(both, axis=1)[:, [2]], 0).max(axis=1) + 0.1
-    assert abs(times.mean() - barrier.expectation()) < 3.3 * times.std() / np.sqrt(len(draws))
-    assert late_barrier([Point(0.1)] * 4, [Point(0.5)] * 4, 3).expectation() == pytest.approx(0.1)
-
-
-def test_the_fixed_rule_for_the_mean_is_as_good_as_an_adaptive_one() -> None:
-    means = [0.1, 0.1, 2.5, 3.0, 3.5]
-    barrier = late_barrier([exponential(m / 8) for m in means], [exponential(m) for m in means], 3)
-    assert barrier.expectation() == pytest.approx(Interpolated(barrier).expectation(), rel=1e-7)

@@ -58,9 +58,8 @@ def test_clients_store_a_share_of_all_data() -> None:
         assert each.storage == 4 * columns * -(-90 // k)
 
 
-@pytest.mark.parametrize("late", ["abandoned", "finished"])
-def test_the_row_of_the_scenarios_own_k_is_its_analysis(late: str) -> None:
-    world = scenario({**ALIKE, "compute": "10 ms", "link": {"up": "1 Mbps", "down": "1 Mbps"}}, late=late)
+def test_the_row_of_the_scenarios_own_k_is_its_analysis() -> None:
+    world = scenario({**ALIKE, "compute": "10 ms", "link": {"up": "1 Mbps", "down": "1 Mbps"}})
     form = analyse(world, "it", data_of(world)).findings[0]
     assert isinstance(form, ClosedForm)
     row = segments(world)[2]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from vflsim.analysis.findings import Formula
 from vflsim.analysis.formulas import Groups, ordinal
@@ -20,18 +20,14 @@ Named = tuple[Groups, list[str]]
 """Distinct laws with their numbers of clients, and the names of these clients."""
 
 
-def duration_formulas(threshold: int, step: Law, late: Literal["abandoned", "finished"]) -> tuple[Formula, ...]:
-    """Return T = B + U₍R₎ + S, with the definition of B."""
+def duration_formulas(threshold: int, step: Law) -> tuple[Formula, ...]:
+    """Return T = B + U₍R₎ + S."""
     import sympy
 
     barrier, upload, service = sympy.symbols(f"B U_({threshold}) S")
     parts = barrier + upload + (0 if step == Point(0.0) else service)
     note = f"S: decoding and server step, {described(step)} s" if step != Point(0.0) else "the server steps at once"
-    if late == "abandoned":
-        barrier_is = "B: until all have shared their models"
-    else:
-        barrier_is = f"B = max over m of (U_m - U_({threshold}))^+ + V_m: late clients share later"
-    return (Formula(sympy.Symbol("T"), parts, f"{note}; {barrier_is}"),)
+    return (Formula(sympy.Symbol("T"), parts, f"{note}; B: until all have shared their models"),)
 
 
 def threshold_formulas(segments: int, masks: int, clients: int) -> tuple[Formula, ...]:
@@ -46,9 +42,9 @@ def threshold_formulas(segments: int, masks: int, clients: int) -> tuple[Formula
     )
 
 
-def barrier_formulas(shares: Named, late: Literal["abandoned", "finished"]) -> tuple[Formula, ...]:
-    """Return the cdf of the longest share, which is the barrier if late work is abandoned."""
-    return _order_formulas(shares, "V", "G", sum(n for _, n in shares[0]), "B" if late == "abandoned" else "max V")
+def barrier_formulas(shares: Named) -> tuple[Formula, ...]:
+    """Return the cdf of the longest share, which is the barrier."""
+    return _order_formulas(shares, "V", "G", sum(n for _, n in shares[0]), "B")
 
 
 def upload_formulas(uploads: Named, threshold: int) -> tuple[Formula, ...]:

@@ -60,11 +60,6 @@ class CodedStages(Stages):
         _ = made.turns
         return made
 
-    @property
-    def finishing(self) -> bool:
-        """Whether clients finish late work."""
-        return self.protocol.late == "finished"
-
     # --- stages, in their order -----------------------------------------------------------------------------------
 
     def sharing(self, client: int, turn: Turn, slow: bool = False) -> Law:
@@ -118,19 +113,6 @@ class CodedStages(Stages):
             self._compute(SERVER, "server_step", self.rows(turn.now)[slow]),
         ])  # fmt: skip
 
-    def longest_way(self, sender: int, receiver: int, turn: Turn) -> float:
-        """Bound the seconds of latency and transfer of a coded embedding or gradient that waits for no link."""
-        if receiver == SERVER:
-            moving = self.upload_seconds(sender, turn, slow=False)
-        else:
-            moving = self.return_seconds(receiver, turn, slow=False)
-        return total([*self._latency(sender, receiver), Point(moving)]).support[1]
-
-    def steps_differ(self, turn: Turn) -> bool:
-        """Return whether the number of padded rows in a batch affects the duration of client steps."""
-        fewest, most = self.rows(turn.before)
-        return fewest < most and self._by_flops
-
     def data_sharing(self, client: int) -> Law:
         """Return the law of making the shares of this client's data."""
         return self._made(client, "share_data", self.plan.data_sharing_products(client))
@@ -178,8 +160,7 @@ class CodedStages(Stages):
         """Return the transfer time of a coded embedding, with (``slow``) the longest waits for links."""
         if not slow or not self._network.queued:
             return self._uploading(client, turn.now, self._crowd if slow else 1)
-        late = turn.before if self.finishing else 0
-        return self._all_uploads(turn.now) + (self._all_uploads(late) if late else 0.0)
+        return self._all_uploads(turn.now)
 
     def _uploading(self, client: int, places: int, crowd: int = 1) -> float:
         size = self._codec.size((places, self.plan.embedding), self._element)
@@ -198,7 +179,7 @@ class CodedStages(Stages):
     @property
     def _crowd(self) -> int:
         """The most messages that share a link: shares, and a gradient or uploads."""
-        return self._network.crowd(len(self.clients) * (2 if self.finishing else 1))
+        return self._network.crowd(len(self.clients))
 
     def _shares_moving(self, crowd: int = 1, rows: int = 0) -> Floats:
         """Return the seconds to transfer a share from each client to each other: of models, or of ``rows`` of data."""
@@ -217,8 +198,7 @@ class CodedStages(Stages):
     def _traffic(self, turn: Turn) -> float:
         """Bound the seconds that all shares of a round need on ``fifo`` links after their latency."""
         waits = self._queued(self._shares_moving())
-        late = self.finishing or not self._orderly
-        return waits + (self._all_uploads(max(turn.before, turn.now)) if late else 0.0)
+        return waits + (0.0 if self._orderly else self._all_uploads(max(turn.before, turn.now)))
 
     def _queued(self, moving: Floats) -> float:
         """Bound the duration of queues of such transfers.
