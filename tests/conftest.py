@@ -151,12 +151,3 @@ def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         pytest.skip("no Chromium on the PATH")
     with browser(tmp_path_factory.mktemp("profile")) as made:
         yield made
-
-
-@pytest.fixture(scope="module")
-def no_variation() -> Iterator[None]:
-    """Neither path works out how many rounds a mean needs: for skewed delays it takes seconds, and no table has it."""
-    with pytest.MonkeyPatch.context() as patch:
-        for module in ("simulation.run", "simulation.vectorised.run"):
-            patch.setattr(f"vflsim.{module}.variation_of", lambda _protocol, _setting: None)
-        yield

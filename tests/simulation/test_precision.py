@@ -4,8 +4,6 @@ import bisect
 import itertools
 import math
 import re
-from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 import pytest
@@ -17,7 +15,6 @@ from vflsim.intervals.steady import steady_mean
 from vflsim.intervals.variation import CYCLES, PERIODS, Variation
 from vflsim.scenario import load
 from vflsim.scenario.resolve import setting
-from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.simulation.variation import variation_of
 from vflsim.simulation.vectorised.run import run_vectorised
 from vflsim.stopping.end_rule import RoundFacts
@@ -314,20 +311,6 @@ def test_precision_alone_is_refused_where_no_variance_is_finite() -> None:
     read_and_check(
         tiny("synchronous", timing=delayed(PARETO), stop={"precision": "10 %", "rounds": 900}), training=False
     )
-
-
-@pytest.mark.parametrize("path", [run_vectorised, partial(run_protocol, timing_only=True)], ids=["arrays", "events"])
-def test_a_trial_may_leave_out_how_rounds_vary_unless_precision_asks_for_it(path: Callable[..., Outcome]) -> None:
-    delay = {"select": "all", "upload_delay": PARETO}
-    timing = {"network": "dedicated", "clients": [delay]}
-    scenario = tiny(timing=timing, record="rounds", stop={"rounds": 9})
-    full, trial = (path(scenario, "synchronous", 0, data_of(scenario), with_variation=each) for each in (True, False))
-    assert full.info.variation is not None
-    assert trial.info.variation is None
-    assert trial.tables.rounds.equals(full.tables.rounds)
-    precise = tiny(timing=timing, record="rounds", stop={"rounds": 9, "precision": "10 %"})
-    asked = path(precise, "synchronous", 0, data_of(precise), with_variation=False)
-    assert asked.info.variation == full.info.variation
 
 
 @pytest.mark.parametrize("vectorised", [False, True])

@@ -7,9 +7,6 @@ from both_paths import assert_same_bytes, quick
 from outside_worlds import PATHS, SECTIONS, entry
 from tiny_worlds import RANDOM_TIMING
 
-pytestmark = pytest.mark.usefixtures("no_variation")
-
-
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "first": ({"kind": "module", "path": "outside_protocols.first:First"}, {}),
     **{kind: (entry(kind), SECTIONS[kind]) for kind in PATHS},

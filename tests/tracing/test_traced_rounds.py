@@ -10,7 +10,6 @@ from thorough import is_thorough
 
 from vflsim.simulation.vectorised import UndecidedError
 
-pytestmark = pytest.mark.usefixtures("no_variation")
 WORLDS, THOROUGH, GROUP = 100, 2000, 20
 FEWEST_DECIDED = 0.5
 

@@ -184,9 +184,7 @@ def by_arrays(
         return None, found[0].what, None
     its = trial.protocols[name].protocol
     arrivals = UploadArrivals(tuple(participants_of(its, scenario.clients, scenario.symbols)))
-    outcome = run_vectorised(
-        trial, name, scenario.seeds[0], data, with_tails=False, with_variation=False, seen=arrivals.take
-    )
+    outcome = run_vectorised(trial, name, scenario.seeds[0], data, seen=arrivals.take)
     if isinstance(outcome.error, UndecidedError):
         ties = "activities end at the same instant, and only events tell which comes first"
         return None, ties if outcome.error.where else outcome.error.what, outcome.tables.rounds
@@ -198,7 +196,7 @@ def by_events(
 ) -> tuple[UnwrittenRun, Outcome]:
     """Simulate ``rounds`` rounds event by event, with the scenario's first seed."""
     seed, trial = scenario.seeds[0], tried(scenario, name, rounds, "events", protocol)
-    outcome = run_protocol(trial, name, seed, data, timing_only=True, with_tails=False, with_variation=False)
+    outcome = run_protocol(trial, name, seed, data, timing_only=True)
     return UnwrittenRun(name, seed, outcome.info, outcome.tables), outcome
 
 

@@ -15,16 +15,10 @@ from vflsim.scenario.depends import run_part
 from vflsim.scenario.installed import packages_of
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import party_timings
-from vflsim.simulation.heaviest_tail import heaviest
 
 
-def run_info(
-    scenario: Scenario, name: str, seed: int, error: VflsimError | None, seconds: float = 0.0, **facts: Any
-) -> RunInfo:
-    """Assemble ``run.json`` of protocol ``name`` after so many ``seconds``; ``facts`` are the fields of the run.
-
-    The heaviest tail is looked for unless it is among them.
-    """
+def run_info(scenario: Scenario, name: str, seed: int, error: VflsimError | None, **facts: Any) -> RunInfo:
+    """Assemble ``run.json`` of protocol ``name``; ``facts`` are the fields of the run."""
     protocol, timings = scenario.protocols[name].protocol, party_timings(scenario)
     participants = tuple(participants_of(protocol, scenario.clients, scenario.symbols))
     known = {
@@ -41,8 +35,6 @@ def run_info(
         "network": NetworkFacts.of(scenario.timing.network, [timing.link for timing in timings]),
         **run_facts(protocol),
     }
-    if "heavy_tail" not in facts:
-        known["heavy_tail"] = heaviest(timings, participants, facts["counts"]["rounds"], seconds)
     return RunInfo(**(known | facts))
 
 

@@ -78,16 +78,12 @@ def run_protocol(
     report: Callable[[Progress], None] | None = None,
     execution: Execution = USUAL,
     keeper: CourseKeeper | None = None,
-    with_tails: bool = True,
-    with_variation: bool = True,
 ) -> Outcome:
     """Run protocol ``name`` with ``seed`` in ``world`` (default: virtual time) until a stop rule of the scenario.
 
     A failed run keeps its tables; the outcome has the error, which names the party and the virtual time. ``keeper``,
     for training in virtual time, keeps checkpoints and resumes from them: raises ``CheckpointError`` if it cannot, and
-    ``KeyboardInterrupt`` if the keeper is asked to stop. Without ``with_tails`` nobody asks for ``info.heavy_tail``, an
-    integral, and without ``with_variation`` nobody but a stop rule asks for ``info.variation``, the law of a
-    round.
+    ``KeyboardInterrupt`` if the keeper is asked to stop.
     """
     protocol, resolved = scenario.protocols[name].protocol, setting(scenario, name, data)
     if not protocol.traits.runs_on_cpu:
@@ -103,7 +99,7 @@ def run_protocol(
     conditions = None if timing_only else conditions_of(protocol, resolved, made.server.learner, learners)
     return run_parties(
         scenario, name, seed, resolved, made, conditions, timing_only=timing_only, report=report, execution=execution,
-        keeper=keeper, with_tails=with_tails, with_variation=with_variation,
+        keeper=keeper,
     )  # fmt: skip
 
 
@@ -121,8 +117,6 @@ def run_parties(
     keeper: CourseKeeper | None = None,
     conducting: Callable[..., Conductor] = Conductor,
     path: RunPath = "event",
-    with_tails: bool = True,
-    with_variation: bool = True,
 ) -> Outcome:
     """Run the parties that have been made, until a stop rule of the scenario, and gather what they have recorded.
 
@@ -132,7 +126,7 @@ def run_parties(
     world, recorder = made.shared.world, made.shared.recorder
     batches, clients = made.shared.sequence.per_epoch, len(resolved.clients)
     stop = scenario.stop_of(name)
-    variation = variation_of(protocol, resolved) if with_variation or stop.asks_variation else None
+    variation = variation_of(protocol, resolved) if stop.asks_variation else None
     rules = stop.each(RoundFacts.of(protocol.batch_plan(), clients, batches, variation))
     conductor = conducting(
         made,
@@ -189,7 +183,6 @@ def run_parties(
         name,
         seed,
         error,
-        recorder.metric_rows[-1]["time_s"] if recorder.metric_rows else 0.0,
         stop_reason=reason,
         stop_detail=conductor.ended_because or None,
         measures=measures,
@@ -210,9 +203,7 @@ def run_parties(
         conditions=conditions,
         crashing=() if made.shared.outages is None else tuple(sorted(made.shared.outages.losing)),
         stalled=tuple(stalled),
-        variation=variation,
         **real,
-        **({} if with_tails else {"heavy_tail": None}),
     )
     weights = {} if timing_only else _weights(made)
     notes = [conductor.ended_because, "" if keeper is None else keeper.note, *cautions(info)]

@@ -66,7 +66,6 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
     "vimadmm": {"kind": "vimadmm", "rho": 2, "local_steps": 3},
     "vimadmm_j": {"kind": "vimadmm_j", "rho": 2, "local_steps": 2, "exclude": "N"},
 }
-pytestmark = pytest.mark.usefixtures("no_variation")
 WITH_ACTIVATIONS = {
     name for name in PROTOCOLS if name not in {"fastest", "deadline", "t-sync, cancel", "centralised", "local"}
 }

@@ -14,7 +14,6 @@ from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.vectorised import UndecidedError, obstacles
 
-pytestmark = pytest.mark.usefixtures("no_variation")
 WORLDS = 1000 if is_thorough() else 30
 ENERGY = {"idle": "2 W", "compute": "6 W", "radio": "1.2 W"}
 EACH = {"per_byte": "0.1 uJ", "per_flop": "50 nJ"}

@@ -7,15 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_worlds import RANDOM_TIMING, tiny
 
 from vflsim.errors import ScenarioError
 from vflsim.scenario import load
 from vflsim.scenario.data import ScenarioData
-from vflsim.simulation import info
 from vflsim.streams import few
 from vflsim.studies.checks.expected import expectation
-from vflsim.studies.checks.first_round import trial
 from vflsim.studies.study import run_study
 from vflsim.timing.profile import Flat, StepProfile
 
@@ -120,12 +117,3 @@ def test_a_message_names_a_handful(names: list[str], said: str) -> None:
 )
 def test_a_profile_knows_when_it_ends(profile: Flat | StepProfile, since: float) -> None:
     assert profile.dry_from() == since
-
-
-@pytest.mark.parametrize("network", ["fifo", "dedicated"])  # event by event, and by arrays
-def test_a_trial_looks_for_no_heaviest_tail(network: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    scenario = tiny("synchronous", timing={**RANDOM_TIMING, "network": network})
-    data = ScenarioData(scenario).of(scenario.training)
-    monkeypatch.setattr(info, "heaviest", lambda *_: pytest.fail("nobody asks for it"))
-    found = trial(scenario, "synchronous", 0, data, rounds=2)
-    assert (found.error, found.info.heavy_tail, found.info.counts["rounds"]) == (None, None, 2)

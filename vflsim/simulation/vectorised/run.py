@@ -44,21 +44,17 @@ def run_vectorised(
     seed: int,
     data: LoadedData,
     report: Callable[[Progress], None] | None = None,
-    with_tails: bool = True,
-    with_variation: bool = True,
     seen: Callable[[Chunk, int], None] | None = None,
 ) -> Outcome:
     """Run protocol ``name``, which has no ``obstacles``, with ``seed``: its timing only, without events.
 
-    If only the event path can decide how the run continues, the outcome's error is an ``UndecidedError``. Without
-    ``with_tails`` nobody asks for ``info.heavy_tail``, an integral, and without ``with_variation`` nobody but
-    a rule of ``stop`` asks for ``info.variation``, the law of a round. ``seen`` gets every chunk of rounds, and how
-    many of them belong to the run.
+    If only the event path can decide how the run continues, the outcome's error is an ``UndecidedError``. ``seen``
+    gets every chunk of rounds, and how many of them belong to the run.
     """
     began = time.monotonic()
     protocol, stop = scenario.protocols[name].protocol, scenario.stop_of(name)
     resolved = setting(scenario, name, data)
-    variation = variation_of(protocol, resolved) if with_variation or stop.asks_variation else None
+    variation = variation_of(protocol, resolved) if stop.asks_variation else None
     plan = protocol.batch_plan()
     clients, batches = len(resolved.clients), plan.batches(resolved.data.rows, resolved.training, seed).per_epoch
     world: TimedWorld | None = None
@@ -107,7 +103,6 @@ def run_vectorised(
         name,
         seed,
         failed,
-        books.row["time_s"] if failed is None else 0.0,
         stop_reason=None if books.end is None or failed is not None else books.end.reason,
         timing_only=True,
         path="vectorised",
@@ -115,8 +110,6 @@ def run_vectorised(
         blinding=None if resolved.blinded_sum is None else BlindingFacts.of(resolved.blinded_sum, ()),
         counts={"rounds": books.rounds, "updates": books.updates, "events": 0},
         wall_clock_s=time.monotonic() - began,
-        variation=variation,
-        **({} if with_tails else {"heavy_tail": None}),
     )
     ends = (rule.note(info.stop_reason, books.rounds, books.row["time_s"]) for rule in rules)
     notes = [*cautions(info), *ends]

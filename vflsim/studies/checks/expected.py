@@ -16,6 +16,7 @@ from vflsim.results.facts import Conditions
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
 from vflsim.simulation.conditions import conditions_of
+from vflsim.simulation.variation import variation_of
 from vflsim.stopping.end_rule import RoundFacts
 from vflsim.stopping.stretch import Tally
 from vflsim.studies.checks.first_round import blamed, trial
@@ -51,7 +52,7 @@ class Expectation:
     """The guarantees of mechanism and blinding, if there are any."""
     evaluations_per_round: float = float("nan")
     variation: Variation | None = None
-    """The variation of rounds according to the scenario, which a few steps do not show."""
+    """The variation of rounds according to the scenario, if `stop` asks for it: a few steps do not show it."""
     conditions: Conditions | None = None
     """The training settings of the protocol."""
 
@@ -68,6 +69,8 @@ def expectation(scenario: Scenario, name: str, data: LoadedData, steps: int = TR
     rounds = outcome.tables.rounds
     assert rounds is not None, "record: rounds keeps them"
     clients, done = len(outcome.info.participants), rounds.num_rows
+    resolved = setting(scenario, name, data)
+    variation = variation_of(entry.protocol, resolved) if stop.asks_variation else None
     step_s = round_bytes = limit = evaluations = float("nan")
     if done:
         step_s = rounds.column("end_s")[-1].as_py() / done
@@ -79,9 +82,8 @@ def expectation(scenario: Scenario, name: str, data: LoadedData, steps: int = TR
         batches = entry.protocol.batch_plan().batches(data.rows, scenario.training_of(name), 0).per_epoch
         ends = rounds.column("end_s").to_pylist()
         tally, durations = Tally(done, outcome.info.counts["updates"], used, ends[-1]), np.diff([0.0, *ends])
-        rules = stop.each(RoundFacts.of(entry.protocol.batch_plan(), clients, batches, outcome.info.variation))
+        rules = stop.each(RoundFacts.of(entry.protocol.batch_plan(), clients, batches, variation))
         limit = min((rule.rounds_needed(tally, durations) for rule in rules), default=math.inf)
-    resolved = setting(scenario, name, data)
     said = entry.protocol.describe(resolved), untraced(entry.protocol, resolved)
     size, particulars = run_size(scenario, name, resolved), "; ".join(filter(None, said))
     promises = [] if resolved.mechanism is None else [resolved.mechanism.promise()]
@@ -91,5 +93,5 @@ def expectation(scenario: Scenario, name: str, data: LoadedData, steps: int = TR
     made = learners_of(entry.protocol, resolved, seed)
     of_sorts = [made.clients[sort[0]] for sort in resolved.sorts if made.clients]
     conditions = conditions_of(entry.protocol, resolved, made.server, of_sorts)
-    facts = (particulars, promise, many, outcome.info.variation, conditions)
+    facts = (particulars, promise, many, variation, conditions)
     return Expectation(name, kind, clients, done, step_s, round_bytes, limit, size, *facts)

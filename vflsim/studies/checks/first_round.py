@@ -66,10 +66,10 @@ def trial(scenario: Scenario, name: str, seed: int, data: LoadedData, rounds: in
         "protocols": {**scenario.protocols, name: entry.model_copy(update={"stop": None})},
     })  # fmt: skip
     if not obstacles(tried, name):  # the same rounds, sooner
-        outcome = run_vectorised(tried, name, seed, data, with_tails=False)
+        outcome = run_vectorised(tried, name, seed, data)
         if not isinstance(outcome.error, UndecidedError):
             return outcome
-    return run_protocol(tried, name, seed, data, timing_only=True, with_tails=False)
+    return run_protocol(tried, name, seed, data, timing_only=True)
 
 
 def blamed(scenario: Scenario, name: str, seed: int, outcome: Outcome) -> VflsimError:

@@ -13,7 +13,9 @@ from vflsim.protocols.base import Protocol
 from vflsim.scenario.evaluate import Evaluate
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.recording import Record, Recording
+from vflsim.scenario.resolve import setting
 from vflsim.simulation.run import Outcome, run_protocol
+from vflsim.simulation.variation import variation_of
 from vflsim.simulation.vectorised import UndecidedError, obstacles, run_vectorised
 from vflsim.stopping.rules import Stop
 
@@ -34,7 +36,8 @@ def simulated(scenario: Scenario, name: str, data: LoadedData, none: NoClosedFor
     rounds = outcome.tables.rounds
     if outcome.error is not None or rounds is None:
         return none
-    mean = steady_mean(np.diff(rounds.column("end_s").to_numpy(), prepend=0.0)[1:], variation=outcome.info.variation)
+    variation = variation_of(scenario.protocols[name].protocol, setting(scenario, name, data))
+    mean = steady_mean(np.diff(rounds.column("end_s").to_numpy(), prepend=0.0)[1:], variation=variation)
     if not mean.sound:
         return none
     return Simulated(none.name, "s", Range(mean.low, mean.high), mean.n, none.reason)

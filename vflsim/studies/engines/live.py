@@ -24,6 +24,7 @@ from vflsim.remote.server import LiveServer, scenario_clients
 from vflsim.results.store.write import run_folder, write_run
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
+from vflsim.simulation.facts_of_laws import with_facts_of_laws
 from vflsim.simulation.later_answers import later_answers, not_answerable
 from vflsim.simulation.run import Outcome
 from vflsim.streams import SERVER, party_name
@@ -91,7 +92,8 @@ class LivePool:
             server.idle()  # what is computed from the run may take longer than parties wait for a sign of life
             outcome = self._with_answers(outcome, name, seed)
             place = run_folder(unit.spec.folder, name, seed)
-            info = outcome.info.model_copy(update={"inputs": unit.spec.identity(name).inputs})
+            info = with_facts_of_laws(outcome, self._scenario, self._data.of(self._scenario.training_of(name)))
+            info = info.model_copy(update={"inputs": unit.spec.identity(name).inputs})
             write_run(
                 place, outcome.tables, outcome.weights, info, self._scenario.record.tables, outcome.extra, outcome.views
             )

@@ -14,6 +14,7 @@ from vflsim.results import Results
 from vflsim.results.store.write import run_folder, write_run
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
+from vflsim.simulation.facts_of_laws import with_facts_of_laws
 from vflsim.simulation.replay import ORDER, orders_of, refuse_unreplayable, replayed
 from vflsim.simulation.reporter import Progress
 from vflsim.studies.engines.base import Reports, Unit
@@ -99,7 +100,8 @@ class Replays:
             data = self._data.of(scenario.training_of(name))
             outcome = replayed(scenario, name, seed, data, self._orders[name, seed], reporting(unit, interrupt))
             place = run_folder(unit.spec.folder, name, seed)
-            info = outcome.info.model_copy(update={"inputs": unit.spec.identity(name).inputs})
+            info = with_facts_of_laws(outcome, scenario, data)
+            info = info.model_copy(update={"inputs": unit.spec.identity(name).inputs})
             write_run(
                 place, outcome.tables, outcome.weights, info, scenario.record.tables, outcome.extra, outcome.views
             )

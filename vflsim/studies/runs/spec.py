@@ -17,6 +17,7 @@ from vflsim.scenario.load import dump
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.checkpoints import Keeper
 from vflsim.simulation.checkpoints.files import CheckpointFiles
+from vflsim.simulation.facts_of_laws import with_facts_of_laws
 from vflsim.simulation.info import versions
 from vflsim.simulation.reporter import Progress
 from vflsim.studies.runs.identity import Identity, Rules
@@ -86,12 +87,13 @@ class StudySpec:
         keeper = self._keeper(run)
         stopping = nullcontext() if keeper is None else interrupt.softened(partial(keeper.request, stop=True))
         with stopping:  # the checkpoint stays until all is written: an ended run must not look unfinished
+            its = data.of(self.scenario.training_of(run.protocol))
             outcome = run_on(
                 self.paths[run.protocol],
                 self.scenario,
                 run.protocol,
                 run.seed,
-                data.of(self.scenario.training_of(run.protocol)),
+                its,
                 timing_only=self.timing_only,
                 report=report,
                 execution=self.options.execution,
@@ -99,12 +101,13 @@ class StudySpec:
             )
             place = run_folder(self.folder, run.protocol, run.seed)
             tables = self.scenario.record.tables
-            info = outcome.info.model_copy(update={"inputs": self.identity(run.protocol).inputs})
+            info = with_facts_of_laws(outcome, self.scenario, its)
+            info = info.model_copy(update={"inputs": self.identity(run.protocol).inputs})
             write_run(place, outcome.tables, outcome.weights, info, tables, outcome.extra, outcome.views)
             self.settle(run.protocol, run.seed)
             if outcome.error is None:
                 self.log_of(run).unlink(missing_ok=True)
-        return Report.of(outcome)
+        return Report.of(replace(outcome, info=info))
 
     def identity(self, protocol: str) -> Identity:
         """Return what decides the bytes of a protocol's runs."""
