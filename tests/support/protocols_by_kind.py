@@ -60,6 +60,30 @@ SOME = [*(KINDS if is_thorough() else {said["kind"]: name for name, said in reve
 """One of each kind, or with ``--thorough`` all."""
 
 
+MEAN: dict[str, Any] = {"aggregate": "mean"}
+KEYS: dict[str, dict[str, Any]] = {
+    "synchronous-concat": {"kind": "synchronous", "models": {"aggregate": "concat"}},
+    "synchronous-learned": {"kind": "synchronous", "models": {"aggregate": "learned_mean"}},
+    "t-synchronous-upload": {"kind": "t_synchronous", "t": 3, "first_fill": "upload", "training": {"batches": "own"}},
+    "t-synchronous-cancel-upload": {"kind": "t_synchronous", "t": 2, "cancel": True, "first_fill": "upload"},
+    "asynchronous-upload": {"kind": "asynchronous", "first_fill": "upload"},
+    "asynchronous-own": {"kind": "asynchronous", "training": {"batches": "own"}},
+    "fedvs-delay": {"kind": "fedvs", "K": 1, "share_delay_factor": 0.3},
+    "fedbcd-server": {"kind": "fedbcd", "local_steps": 2, "server_steps": 4},
+    "fedbcd-server-recomputed": {"kind": "fedbcd", "local_steps": 3, "server_steps": 4, "gradients": "recomputed"},
+    "fedbcd-server-sequential": {"kind": "fedbcd", "local_steps": 2, "server_steps": 3, "order": "sequential"},
+    "c_vfl-steps": {"kind": "c_vfl", "local_steps": 3},
+    "ef_vfl-private-steps": {"kind": "ef_vfl", "labels": "private", "local_steps": 3},
+    "vimadmm_j-exclude": {"kind": "vimadmm_j", "rho": 2, "local_steps": 2, "exclude": "N", "models": HEADS},
+    "bs_vfl-waits": {"kind": "bs_vfl", "window": 0, "server_steps": 2},
+    "celu_vfl-often": {"kind": "celu_vfl", "cache": 4, "uses": 5},
+    "flex_vfl-given": {"kind": "flex_vfl", "local_steps": [4, 2, 1, 2, 3]},
+    "laser_vfl-all": {"kind": "laser_vfl", "models": MEAN},
+    "laser_vfl-fastest": {"kind": "laser_vfl", "fastest": 2, "models": MEAN},
+}
+"""More keys of some kinds, which change who does what when."""
+
+
 class OnesOwn(nn.Sequential):
     """A network of a user's own."""
 
