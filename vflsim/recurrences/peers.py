@@ -78,7 +78,9 @@ class PeerMessages:
         if over is not None and (late := ends > over[:, None]).any():
             until = np.broadcast_to(over[:, None], ends.shape)[late]
             rates, began = np.broadcast_to(way.rates, ends.shape)[late], self._began[late]
-            through = np.minimum(sizes[late], np.maximum(0, until - began) * rates / 8)
+            lasted = np.maximum(0, until - began)
+            bits = np.multiply(lasted, rates, where=lasted > 0, out=np.zeros_like(lasted))  # a rate may be infinite
+            through = np.minimum(sizes[late], bits / 8)
             counted[late] = through.astype(np.int64) * np.broadcast_to(way.copies, ends.shape)[late]
             ends = np.where(late, over[:, None], ends)
         flat = len(ends), -1
