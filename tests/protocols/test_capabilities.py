@@ -54,8 +54,9 @@ class Renamed(Ignore):
 
 
 def test_rounds_of_a_class_with_its_own_client_are_traced() -> None:
-    scenario = quick("synchronous", timing=RANDOM_TIMING).with_protocols({"it": Pausing()})
-    assert_same_bytes(scenario)
+    assert_same_bytes(quick("synchronous", timing=RANDOM_TIMING).with_protocols({"it": Pausing()}))
+    clients = {"select": "all", "compute": "2 ms", "upload_delay": {"kind": "exponential", "mean": "(3*m) ms"}}
+    scenario = quick("synchronous", timing={"clients": clients}).with_protocols({"it": Pausing()})
     plain, pausing = (
         closed_forms_of(each, setting(scenario, "it", data_of(scenario)))[0] for each in (Synchronous(), Pausing())
     )

@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from both_paths import assert_same_bytes, quick
 from closed_forms_of import found
 from tiny_worlds import events, raw, rounds, run
 
@@ -69,13 +68,3 @@ def test_the_closed_form_is_the_mean_over_an_epoch() -> None:
     assert found(world(FLOPS)).mean.low == pytest.approx(sum(map(step, KINDS)) / len(KINDS) / RATE)
     jittery = {**FLOPS, "jitter": {"kind": "uniform", "low": 1, "high": 2}}
     assert found(world(jittery)).mean.low == pytest.approx(1.5 * sum(map(step, KINDS)) / len(KINDS) / RATE)
-
-
-def test_both_paths_agree() -> None:
-    jittery = {**FLOPS, "jitter": {"kind": "uniform", "low": 1, "high": 2}}
-    scenario = quick(
-        {"kind": "centralised"}, timing={"server": {"compute": jittery}, "clients": {"select": "all"}},
-        partition={"clients": 4, "by": "image_rows"}, models__client={"kind": "cnn", "channels": [2], "embedding": 5},
-        stop={"rounds": 40},
-    )  # fmt: skip
-    assert_same_bytes(scenario)

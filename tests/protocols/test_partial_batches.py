@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from both_paths import assert_same_bytes, quick
 from protocols_by_kind import KINDS, SOME
 from tiny_worlds import data_of, events, learners, raw, rounds, run
 
@@ -108,14 +107,6 @@ def test_flops_count_the_rows_of_the_last_batch() -> None:
     assert found["compute.client_step"] == [LAST, BATCH]
     assert found["compute.coded_embed"] == [8 * LAST, 8 * BATCH]
     assert found["compute.share_model"] == pytest.approx([8 * np.log2(8) ** 2])
-
-
-@pytest.mark.parametrize("kind", ["synchronous", "ignore-fastest", "t-synchronous-cancel", "centralised"])
-@pytest.mark.parametrize("batch", [BATCH, "all"])
-def test_both_paths_agree_on_partial_and_on_full_batches(kind: str, batch: int | str) -> None:
-    clients = {"select": "all", "compute": "1 s", "upload_delay": {"kind": "exponential", "mean": "2 s"}}
-    timing = {"server": {"compute": "0.1 s"}, "clients": clients}
-    assert_same_bytes(quick(KINDS[kind], timing=timing, training__batch=batch, stop={"rounds": 30}))
 
 
 @pytest.mark.parametrize("kind", SOME)

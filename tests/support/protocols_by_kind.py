@@ -78,6 +78,7 @@ KEYS: dict[str, dict[str, Any]] = {
     "bs_vfl-waits": {"kind": "bs_vfl", "window": 0, "server_steps": 2},
     "celu_vfl-often": {"kind": "celu_vfl", "cache": 4, "uses": 5},
     "flex_vfl-given": {"kind": "flex_vfl", "local_steps": [4, 2, 1, 2, 3]},
+    "flex_vfl-alike": {"kind": "flex_vfl", "local_steps": [4, 2, 2, 2, 2]},
     "laser_vfl-all": {"kind": "laser_vfl", "models": MEAN},
     "laser_vfl-fastest": {"kind": "laser_vfl", "fastest": 2, "models": MEAN},
 }

@@ -1,10 +1,13 @@
 """Random worlds for both paths: every kind of protocol with its keys; delays, links, batches, stop rules."""
 
 import random
+from copy import deepcopy
 from typing import Any
 
 from both_paths import quick
+from worlds_by_name import DELAYS
 
+from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
 
 HEADS = {"models__aggregate": "concat", "models__server": {"kind": "linear", "bias": False}}
@@ -71,8 +74,8 @@ def _party(pick: random.Random, factor: str) -> dict[str, Any]:
         "link": {"latency": latency, **rates},
     }
     if factor:
-        party["upload_delay"] = pick.choice([0, "3 ms", _exponential(f"(2*{factor}) ms"), {
-            "kind": "mixture", "weights": [3, 1], "parts": ["2 ms", _exponential("20 ms")]}])  # fmt: skip
+        of_a_kind = pick.choice([{"kind": kind, **keys} for kind, keys in DELAYS.items()])
+        party["upload_delay"] = pick.choice([0, "3 ms", _exponential(f"(2*{factor}) ms"), of_a_kind, of_a_kind])
     return party
 
 
@@ -137,3 +140,25 @@ def world(number: int) -> Scenario:
         evaluate={"every": every},
         **models,
     )
+
+
+ENERGY = {"idle": "2 W", "compute": "6 W", "radio": "1.2 W"}
+EACH = {"per_byte": "0.1 uJ", "per_flop": "50 nJ"}
+
+
+def metered(number: int) -> Scenario:
+    """World ``number`` without outages, whose parties say what they draw, some of them nothing."""
+    pick, said = random.Random(number), deepcopy(world(number).document.raw)
+    timing: dict[str, Any] = said["timing"]
+    for entry in timing["clients"]:
+        entry.pop("availability", None)
+    powers = [{"select": "all", "power": {"idle": 0.1, "compute": "(0.3*m) W"}}, {"select": "N", "power": ENERGY}]
+    timing["clients"] += [power for power in powers if pick.random() < 0.8]
+    if pick.random() < 0.7:
+        timing.setdefault("server", {})["power"] = {"idle": "7 W", "compute": "20 W", "radio": "3 W"}
+    for entry in (*timing["clients"][-len(powers) :], timing.get("server", {})):
+        if "power" in entry:
+            entry["power"] = entry["power"] | pick.choice(
+                [{}, EACH, EACH, {"per_byte": "0.3 uJ", "per_flop": "0.3 uJ"}]
+            )
+    return load(said)

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from both_paths import assert_same_bytes, quick
 from kept_runs import KeptAt, files_of, interrupted, whole
 from plain_training import Plain, textbook
 from tiny_worlds import EAGER, RANDOM_TIMING, apart, data_of, events, learners, raw, run, tiny
@@ -134,10 +133,6 @@ def test_the_weights_send_no_bytes_and_cost_no_flops() -> None:
     server, _ = learners(scenario := tiny(**VAFL), "synchronous", 0, data_of(scenario))
     other, _ = learners(tiny(**mean), "synchronous", 0, data_of(scenario))
     assert server._cost("server_step", 20) == other._cost("server_step", 20)
-
-
-def test_both_paths_give_the_same_rounds() -> None:
-    assert_same_bytes(quick({"kind": "synchronous"}, models__aggregate="learned_mean", timing=RANDOM_TIMING))
 
 
 def test_embeddings_of_different_widths_are_refused() -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from both_paths import assert_same_bytes, quick
 from closed_forms_of import found
 from in_events_order import gradients_of
 from plain_training import LEARNING, Plain
@@ -17,7 +16,6 @@ from vflsim.errors import ScenarioError
 from vflsim.protocols.step_counts import StepCounts
 from vflsim.scenario import load
 from vflsim.simulation.execution import USUAL, Execution
-from vflsim.simulation.vectorised import run_vectorised
 
 GIVEN = [4, 1, 2, 3]
 """Steps of the server and of three clients."""
@@ -147,13 +145,6 @@ def test_clients_that_differ_in_nothing_but_their_steps_have_laws_of_their_own()
     timing = {"server": {"compute": 0}, "clients": [{"select": "all", "compute": "1 ms"}]}
     scenario = tiny({"it": {"kind": "flex_vfl", "local_steps": [1, 2, 7, 2, 3]}}, timing=timing)
     assert found(scenario).mean.low == pytest.approx(0.008)
-
-
-def test_given_steps_have_a_recurrence_and_measured_ones_do_not() -> None:
-    for steps in ([4, 2, 2, 2, 2], [4, 2, 1, 2, 3]):
-        assert_same_bytes(quick({"kind": "flex_vfl", "local_steps": steps}, timing=RANDOM_TIMING))
-    measured = quick({"kind": "flex_vfl", "local_time": "5 ms"})
-    assert "a client reads the clock" in str(run_vectorised(measured, "it", 0, data_of(measured)).error)
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from both_paths import assert_same_bytes, quick
 from plain_training import LEARNING, SERVERS, Plain
 from three_clients import three_clients
-from tiny_worlds import EAGER, RANDOM_TIMING, apart, data_of, events, learners, metrics, rounds, run, tiny
+from tiny_worlds import EAGER, apart, data_of, events, learners, metrics, rounds, run, tiny
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -191,11 +190,6 @@ def test_an_active_server_has_a_head_of_its_own() -> None:
     losses = metrics(outcome)["train_loss"].dropna()
     assert losses.iloc[-1] < losses.iloc[0]
     assert apart(outcome, run(scenario, execution=EAGER)) <= 1e-12
-
-
-@pytest.mark.parametrize("keys", [{}, {"fastest": 2}, {"deadline": "12 ms"}], ids=["all", "fastest", "deadline"])
-def test_times_are_those_of_the_recurrence(keys: dict[str, Any]) -> None:
-    assert_same_bytes(quick({**LASER, **keys}, timing=RANDOM_TIMING))
 
 
 @pytest.mark.parametrize(
