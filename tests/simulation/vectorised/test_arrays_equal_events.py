@@ -21,8 +21,6 @@ from vflsim.simulation.vectorised import UndecidedError, obstacles, run_vectoris
 from vflsim.simulation.vectorised import run as vectorised
 from vflsim.timing.delays import DELAYS as DELAY_KINDS
 
-pytestmark = pytest.mark.usefixtures("no_variation")
-
 PROTOCOLS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     **{name: (said, {}) for name, said in {**KINDS, **KEYS}.items()},
     "first": ({"kind": "module", "path": "outside_protocols.first:First"}, {}),
