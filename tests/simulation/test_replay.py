@@ -17,7 +17,7 @@ from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
 from vflsim.simulation.build import parties
 from vflsim.simulation.replay import order_table, orders_of, refuse_unreplayable, replayed
-from vflsim.simulation.run import Outcome, run_parties
+from vflsim.simulation.run import EventRun, Outcome, RunPlan
 from vflsim.streams import SHARED, torch_seed
 from vflsim.world.mailbox import Mailbox
 from vflsim.world.messages import Message
@@ -70,7 +70,7 @@ def simulated(scenario: Scenario) -> tuple[Outcome, dict[int, InputOrder]]:
     boxes = {party: Noted(world, order) for party, order in orders.items()}
     with drawing_from(torch_seed(0, SHARED, "learners")):
         made = parties(protocol, resolved, 0, world, Noting(orders), boxes=boxes)
-    return run_parties(scenario, "only", 0, resolved, made, None, execution=EAGER), orders
+    return EventRun(RunPlan(scenario, "only", 0, resolved, execution=EAGER), made).play(), orders
 
 
 def again(scenario: Scenario, orders: dict[int, InputOrder]) -> Outcome:

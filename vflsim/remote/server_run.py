@@ -54,7 +54,7 @@ from vflsim.scenario.resolve import setting
 from vflsim.simulation.build import Parties, interruptible_of
 from vflsim.simulation.execution import Execution
 from vflsim.simulation.reporter import Progress
-from vflsim.simulation.run import Outcome, run_parties
+from vflsim.simulation.run import EventRun, Outcome, RunPlan
 from vflsim.streams import SERVER, SHARED, party_name, torch_seed
 from vflsim.world.messages import Message
 from vflsim.world.transport import Transport
@@ -156,21 +156,14 @@ class ServerRun:
         scenario, made = self._host.scenario, self._made
         protocol = scenario.protocols[self._name].protocol
         parties = Parties(made.node, (), made.shared, protocol, told=self._released.of_all)
+        plan = RunPlan(
+            scenario, self._name, self._seed, self._resolved,
+            execution=Execution(eager=True), path="live", conditions=made.conditions,
+        )  # fmt: skip
         admission = self._host.admission
         admission.on_return = self._come_back
         try:
-            return run_parties(
-                scenario,
-                self._name,
-                self._seed,
-                self._resolved,
-                parties,
-                made.conditions,
-                report=report,
-                execution=Execution(eager=True),
-                conducting=partial(LiveConductor, self),
-                path="live",
-            )
+            return EventRun(plan, parties, report=report, conducting=partial(LiveConductor, self)).play()
         finally:
             admission.on_return = None
             admission.expected.clear()

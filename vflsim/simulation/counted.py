@@ -12,7 +12,7 @@ from vflsim.learning.randomness import drawing_from
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
 from vflsim.simulation.build import parties
-from vflsim.simulation.run import run_parties
+from vflsim.simulation.run import EventRun, RunPlan
 from vflsim.streams import SHARED, torch_seed
 from vflsim.timing.compute import ComputeModel
 from vflsim.timing.costs import OperationCost
@@ -49,7 +49,7 @@ def counted_flops(scenario: Scenario, name: str, seed: int, data: LoadedData) ->
     resolved = replace(resolved, timings=timings, network=Dedicated())
     with drawing_from(torch_seed(seed, SHARED, "learners")):
         made = parties(protocol, resolved, seed, VirtualWorld(TimingOnlyExecutor()), Recorder("summary"))
-    outcome = run_parties(scenario, name, seed, resolved, made, None, timing_only=True)
+    outcome = EventRun(RunPlan(scenario, name, seed, resolved, timing_only=True), made).play()
     if outcome.error is not None:
         raise outcome.error
     return {(party, kind): noted for party, model in enumerate(models) for kind, noted in model._noted.items()}

@@ -20,10 +20,9 @@ from vflsim.protocols.defaults import participants_of
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import party_timings, setting
 from vflsim.simulation.build import parties
-from vflsim.simulation.conditions import conditions_of
 from vflsim.simulation.execution import Execution
 from vflsim.simulation.reporter import Progress
-from vflsim.simulation.run import Outcome, run_parties
+from vflsim.simulation.run import EventRun, Outcome, RunPlan
 from vflsim.streams import SERVER, SHARED, party_name, torch_seed
 from vflsim.timing.availability import Always
 from vflsim.world.clock import Moment
@@ -223,6 +222,5 @@ def replayed(
     boxes = {party: OrderedBox(world, party) for party in (SERVER, *resolved.clients)}
     with drawing_from(torch_seed(seed, SHARED, "learners")):
         made = parties(protocol, resolved, seed, world, Recorder(scenario.record.tables), boxes=boxes)
-    conditions = conditions_of(protocol, resolved, made.server.learner, [node.learner for node in made.clients])
-    outcome = run_parties(scenario, name, seed, resolved, made, conditions, report=report, execution=execution)
+    outcome = EventRun(RunPlan(scenario, name, seed, resolved, execution=execution), made, report=report).play()
     return replace(outcome, note="; ".join(filter(None, [outcome.note, NO_TIMES])))

@@ -19,6 +19,7 @@ from vflsim.learning.execution.deferred import DeferredExecutor
 from vflsim.learning.execution.executor import Executor, TimingOnlyExecutor
 from vflsim.learning.execution.operations import Handle
 from vflsim.learning.randomness import drawing_from
+from vflsim.protocols.base import Protocol
 from vflsim.protocols.blinded import MISSING_MASKS
 from vflsim.protocols.defaults import evaluated_splits, evaluates_wired
 from vflsim.protocols.made import coroutine_of
@@ -39,7 +40,7 @@ from vflsim.simulation.reporter import Progress
 from vflsim.simulation.resumable import Course, CourseKeeper
 from vflsim.simulation.stalled import stalled_clients
 from vflsim.simulation.variation import variation_of
-from vflsim.stopping.end_rule import RoundFacts
+from vflsim.stopping.end_rule import EndRule, RoundFacts
 from vflsim.streams import SERVER, SHARED, party_name, torch_seed
 from vflsim.world.kernel import World
 from vflsim.world.node import Node
@@ -95,125 +96,152 @@ def run_protocol(
     views = scenario.record.views if world.executor.values else None
     with drawing_from(torch_seed(seed, SHARED, "learners")):
         made = parties(protocol, resolved, seed, world, recorder, batched, views)
-    learners = [node.learner for node in made.clients]
-    conditions = None if timing_only else conditions_of(protocol, resolved, made.server.learner, learners)
-    return run_parties(
-        scenario, name, seed, resolved, made, conditions, timing_only=timing_only, report=report, execution=execution,
-        keeper=keeper,
-    )  # fmt: skip
+    plan = RunPlan(scenario, name, seed, resolved, timing_only, execution)
+    return EventRun(plan, made, report=report, keeper=keeper).play()
 
 
-def run_parties(
-    scenario: Scenario,
-    name: str,
-    seed: int,
-    resolved: Setting,
-    made: Parties,
-    conditions: Conditions | None,
-    *,
-    timing_only: bool = False,
-    report: Callable[[Progress], None] | None = None,
-    execution: Execution = USUAL,
-    keeper: CourseKeeper | None = None,
-    conducting: Callable[..., Conductor] = Conductor,
-    path: RunPath = "event",
-) -> Outcome:
-    """Run the parties that have been made, until a stop rule of the scenario, and gather what they have recorded.
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """What is run, and how: a protocol of a scenario with a seed, the ``setting`` of its parties, and the execution.
+
+    ``conditions`` of the training are given where clients are in other processes.
+    """
+
+    scenario: Scenario
+    name: str
+    seed: int
+    setting: Setting
+    timing_only: bool = False
+    execution: Execution = USUAL
+    path: RunPath = "event"
+    conditions: Conditions | None = None
+
+    @property
+    def protocol(self) -> Protocol:
+        """The protocol of the run."""
+        return self.scenario.protocols[self.name].protocol
+
+    def rules(self, batches: int) -> tuple[EndRule, ...]:
+        """Make the rules that end the run, whose epochs have so many ``batches``."""
+        stop = self.scenario.stop_of(self.name)
+        variation = variation_of(self.protocol, self.setting) if stop.asks_variation else None
+        facts = RoundFacts.of(self.protocol.batch_plan(), len(self.setting.clients), batches, variation)
+        return stop.each(facts)
+
+
+class EventRun:
+    """Plays the parties that have been made, until a stop rule of the scenario, and gathers what they have recorded.
 
     ``made`` may lack clients that other processes run; ``conducting`` makes what evaluates and ends such a run.
     """
-    protocol, data = scenario.protocols[name].protocol, resolved.data
-    world, recorder = made.shared.world, made.shared.recorder
-    batches, clients = made.shared.sequence.per_epoch, len(resolved.clients)
-    stop = scenario.stop_of(name)
-    variation = variation_of(protocol, resolved) if stop.asks_variation else None
-    rules = stop.each(RoundFacts.of(protocol.batch_plan(), clients, batches, variation))
-    conductor = conducting(
-        made,
-        rules,
-        scenario.evaluate_of(name),
-        evaluated_splits(data),
-        report,
-        wired=evaluates_wired(protocol, resolved),
-        metrics=scenario.metric_facts,
-    )
 
-    def start(client: Node) -> Task:
-        made_of = coroutine_of(protocol, "client", client.party, client)
-        return world.spawn(made_of, party_name(client.party), client.party)
+    def __init__(
+        self,
+        plan: RunPlan,
+        made: Parties,
+        *,
+        report: Callable[[Progress], None] | None = None,
+        keeper: CourseKeeper | None = None,
+        conducting: Callable[..., Conductor] = Conductor,
+    ) -> None:
+        self._plan, self._made, self._keeper = plan, made, keeper
+        self._world, self._recorder = made.shared.world, made.shared.recorder
+        self._rules = plan.rules(made.shared.sequence.per_epoch)
+        self._conductor = conducting(
+            made, self._rules, plan.scenario.evaluate_of(plan.name), evaluated_splits(plan.setting.data), report,
+            wired=evaluates_wired(plan.protocol, plan.setting), metrics=plan.scenario.metric_facts,
+        )  # fmt: skip
+        self._stalled: list[StalledClient] = []
 
-    def begin() -> None:
-        world.spawn(coroutine_of(protocol, "server", SERVER, made.server), "server", SERVER)
-        if made.shared.outages is not None:
-            made.shared.outages.begin(made.shared, {client.party: partial(start, client) for client in made.clients})
-            return
-        for client in made.clients:
-            start(client)
+    def play(self) -> Outcome:
+        """Run to the end. Raises ``CheckpointError`` where the keeper cannot resume."""
+        plan, made, recorder, keeper = self._plan, self._made, self._recorder, self._keeper
+        kept = nullcontext() if keeper is None else keeper.along(Course(self._world, made, recorder, self._conductor))
+        with plan.execution.settings(), drawing_from(torch_seed(plan.seed, SHARED, "protocol"), alone=False), kept:
+            reason, error = self._to_its_end()
+        answers, error = answered(plan.scenario.evaluate_of(plan.name), made, plan.setting, plan.seed, error)
+        tables = tables_of(recorder)
+        measures, error = measured(plan.scenario.measures, plan.name, plan.seed, tables, error)
+        reason = reason if error is None else None
+        facts = self._facts() | ({} if plan.timing_only else self._facts_of_training())
+        info = run_info(plan.scenario, plan.name, plan.seed, error, stop_reason=reason, measures=measures, **facts)
+        weights = {} if plan.timing_only else _weights(made)
+        notes = [self._conductor.ended_because, "" if keeper is None else keeper.note, *cautions(info)]
+        notes += [rule.note(reason, recorder.rounds, self._world.now()) for rule in self._rules]
+        made.server.learner.let_go()
+        views = None if made.shared.views is None else made.shared.views.state()
+        extra = recorder.own.tables() | answers
+        if recorder.meter is not None:
+            extra[ENERGY_BY_PARTY] = energy_by_party(recorder.meter.by_party(self._world.now()))
+        return Outcome(tables, weights, info, extra, error, "; ".join(filter(None, notes)), views)
 
-    reason, error = None, None
-    kept = nullcontext() if keeper is None else keeper.along(Course(world, made, recorder, conductor))
-    with execution.settings(), drawing_from(torch_seed(seed, SHARED, "protocol"), alone=False), kept:
-        conductor.start(begin)
-        stalled: list[StalledClient] = []
-        world.ending = lambda: stalled.extend(stalled_clients(made.clients))
+    def _to_its_end(self) -> tuple[str | None, VflsimError | None]:
+        """Play until a rule ends the run; return why it has ended, or the error that has ended it."""
+        world, recorder = self._world, self._recorder
+        self._conductor.start(self._begin)
+        world.ending = lambda: self._stalled.extend(stalled_clients(self._made.clients))
         try:
             reason = world.run()
-            world.conclude(conductor.last_row())
+            world.conclude(self._conductor.last_row())
             if recorder.meter is not None:  # an evaluation that takes time may have ended after the last row
                 recorder.recount()
             world.executor.flush()
             error = recorder.own.settle(_promised(world.executor))
-            reason = reason if error is None else None
         except CheckpointError:
             raise
         except VflsimError as failure:
-            error = failure
-            made.shared.close()
+            self._made.shared.close()
             recorder.own.settle()
-    group = resolved.blinded_sum
-    blinding = None if group is None else BlindingFacts.of(group, recorder.own.rows.get(MISSING_MASKS, ()))
-    codec = None if timing_only else _codec(made)
-    answers, error = answered(scenario.evaluate_of(name), made, resolved, seed, error)
-    tables = tables_of(recorder)
-    measures, error = measured(scenario.measures, name, seed, tables, error)
-    reason = reason if error is None else None
-    real = {"reproducible": False} if isinstance(world, RealTimeWorld) else {}
-    info = run_info(
-        scenario,
-        name,
-        seed,
-        error,
-        stop_reason=reason,
-        stop_detail=conductor.ended_because or None,
-        measures=measures,
-        timing_only=timing_only,
-        path=path,
-        device=resolved.device.type,
-        threads=execution.threads,
-        tf32=execution.tf32,
-        learning_plane=None if timing_only else execution.learning_plane,
-        one_by_one=made.alone,
-        rows={} if timing_only else {split: len(labels) for split, labels in data.labels.items() if len(labels)},
-        data={} if timing_only else data.facts.stated(),
-        counts={"rounds": recorder.rounds, "updates": recorder.updates, "events": len(recorder.events)},
-        wall_clock_s=time.monotonic() - conductor.began,
-        privacy=None if timing_only else _privacy(resolved, made),
-        blinding=blinding,
-        codec=codec,
-        conditions=conditions,
-        crashing=() if made.shared.outages is None else tuple(sorted(made.shared.outages.losing)),
-        stalled=tuple(stalled),
-        **real,
-    )
-    weights = {} if timing_only else _weights(made)
-    notes = [conductor.ended_because, "" if keeper is None else keeper.note, *cautions(info)]
-    notes += [rule.note(reason, recorder.rounds, world.now()) for rule in rules]
-    made.server.learner.let_go()
-    seen = None if made.shared.views is None else made.shared.views.state()
-    extra = recorder.own.tables() | answers
-    if recorder.meter is not None:
-        extra[ENERGY_BY_PARTY] = energy_by_party(recorder.meter.by_party(world.now()))
-    return Outcome(tables, weights, info, extra, error, "; ".join(filter(None, notes)), seen)
+            return None, failure
+        return reason, error
+
+    def _begin(self) -> None:
+        """Start all parties; those with outages when they are up."""
+        made, outages = self._made, self._made.shared.outages
+        server = coroutine_of(self._plan.protocol, "server", SERVER, made.server)
+        self._world.spawn(server, "server", SERVER)
+        if outages is not None:
+            outages.begin(made.shared, {client.party: partial(self._start, client) for client in made.clients})
+            return
+        for client in made.clients:
+            self._start(client)
+
+    def _start(self, client: Node) -> Task:
+        coroutine = coroutine_of(self._plan.protocol, "client", client.party, client)
+        return self._world.spawn(coroutine, party_name(client.party), client.party)
+
+    def _facts(self) -> dict[str, Any]:
+        """Collect the fields of ``run.json`` that every run has."""
+        plan, recorder, outages = self._plan, self._recorder, self._made.shared.outages
+        group = plan.setting.blinded_sum
+        return {
+            "stop_detail": self._conductor.ended_because or None,
+            "timing_only": plan.timing_only,
+            "path": plan.path,
+            "device": plan.setting.device.type,
+            "threads": plan.execution.threads,
+            "tf32": plan.execution.tf32,
+            "one_by_one": self._made.alone,
+            "counts": {"rounds": recorder.rounds, "updates": recorder.updates, "events": len(recorder.events)},
+            "wall_clock_s": time.monotonic() - self._conductor.began,
+            "blinding": None if group is None else BlindingFacts.of(group, recorder.own.rows.get(MISSING_MASKS, ())),
+            "crashing": () if outages is None else tuple(sorted(outages.losing)),
+            "stalled": tuple(self._stalled),
+            **({"reproducible": False} if isinstance(self._world, RealTimeWorld) else {}),
+        }
+
+    def _facts_of_training(self) -> dict[str, Any]:
+        """Collect those that runs of timing alone lack."""
+        plan, made, data = self._plan, self._made, self._plan.setting.data
+        learners = [node.learner for node in made.clients]
+        return {
+            "learning_plane": plan.execution.learning_plane,
+            "rows": {split: len(labels) for split, labels in data.labels.items() if len(labels)},
+            "data": data.facts.stated(),
+            "privacy": _privacy(plan.setting, made),
+            "codec": _codec(made),
+            "conditions": plan.conditions or conditions_of(plan.protocol, plan.setting, made.server.learner, learners),
+        }
 
 
 def _promised(executor: Executor) -> set[Handle[Any]] | None:
