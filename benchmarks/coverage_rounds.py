@@ -19,7 +19,7 @@ from scipy.signal import lfilter
 from vflsim.intervals.means import t_interval
 from vflsim.intervals.steady import steady_mean
 from vflsim.intervals.variation import CYCLES, PERIODS, Variation
-from vflsim.results.statistics.open_rounds import Rounds, doubts, means
+from vflsim.results.statistics.rounds import Rounds, doubts, means
 from vflsim.simulation.variation import FEW, rounds_for
 from vflsim.stopping.end_rule import RoundFacts
 from vflsim.stopping.precision import INDEPENDENT, Precision, PrecisionRule, checkpoints

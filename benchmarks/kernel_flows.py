@@ -15,7 +15,7 @@ from types import TracebackType
 
 from namespaces import SERVER, Rates, Star
 
-from vflsim.learning.execution.executor import TimingOnlyExecutor
+from vflsim.learning.execution.operations import TimingOnlyExecutor
 from vflsim.remote.keys import client_context, host_of, server_context
 from vflsim.streams import party_name
 from vflsim.timing.delays import Constant

@@ -12,8 +12,7 @@ import time
 from pathlib import Path
 
 from vflsim.studies.runs.options import RunOptions
-from vflsim.studies.sweeps.axes import axes_of
-from vflsim.studies.sweeps.plan import planned
+from vflsim.studies.sweeps.plan import axes_of, planned
 from vflsim.studies.sweeps.sweep import run_sweep
 
 OVER = {"t-sync.t": [2, 4], "training.batch": [512, 1078]}

@@ -70,8 +70,8 @@ ROOMS: dict[str, list[set[str]]] = {
         {"statistics"},
         {"tables"},
         {"read"},
-        {"events", "joined", "sweeps"},
-        {"compared", "observed", "trace", "verify"},
+        {"events", "sweeps"},
+        {"joined", "observed", "trace", "verify"},
     ],
     "studies": [
         {"calibrate", "runs", "checks"},

@@ -197,8 +197,7 @@ def sweep(
     from vflsim.results.sweeps.table import SweepResults
     from vflsim.scenario.models import Scenario
     from vflsim.studies.runs.options import RunOptions
-    from vflsim.studies.sweeps.axes import axes_of
-    from vflsim.studies.sweeps.plan import planned
+    from vflsim.studies.sweeps.plan import axes_of, planned
     from vflsim.studies.sweeps.sweep import run_sweep
     from vflsim.studies.terminal.display import shown
 

@@ -6,8 +6,7 @@ from pages import ROOT
 
 import vflsim
 from vflsim.scenario.resolve import party_timings
-from vflsim.studies.sweeps.axes import axes_of
-from vflsim.studies.sweeps.plan import planned
+from vflsim.studies.sweeps.plan import axes_of, planned
 
 PAGE = (ROOT / "docs" / "answers.md").read_text(encoding="utf-8")
 

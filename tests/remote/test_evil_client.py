@@ -12,7 +12,7 @@ import torch
 from evil_servers import LONG_S, ready_value, world_of
 
 from vflsim.learning.batches import BatchSequence
-from vflsim.learning.execution.executor import ImmediateExecutor
+from vflsim.learning.execution.operations import ImmediateExecutor
 from vflsim.remote.channel import connected
 from vflsim.remote.control import Bye, Control, Done, EvaluateNow, Hello, Prepare, Ready, Start, Written
 from vflsim.remote.frames import pack_message

@@ -19,8 +19,7 @@ from tiny_worlds import tiny
 from vflsim.codecs.frame import ONLY
 from vflsim.errors import DataError, VflsimError
 from vflsim.learning.batches import Batch
-from vflsim.learning.execution.executor import ImmediateExecutor
-from vflsim.learning.execution.operations import Handle
+from vflsim.learning.execution.operations import Handle, ImmediateExecutor
 from vflsim.protocols.fedvs.messages import DataRequest, Sharers
 from vflsim.remote.built import OwnParty
 from vflsim.remote.control import NoiseAdded, Passing, Prepare

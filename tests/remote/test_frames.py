@@ -14,8 +14,7 @@ from vflsim.codecs.quantisers import ScalarQuantiser
 from vflsim.codecs.top_k import TopK
 from vflsim.errors import DataError, ProtocolError
 from vflsim.learning.batches import Batch, BatchSequence
-from vflsim.learning.execution.executor import ImmediateExecutor
-from vflsim.learning.execution.operations import Handle
+from vflsim.learning.execution.operations import Handle, ImmediateExecutor
 from vflsim.learning.training import Training
 from vflsim.protocols import fedvs  # noqa: F401  its messages are known
 from vflsim.protocols.fedvs.messages import Sharers

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from vflsim.errors import VflsimError
-from vflsim.learning.execution.executor import ImmediateExecutor
-from vflsim.learning.execution.operations import Operation
+from vflsim.learning.execution.operations import ImmediateExecutor, Operation
 from vflsim.remote.control import CameUp
 from vflsim.remote.live_party import OwnBox
 from vflsim.remote.outages import ClientOutages, ServerOutages

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from vflsim.codecs.quantisers import ScalarQuantiser
 from vflsim.codecs.round import LatentNoise, Round
-from vflsim.learning.execution.executor import ImmediateExecutor
-from vflsim.learning.execution.operations import Handle
+from vflsim.learning.execution.operations import Handle, ImmediateExecutor
 from vflsim.remote.wires import LiveWires
 from vflsim.world.messages import Embedding
 from vflsim.world.wire import Wire, Wires

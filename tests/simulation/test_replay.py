@@ -11,7 +11,7 @@ from protocols_by_kind import KINDS
 from tiny_worlds import EAGER, RANDOM_TIMING, data_of, tiny
 
 from vflsim.errors import DeadlockError, ResultsError, ScenarioError
-from vflsim.learning.execution.executor import ImmediateExecutor
+from vflsim.learning.execution.operations import ImmediateExecutor
 from vflsim.learning.randomness import drawing_from
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting

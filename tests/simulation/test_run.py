@@ -23,7 +23,7 @@ from tiny_worlds import (
 
 from vflsim.errors import DeadlockError, ForeignAwaitError, NonFiniteError, NoProgressError, RunError, VflsimError
 from vflsim.learning.execution.deferred import DeferredExecutor
-from vflsim.learning.execution.executor import ImmediateExecutor
+from vflsim.learning.execution.operations import ImmediateExecutor
 from vflsim.protocols import Protocol
 from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.studies.checks.expected import expectation

@@ -9,7 +9,7 @@ import torch
 from tiny_worlds import RANDOM_TIMING, data_of, run, same_weights, tiny
 
 from vflsim.errors import VflsimError
-from vflsim.learning.execution.executor import TimingOnlyExecutor
+from vflsim.learning.execution.operations import TimingOnlyExecutor
 from vflsim.simulation.run import run_protocol
 from vflsim.world.virtual import VirtualWorld
 

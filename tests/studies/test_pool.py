@@ -16,8 +16,7 @@ from vflsim.studies.runs.interrupt import Interrupt
 from vflsim.studies.runs.options import RunOptions
 from vflsim.studies.study import run_study
 from vflsim.studies.sweeps import sweep as sweeping
-from vflsim.studies.sweeps.axes import axes_of
-from vflsim.studies.sweeps.plan import SweepPlan, planned
+from vflsim.studies.sweeps.plan import SweepPlan, axes_of, planned
 from vflsim.studies.sweeps.sweep import SweepDone, SweepWatcher, run_sweep
 
 BOTH = {"wait": {"kind": "synchronous"}, "fast": {"kind": "t_synchronous", "t": 2}}

@@ -25,8 +25,7 @@ from vflsim.scenario import load
 from vflsim.studies.rerun import Repeated, Sample, rerun
 from vflsim.studies.runs.options import RunOptions
 from vflsim.studies.study import run_study
-from vflsim.studies.sweeps.axes import axes_of
-from vflsim.studies.sweeps.plan import planned
+from vflsim.studies.sweeps.plan import axes_of, planned
 from vflsim.studies.sweeps.sweep import run_sweep
 
 pytestmark = pytest.mark.usefixtures("by_events", "no_closed_forms")

@@ -13,8 +13,7 @@ from tiny_worlds import raw
 
 from vflsim.errors import VflsimError
 from vflsim.learning.batches import BatchSequence
-from vflsim.learning.execution.executor import ImmediateExecutor
-from vflsim.learning.execution.operations import Handle
+from vflsim.learning.execution.operations import Handle, ImmediateExecutor
 from vflsim.learning.privacy.blinding import public_key
 from vflsim.remote.admission import Admission
 from vflsim.remote.channel import Channel, LostError

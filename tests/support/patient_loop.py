@@ -7,8 +7,7 @@ import selectors
 from collections.abc import Mapping
 from typing import Any
 
-from vflsim.learning.execution.executor import Executor
-from vflsim.learning.execution.operations import Operation
+from vflsim.learning.execution.operations import Executor, Operation
 from vflsim.world.realtime import RealTimeWorld
 
 

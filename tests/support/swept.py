@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vflsim.studies.sweeps.axes import Axis
-from vflsim.studies.sweeps.plan import planned
+from vflsim.studies.sweeps.plan import Axis, planned
 from vflsim.studies.sweeps.sweep import SweepDone
 from vflsim.studies.sweeps.sweep import run_sweep as run_plan
 

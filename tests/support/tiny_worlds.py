@@ -16,7 +16,7 @@ from patient_loop import PatientWorld
 from vflsim.learning.data import load as load_data
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.execution.deferred import DeferredExecutor
-from vflsim.learning.execution.executor import ImmediateExecutor
+from vflsim.learning.execution.operations import ImmediateExecutor
 from vflsim.protocols.fedvs import FedVS
 from vflsim.protocols.fedvs.learning.plan import CodingPlan
 from vflsim.protocols.fedvs.scales import coding_plan

@@ -19,8 +19,7 @@ from patient_loop import PatientWorld
 from vflsim.codecs import Codec
 from vflsim.codecs.frame import Spec
 from vflsim.learning.batches import Batch
-from vflsim.learning.execution.executor import ImmediateExecutor
-from vflsim.learning.execution.operations import Handle, Operation
+from vflsim.learning.execution.operations import Handle, ImmediateExecutor, Operation
 from vflsim.streams import SHARED, party_name
 from vflsim.timing.activation import ActivationProcess
 from vflsim.timing.delays import Constant, Delay

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from thorough import examples
 
-from vflsim.learning.execution.executor import TimingOnlyExecutor
+from vflsim.learning.execution.operations import TimingOnlyExecutor
 from vflsim.timing.link import Link
 from vflsim.timing.profile import StepProfile
 from vflsim.world.messages import Message

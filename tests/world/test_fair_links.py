@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from vflsim.learning.execution.executor import TimingOnlyExecutor
+from vflsim.learning.execution.operations import TimingOnlyExecutor
 from vflsim.timing.link import Link
 from vflsim.world.messages import Message
 from vflsim.world.networks import Fair

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from thorough import examples
 
 from vflsim.errors import DeadlockError
-from vflsim.learning.execution.executor import TimingOnlyExecutor
+from vflsim.learning.execution.operations import TimingOnlyExecutor
 from vflsim.world.clock import Moment
 from vflsim.world.kernel import World
 from vflsim.world.virtual import VirtualWorld

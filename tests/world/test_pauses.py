@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vflsim.errors import StandstillError
-from vflsim.learning.execution.executor import TimingOnlyExecutor
+from vflsim.learning.execution.operations import TimingOnlyExecutor
 from vflsim.world.virtual import VirtualWorld
 
 

@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from vflsim.learning.execution.executor import ImmediateExecutor
-from vflsim.learning.execution.operations import Handle
+from vflsim.learning.execution.operations import Handle, ImmediateExecutor
 from vflsim.learning.learners.lazy_values import KeptValue
 from vflsim.world.views import Views
 

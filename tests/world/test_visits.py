@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from vflsim.errors import DeadlockError
-from vflsim.learning.execution.executor import ImmediateExecutor
+from vflsim.learning.execution.operations import ImmediateExecutor
 from vflsim.world.virtual import VirtualWorld
 
 

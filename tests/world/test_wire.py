@@ -14,8 +14,7 @@ from vflsim.codecs.quantisers import ScalarQuantiser
 from vflsim.codecs.round import Round
 from vflsim.errors import ProtocolError
 from vflsim.learning.execution.deferred import DeferredExecutor
-from vflsim.learning.execution.executor import ImmediateExecutor
-from vflsim.learning.execution.operations import Handle
+from vflsim.learning.execution.operations import Handle, ImmediateExecutor
 from vflsim.world.messages import Message
 from vflsim.world.wire import Wire, Wires
 

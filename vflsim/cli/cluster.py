@@ -48,8 +48,7 @@ def plan(
 ) -> None:
     """Print one line for each run of a study or a sweep, for `vflsim work`: vflsim plan SCENARIO > units.jsonl."""
     from vflsim.studies.shards.unit_file import PlanHead, UnitPlan
-    from vflsim.studies.sweeps.axes import axes_given
-    from vflsim.studies.sweeps.plan import SweepPlan, checked_point, planned
+    from vflsim.studies.sweeps.plan import SweepPlan, axes_given, checked_point, planned
 
     head = PlanHead.model_validate({"timing_only": timing_only, "path": path, **execution})
     head.options()
@@ -83,7 +82,7 @@ def work(
     from vflsim.studies.runs.interrupt import exit_status
     from vflsim.studies.runs.options import remark
     from vflsim.studies.runs.progress import Watcher
-    from vflsim.studies.shards.compute import Shard, work_on
+    from vflsim.studies.shards.shares import Shard, work_on
     from vflsim.studies.shards.unit_file import PlannedStudy, UnitPlan
     from vflsim.studies.sweeps.sweep import Step
     from vflsim.studies.terminal.display import Display
@@ -130,7 +129,7 @@ def collect(
 ) -> None:
     """Merge the results of shards into one folder, as a single process would have written it."""
     from vflsim.results.sweeps.table import sweep_tables
-    from vflsim.studies.shards.collect import collect_study, collect_sweep, otherwise
+    from vflsim.studies.shards.shares import collect_study, collect_sweep, otherwise
     from vflsim.studies.shards.unit_file import UnitPlan
     from vflsim.studies.terminal.display import Display
     from vflsim.studies.terminal.text import failures, show_comparison

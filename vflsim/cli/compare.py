@@ -46,7 +46,7 @@ def compare(
     html: Html = False,
 ) -> None:
     """Print the comparison of results; those of several studies are in one table."""
-    from vflsim.results.compared import opened, table_of, tables_of
+    from vflsim.results.joined import opened, table_of, tables_of
     from vflsim.results.statistics.targets import target_from_text
 
     form = form_of("compare", latex, markdown, csv, html)

@@ -58,9 +58,8 @@ def sweep(
     from vflsim.results.sweeps.table import sweep_tables
     from vflsim.studies.runs.interrupt import exit_status
     from vflsim.studies.runs.options import RunOptions, remark
-    from vflsim.studies.sweeps.axes import axes_given
     from vflsim.studies.sweeps.expected import expected_runs, expected_runs_table
-    from vflsim.studies.sweeps.plan import planned
+    from vflsim.studies.sweeps.plan import axes_given, planned
     from vflsim.studies.sweeps.sweep import run_sweep
     from vflsim.studies.terminal.display import Display
     from vflsim.studies.terminal.text import failures
@@ -143,7 +142,7 @@ def tune(
     from vflsim.results.sweeps.tuning import tuning_table
     from vflsim.studies.runs.interrupt import exit_status
     from vflsim.studies.runs.options import RunOptions, remark
-    from vflsim.studies.sweeps.axes import axes_of
+    from vflsim.studies.sweeps.plan import axes_of
     from vflsim.studies.sweeps.tune import tune_protocols
     from vflsim.studies.terminal.display import Display
 

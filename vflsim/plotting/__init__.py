@@ -11,7 +11,7 @@ from vflsim.errors import ResultsError
 from vflsim.plotting.ages import staleness
 from vflsim.plotting.answers import answers_under_deadlines
 from vflsim.plotting.breakdown import time_breakdown
-from vflsim.plotting.costs import costs_to_target
+from vflsim.plotting.costs import costs_to_target, speed_up
 from vflsim.plotting.curves import (
     metric_against_bytes,
     metric_against_energy,
@@ -23,7 +23,6 @@ from vflsim.plotting.durations import round_durations, survival
 from vflsim.plotting.own import is_path, own_figure
 from vflsim.plotting.protocol_style import protocol_styles
 from vflsim.plotting.selection import known_protocols, only
-from vflsim.plotting.speedup import speed_up
 from vflsim.plotting.style import Picture, picture
 from vflsim.plotting.sweeps import round_time_against, time_to_target_against
 from vflsim.plotting.theme import appearance

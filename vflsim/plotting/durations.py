@@ -16,7 +16,7 @@ from vflsim.plotting.protocol_style import Style, protocol_styles
 from vflsim.plotting.selection import Place, Window, finished
 from vflsim.plotting.style import Picture, failures, headline, legend, picture, remark, spread_widely, x_axis
 from vflsim.results.read import NotRecordedError, Results
-from vflsim.results.statistics.open_rounds import Rounds, ages_of, outlasting, pooled_mean
+from vflsim.results.statistics.rounds import Rounds, ages_of, outlasting, pooled_mean
 from vflsim.timing.floats import Floats
 
 POINTS = 4000

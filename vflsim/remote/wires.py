@@ -13,8 +13,7 @@ from typing_extensions import override
 from vflsim.codecs import Codec
 from vflsim.codecs.base import Plain
 from vflsim.codecs.frame import raw
-from vflsim.learning.execution.executor import Executor
-from vflsim.learning.execution.operations import Handle
+from vflsim.learning.execution.operations import Executor, Handle
 from vflsim.learning.learners.lazy_values import KeptValue
 from vflsim.world.wire import Wires
 

@@ -17,8 +17,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from vflsim.learning.execution.executor import ImmediateExecutor
-from vflsim.learning.execution.operations import Operation
+from vflsim.learning.execution.operations import ImmediateExecutor, Operation
 from vflsim.learning.learners.lazy_values import KeptValue
 from vflsim.world.failures import STANDSTILL, stuck
 from vflsim.world.realtime import RealTimeWorld

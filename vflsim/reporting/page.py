@@ -21,8 +21,7 @@ from vflsim.reporting.figures import CAPTIONS, Drawn, Ink, drawn
 from vflsim.reporting.section import ROWS, Section, section
 from vflsim.reporting.swept import SweepSection, sweep_section
 from vflsim.reporting.tables import Sheet
-from vflsim.results.compared import united
-from vflsim.results.joined import JoinedResults
+from vflsim.results.joined import JoinedResults, united
 from vflsim.results.read import Results
 from vflsim.results.sweeps.sweep import Sweep
 from vflsim.results.tables.comparison import comparison_table

@@ -13,7 +13,7 @@ from vflsim.reporting.answer import Conclusion, Ranking, joined, ranking
 from vflsim.reporting.figures import Drawn, Ink, drawn
 from vflsim.reporting.section import ROWS, failed, versions
 from vflsim.reporting.tables import Sheet
-from vflsim.results.compared import tables_of_sweep
+from vflsim.results.joined import tables_of_sweep
 from vflsim.results.read import Results
 from vflsim.results.store.write import RUN, SCENARIO
 from vflsim.results.sweeps.answers_table import sentences as answered

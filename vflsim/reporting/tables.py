@@ -15,7 +15,7 @@ from vflsim.plotting.numbers import Numbers
 from vflsim.reporting.answer import mean_round, time_spent, waited_for
 from vflsim.results.read import Results
 from vflsim.results.statistics.estimates import Estimate
-from vflsim.results.statistics.open_rounds import Rounds, ages_of, pooled_mean
+from vflsim.results.statistics.rounds import Rounds, ages_of, pooled_mean
 from vflsim.results.tables.comparison import costs_to_target, describe
 from vflsim.results.tables.footnotes import round_measure
 from vflsim.results.tables.sections import answers_table

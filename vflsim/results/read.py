@@ -46,14 +46,14 @@ class Results(RunSet):
         return summarise(self, targets)
 
     def steady_rounds(self) -> pd.DataFrame:
-        """Compute mean round durations after warm-up: see :mod:`vflsim.results.statistics.replication`."""
-        from vflsim.results.statistics.replication import steady_rounds
+        """Compute mean round durations after warm-up: see :mod:`vflsim.results.statistics.rounds`."""
+        from vflsim.results.statistics.rounds import steady_rounds
 
         return steady_rounds(self)
 
     def round_pairs(self) -> pd.DataFrame:
-        """Pair runs round by round: see :func:`vflsim.results.statistics.replication.round_pairs`."""
-        from vflsim.results.statistics.replication import round_pairs
+        """Pair runs round by round: see :func:`vflsim.results.statistics.rounds.round_pairs`."""
+        from vflsim.results.statistics.rounds import round_pairs
 
         return round_pairs(self)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pydantic import PrivateAttr
 
 from vflsim.learning.data.loaded import LoadedData
-from vflsim.learning.execution.executor import TimingOnlyExecutor
+from vflsim.learning.execution.operations import TimingOnlyExecutor
 from vflsim.learning.randomness import drawing_from
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting

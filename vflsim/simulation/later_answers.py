@@ -8,7 +8,7 @@ import pyarrow as pa
 import torch
 
 from vflsim.learning.data.loaded import LoadedData
-from vflsim.learning.execution.executor import ImmediateExecutor
+from vflsim.learning.execution.operations import ImmediateExecutor
 from vflsim.learning.randomness import drawing_from
 from vflsim.learning.states import under
 from vflsim.scenario.models import Scenario

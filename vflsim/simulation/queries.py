@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from vflsim.learning.execution.executor import TimingOnlyExecutor
+from vflsim.learning.execution.operations import TimingOnlyExecutor
 from vflsim.protocols.answering import Ask, InferenceQuery
 from vflsim.protocols.defaults import answering_of
 from vflsim.setting import Setting

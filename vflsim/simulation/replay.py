@@ -13,7 +13,7 @@ from typing_extensions import override
 from vflsim.codecs import Codec
 from vflsim.errors import DeadlockError, ResultsError, RunError, ScenarioError
 from vflsim.learning.data.loaded import LoadedData
-from vflsim.learning.execution.executor import ImmediateExecutor
+from vflsim.learning.execution.operations import ImmediateExecutor
 from vflsim.learning.randomness import drawing_from
 from vflsim.protocols.capabilities import OwnEvaluation
 from vflsim.protocols.defaults import participants_of

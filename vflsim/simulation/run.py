@@ -16,8 +16,7 @@ import torch
 from vflsim.errors import CheckpointError, VflsimError
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.execution.deferred import DeferredExecutor
-from vflsim.learning.execution.executor import Executor, TimingOnlyExecutor
-from vflsim.learning.execution.operations import Handle
+from vflsim.learning.execution.operations import Executor, Handle, TimingOnlyExecutor
 from vflsim.learning.randomness import drawing_from
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.blinded import MISSING_MASKS

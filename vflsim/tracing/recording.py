@@ -12,7 +12,7 @@ import torch
 
 from vflsim.errors import VflsimError
 from vflsim.learning.batches import Batch, BatchSequence
-from vflsim.learning.execution.executor import TimingOnlyExecutor
+from vflsim.learning.execution.operations import TimingOnlyExecutor
 from vflsim.learning.learners.watch import from_outside
 from vflsim.learning.randomness import drawing_apart
 from vflsim.setting import BatchPlan, Learners, Setting

@@ -7,8 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 from vflsim.errors import RunError
-from vflsim.learning.execution.executor import Executor
-from vflsim.learning.execution.operations import Operation
+from vflsim.learning.execution.operations import Executor, Operation
 from vflsim.world.clock import Moment, Timer
 from vflsim.world.failures import blame, deadlock
 from vflsim.world.task import NOTHING, Signal, Task

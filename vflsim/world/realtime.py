@@ -9,8 +9,7 @@ from functools import partial
 from typing import Any
 
 from vflsim.errors import RunError
-from vflsim.learning.execution.executor import Executor, ImmediateExecutor
-from vflsim.learning.execution.operations import Operation
+from vflsim.learning.execution.operations import Executor, ImmediateExecutor, Operation
 from vflsim.world.clock import Moment
 from vflsim.world.kernel import E, World
 

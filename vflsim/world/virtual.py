@@ -9,8 +9,7 @@ from typing import Any
 
 import simpy
 
-from vflsim.learning.execution.executor import Executor
-from vflsim.learning.execution.operations import Operation
+from vflsim.learning.execution.operations import Executor, Operation
 from vflsim.world.clock import Moment
 from vflsim.world.failures import STANDSTILL, stuck
 from vflsim.world.kernel import E, World

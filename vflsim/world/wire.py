@@ -15,8 +15,7 @@ from torch import Tensor
 
 from vflsim.codecs import Codec
 from vflsim.codecs.frame import ONLY, Spec
-from vflsim.learning.execution.executor import Executor
-from vflsim.learning.execution.operations import Handle, Operation
+from vflsim.learning.execution.operations import Executor, Handle, Operation
 from vflsim.streams import SERVER, SHARED, stream_key
 from vflsim.world.messages import Message
 

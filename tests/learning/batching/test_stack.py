@@ -21,8 +21,7 @@ from vflsim.learning.batches import Batch
 from vflsim.learning.batching.features import StackedFeatures
 from vflsim.learning.batching.kernels import KERNELS
 from vflsim.learning.batching.stack import Stack
-from vflsim.learning.execution.executor import run_together
-from vflsim.learning.execution.operations import Handle, Operation
+from vflsim.learning.execution.operations import Handle, Operation, run_together
 from vflsim.learning.learners.client import ClientLearner, ClientParts
 from vflsim.learning.learners.joint import total_of
 from vflsim.learning.models.build import seeded

@@ -15,8 +15,7 @@ from torch.nn import functional as F
 
 from vflsim.errors import ScenarioError
 from vflsim.learning.batches import Batch, BatchSequence
-from vflsim.learning.execution.executor import ImmediateExecutor
-from vflsim.learning.execution.operations import Handle
+from vflsim.learning.execution.operations import Handle, ImmediateExecutor
 from vflsim.learning.tasks import REGRESSION
 from vflsim.protocols.easter.messages import GlobalEmbedding, Prediction
 from vflsim.protocols.synchronous import Synchronous

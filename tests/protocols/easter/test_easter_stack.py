@@ -11,8 +11,7 @@ from torch import Tensor
 
 from vflsim.errors import RunError
 from vflsim.learning.batches import Batch, BatchSequence
-from vflsim.learning.execution.executor import run_together
-from vflsim.learning.execution.operations import Handle
+from vflsim.learning.execution.operations import Handle, run_together
 from vflsim.protocols.easter.learning import EasterParty
 from vflsim.protocols.easter.stack import TwoNetStack, stack_parties
 from vflsim.scenario.models import Scenario

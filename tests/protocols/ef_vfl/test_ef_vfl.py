@@ -19,8 +19,7 @@ import vflsim
 from vflsim.codecs.frame import frame_bytes
 from vflsim.errors import VflsimError
 from vflsim.learning.batches import Batch
-from vflsim.learning.execution.executor import ImmediateExecutor
-from vflsim.learning.execution.operations import Handle, Operation
+from vflsim.learning.execution.operations import Handle, ImmediateExecutor, Operation
 from vflsim.learning.learners.client import ClientParts
 from vflsim.learning.learners.server import ServerParts
 from vflsim.learning.models.aggregates import SumAggregate

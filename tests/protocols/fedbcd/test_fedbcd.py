@@ -28,8 +28,7 @@ from torch import Tensor, nn
 
 from vflsim.codecs.frame import frame_bytes
 from vflsim.learning.batches import Batch
-from vflsim.learning.execution.executor import ImmediateExecutor
-from vflsim.learning.execution.operations import Operation
+from vflsim.learning.execution.operations import ImmediateExecutor, Operation
 from vflsim.learning.learners.client import ClientLearner, ClientParts
 from vflsim.learning.learners.server import ServerParts
 from vflsim.learning.models.aggregates import SumAggregate

@@ -11,8 +11,7 @@ from thorough import is_thorough
 from tiny_worlds import data_of
 
 from vflsim.errors import NonFiniteError, WeightBoundError
-from vflsim.learning.execution.executor import ImmediateExecutor
-from vflsim.learning.execution.operations import Operation
+from vflsim.learning.execution.operations import ImmediateExecutor, Operation
 from vflsim.protocols.fedvs.learning.client import CodedClientLearner
 from vflsim.protocols.fedvs.learning.segments import SegmentedBatch
 

@@ -23,7 +23,7 @@ from torch import Tensor
 from vflsim.coding.quantise import row_bound
 from vflsim.errors import ScenarioError, WeightBoundError
 from vflsim.learning.data.loaded import LoadedData
-from vflsim.learning.execution.executor import run_operation
+from vflsim.learning.execution.operations import run_operation
 from vflsim.protocols.fedvs.learning.client import CodedClientLearner
 from vflsim.protocols.fedvs.learning.plan import CodingPlan
 from vflsim.scenario import load

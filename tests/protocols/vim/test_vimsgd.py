@@ -11,8 +11,7 @@ from tiny_worlds import EAGER, apart, events, metrics, run
 from torch import Tensor, nn
 
 from vflsim.learning.batches import Batch
-from vflsim.learning.execution.executor import ImmediateExecutor
-from vflsim.learning.execution.operations import Handle
+from vflsim.learning.execution.operations import Handle, ImmediateExecutor
 from vflsim.learning.learners.server import ServerParts
 from vflsim.learning.models.aggregates import ConcatAggregate
 from vflsim.learning.optimizers import Sgd

@@ -15,8 +15,7 @@ from torch import Tensor
 
 from vflsim.codecs.frame import frame_bytes
 from vflsim.learning.batches import Batch
-from vflsim.learning.execution.executor import ImmediateExecutor
-from vflsim.learning.execution.operations import Handle
+from vflsim.learning.execution.operations import Handle, ImmediateExecutor
 from vflsim.scenario import load
 from vflsim.simulation.execution import USUAL, Execution
 from vflsim.simulation.run import Outcome

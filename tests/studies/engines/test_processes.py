@@ -32,8 +32,7 @@ from vflsim.studies.runs.options import RunOptions
 from vflsim.studies.runs.progress import Report, StudyRun, Watcher
 from vflsim.studies.study import run_study
 from vflsim.studies.sweeps import sweep as sweeping
-from vflsim.studies.sweeps.axes import axes_of
-from vflsim.studies.sweeps.plan import planned
+from vflsim.studies.sweeps.plan import axes_of, planned
 
 pytestmark = pytest.mark.usefixtures("no_closed_forms")
 TWO = RunOptions(workers=2)

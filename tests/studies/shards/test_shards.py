@@ -15,7 +15,7 @@ from warm import command
 
 from vflsim.errors import ScenarioError
 from vflsim.scenario import load
-from vflsim.studies.shards.compute import Shard, dealt
+from vflsim.studies.shards.shares import Shard, dealt
 from vflsim.studies.shards.unit_file import PlanHead, UnitPlan
 from vflsim.studies.sweeps.plan import SweepPlan, checked_point
 

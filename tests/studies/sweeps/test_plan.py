@@ -7,8 +7,7 @@ import pytest
 from tiny_worlds import raw
 
 from vflsim.errors import ScenarioError
-from vflsim.studies.sweeps.axes import Axis, axes_of, over_in
-from vflsim.studies.sweeps.plan import SweepPlan, planned
+from vflsim.studies.sweeps.plan import Axis, SweepPlan, axes_of, over_in, planned
 
 BOTH = {"wait": {"kind": "synchronous"}, "fast": {"kind": "t_synchronous", "t": "t"}}
 

@@ -12,8 +12,7 @@ from tiny_worlds import raw
 
 from vflsim.scenario.load import as_scenario
 from vflsim.studies.runs.progress import Report, StudyRun
-from vflsim.studies.sweeps.axes import axes_of
-from vflsim.studies.sweeps.plan import planned
+from vflsim.studies.sweeps.plan import axes_of, planned
 from vflsim.studies.sweeps.sweep import Step
 from vflsim.studies.terminal.display import Display, StudyDisplay
 from vflsim.studies.time_left import Remaining

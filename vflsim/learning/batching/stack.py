@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from vflsim.errors import NonFiniteError
 from vflsim.learning.batches import CPU, Batch, Split
 from vflsim.learning.batching.features import StackedFeatures
-from vflsim.learning.execution.executor import placed
-from vflsim.learning.execution.operations import Operation
+from vflsim.learning.execution.operations import Operation, placed
 from vflsim.learning.learners.finite import LOCAL, RECEIVED, check_finite
 from vflsim.learning.learners.inputs import ByEmbeddings, EmbedWork, LocalWork, Rows, StepWork
 from vflsim.learning.learners.joint import ClientStack, Joint, PartyStack

@@ -10,8 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 from weakref import ref
 
 from vflsim.errors import CheckpointError, RunError
-from vflsim.learning.execution.executor import Executor, run_operation, run_together
-from vflsim.learning.execution.operations import Handle, Operation
+from vflsim.learning.execution.operations import Executor, Handle, Operation, run_operation, run_together
 from vflsim.streams import SERVER, party_name
 
 T = TypeVar("T")

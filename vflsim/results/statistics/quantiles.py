@@ -20,7 +20,7 @@ from vflsim.errors import ResultsError
 from vflsim.intervals.means import CONFIDENCE
 from vflsim.intervals.steady import BATCHES, FEWEST, batch_means, constant, ranks, warm_up
 from vflsim.intervals.variation import Variation
-from vflsim.results.statistics.open_rounds import Rounds, ages_of, outlasting, variation_of
+from vflsim.results.statistics.rounds import Rounds, ages_of, outlasting, variation_of
 from vflsim.text_table import TextTable
 from vflsim.timing.floats import Floats
 from vflsim.vocabulary.amounts import quantity, spanned

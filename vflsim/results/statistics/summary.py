@@ -19,9 +19,8 @@ import pyarrow as pa
 from vflsim.intervals.means import chance
 from vflsim.intervals.steady import BATCHES
 from vflsim.results.statistics.estimates import GEOMETRIC, MEAN, Estimate, SeedSample, estimate, independent, paired
-from vflsim.results.statistics.open_rounds import Rounds, ages_of, means
 from vflsim.results.statistics.plateau import best_of, distinct, plateau_of
-from vflsim.results.statistics.replication import round_pair, within
+from vflsim.results.statistics.rounds import Rounds, ages_of, means, round_pair, within
 from vflsim.results.statistics.targets import passage, wanted_targets
 from vflsim.scenario.evaluate import Evaluate
 from vflsim.timing.floats import Floats

@@ -7,12 +7,11 @@ from typing import Any
 
 import pandas as pd
 
-from vflsim.results.statistics.estimates import Estimate
+from vflsim.results.statistics.estimates import Estimate, resolution_note
 from vflsim.results.statistics.heavy_tails import heavy_tail_notes
-from vflsim.results.statistics.open_rounds import OPEN, open_notes
 from vflsim.results.statistics.plateau import past_best_note
 from vflsim.results.statistics.quantiles import LEVELS, QUANTILES, too_slow
-from vflsim.results.statistics.resolution import resolution_note
+from vflsim.results.statistics.rounds import OPEN, open_notes
 from vflsim.results.statistics.summary import STEADY, outcomes
 from vflsim.results.statistics.targets import wanted_targets
 from vflsim.results.sweeps.answers import answers_frame

@@ -12,13 +12,11 @@ import pandas as pd
 
 from vflsim.intervals.variation import lacking
 from vflsim.results.statistics.answers import answered
-from vflsim.results.statistics.estimates import GEOMETRIC
+from vflsim.results.statistics.estimates import GEOMETRIC, resolution_note, sampling_note
 from vflsim.results.statistics.heavy_tails import heavy_tail_notes
 from vflsim.results.statistics.improper import improper_notes
-from vflsim.results.statistics.open_rounds import open_notes
 from vflsim.results.statistics.plateau import near_plateau_note, past_best_note
-from vflsim.results.statistics.replication import within
-from vflsim.results.statistics.resolution import resolution_note, sampling_note
+from vflsim.results.statistics.rounds import open_notes, within
 from vflsim.results.statistics.summary import STEADY
 from vflsim.results.statistics.targets import targets_of
 from vflsim.results.store.schema import cautions

@@ -10,7 +10,7 @@ import pandas as pd
 
 from vflsim.results.facts import Conditions
 from vflsim.results.statistics.answers import answer_means, answer_metric, answered
-from vflsim.results.statistics.replication import round_pairs, steady_rounds
+from vflsim.results.statistics.rounds import round_pairs, steady_rounds
 from vflsim.results.store.schema import SERVER
 from vflsim.text_table import TextTable, markdown_table
 from vflsim.vocabulary.amounts import quantity

@@ -18,15 +18,13 @@ from vflsim.results.read import Results, StoredRun
 from vflsim.results.store.schema import RunInfo, RunTables
 from vflsim.results.store.write import SWEEP, WEIGHTS
 from vflsim.results.sweeps.sweep import Sweep, SweepPage
-from vflsim.results.verify.counts import COUNT_RULES
 from vflsim.results.verify.derived import curve_problems, summary_problems
 from vflsim.results.verify.energy import energy_problems
 from vflsim.results.verify.frames import ROUNDING, SHOWN, Frames, Rule, each, falls, numbered, overlapping
 from vflsim.results.verify.inventory import beside_points, beside_runs, of_run, of_study, of_value
 from vflsim.results.verify.links import LINK_RULES, OUTAGE_RULES, Downtime
-from vflsim.results.verify.page import page_problems
-from vflsim.results.verify.scenario import ByScenario, weight_problems
-from vflsim.results.verify.values import VALUE_RULES
+from vflsim.results.verify.scenario import ByScenario, page_problems, weight_problems
+from vflsim.results.verify.values import COUNT_RULES, VALUE_RULES
 from vflsim.world.record import OUTCOMES
 from vflsim.world.run_tables import ENERGY
 

@@ -35,8 +35,7 @@ from vflsim.errors import (
 from vflsim.files import parsed_json
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.execution.deferred import DeferredExecutor
-from vflsim.learning.execution.executor import TimingOnlyExecutor
-from vflsim.learning.execution.operations import Operation
+from vflsim.learning.execution.operations import Operation, TimingOnlyExecutor
 from vflsim.learning.learners.watch import from_outside
 from vflsim.protocols import PROTOCOLS
 from vflsim.protocols.made import check_answers

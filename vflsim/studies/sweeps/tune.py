@@ -27,8 +27,7 @@ from vflsim.scenario.load import load
 from vflsim.scenario.models import Scenario
 from vflsim.studies.runs.options import DEFAULT_OPTIONS, RunOptions
 from vflsim.studies.study import checked
-from vflsim.studies.sweeps.axes import Axis
-from vflsim.studies.sweeps.plan import planned
+from vflsim.studies.sweeps.plan import Axis, planned
 from vflsim.studies.sweeps.sweep import SweepDone, SweepWatcher, run_sweep
 
 SEEDS = "10000:10001"

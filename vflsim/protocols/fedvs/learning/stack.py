@@ -11,8 +11,7 @@ from torch import Tensor
 from vflsim.learning.batches import Batch, Split
 from vflsim.learning.batching.features import StackedFeatures
 from vflsim.learning.batching.products import ProductStack
-from vflsim.learning.execution.executor import placed
-from vflsim.learning.execution.operations import Operation
+from vflsim.learning.execution.operations import Operation, placed
 from vflsim.learning.learners.client import ClientLearner
 from vflsim.learning.optimizers import Optimizer
 from vflsim.protocols.fedvs.learning.client import CodedClientLearner

@@ -25,9 +25,16 @@ from vflsim import open_results
 from vflsim.reporting.answer import answer
 from vflsim.results import Results, comparison_table, summarise
 from vflsim.results.run_set import RunSet, evaluation_of
-from vflsim.results.statistics.estimates import GEOMETRIC, SeedSample, estimate, independent, paired
+from vflsim.results.statistics.estimates import (
+    GEOMETRIC,
+    SeedSample,
+    binomial_error,
+    estimate,
+    independent,
+    paired,
+    sampling_note,
+)
 from vflsim.results.statistics.pairs import Ratio, ratio
-from vflsim.results.statistics.resolution import binomial_error, sampling_note
 from vflsim.results.statistics.summary import outcomes
 from vflsim.results.statistics.targets import passage
 from vflsim.results.sweeps.answers import select_best
