@@ -30,7 +30,7 @@ from vflsim.protocols.capabilities import (
 )
 from vflsim.protocols.evaluation import Scores, evaluate
 from vflsim.protocols.vectorisable import ActsByHand, Vectorisable
-from vflsim.recurrences import BARRIERS, Recurrence, TimedWorld, lockstep
+from vflsim.recurrences import WITH_EVENTS, Recurrence, TimedWorld, lockstep
 from vflsim.setting import Learners, ServerPrediction, Setting, linear_heads, split_prediction
 from vflsim.tracing.exchanges import Exchanges
 from vflsim.tracing.node import Untraceable
@@ -186,11 +186,11 @@ def vectorised_by_hand(protocol: Protocol) -> Vectorisable | None:
     return protocol if isinstance(protocol, Vectorisable) and not outgrown(protocol, "recurrence") else None
 
 
-def timed_world_of(protocol: Protocol, setting: Setting, seed: int) -> TimedWorld:
+def timed_world_of(protocol: Protocol, setting: Setting, seed: int, recorded: bool = False) -> TimedWorld:
     """Return the inputs of a run's times. Raises ``Untraceable`` with the reason if there is no trace."""
     by_hand = vectorised_by_hand(protocol)
     acts = (by_hand.first_acts, by_hand.acts) if isinstance(by_hand, ActsByHand) else None
-    return TimedWorld(protocol, setting, seed, acts, by_hand is not None)
+    return TimedWorld(protocol, setting, seed, acts, by_hand is not None, recorded)
 
 
 def untraced(protocol: Protocol, setting: Setting) -> str:
@@ -223,7 +223,7 @@ def records_of(protocol: Protocol, world: TimedWorld | None) -> list[tuple[str, 
 def vectorised_with(protocol: Protocol) -> frozenset[str]:
     """Return what the vectorised path of a protocol knows: see ``Vectorisable.vectorised_with``."""
     by_hand = vectorised_by_hand(protocol)
-    return BARRIERS if by_hand is None else by_hand.vectorised_with
+    return WITH_EVENTS if by_hand is None else by_hand.vectorised_with
 
 
 def numbers_a_round_of(protocol: Protocol, clients: int) -> int:

@@ -17,7 +17,7 @@ from vflsim.protocols.capabilities import Analysable, Blindable, Explainable, Se
 from vflsim.protocols.in_time import in_time, take_part
 from vflsim.protocols.traits import ROUNDS, Traits, replace
 from vflsim.protocols.vectorisable import Vectorisable
-from vflsim.recurrences import BARRIERS, Recurrence, TimedWorld, lockstep
+from vflsim.recurrences import WITH_EVENTS, Recurrence, TimedWorld, lockstep
 from vflsim.recurrences.dropping import Dropping
 from vflsim.setting import Setting
 from vflsim.vocabulary.quantities import Count, PositiveSeconds
@@ -83,7 +83,7 @@ class Ignore(Analysable, Vectorisable, Blindable, Explainable, Selective, Protoc
     @property
     def vectorised_with(self) -> frozenset[str]:
         """Return what rounds know that wait for all participants."""
-        return BARRIERS if self.exclude is not None else frozenset()
+        return WITH_EVENTS if self.exclude is not None else frozenset()
 
     def recurrence(self, world: TimedWorld) -> Recurrence:
         """Return a synchronous recurrence of the participants, or one whose rounds end without late clients."""

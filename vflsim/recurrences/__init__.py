@@ -1,7 +1,7 @@
 """Recurrences of rounds on arrays of clients: every round follows from the previous one."""
 
 from vflsim.recurrences.chunk import Obstacle, Recurrence
-from vflsim.recurrences.synchronous import BARRIERS, SynchronousRounds, lockstep
+from vflsim.recurrences.synchronous import BARRIERS, WITH_EVENTS, SynchronousRounds, lockstep
 from vflsim.recurrences.world import TimedWorld
 from vflsim.tracing.acts import (
     Activated,
@@ -19,6 +19,7 @@ from vflsim.tracing.acts import (
 
 __all__ = [
     "BARRIERS",
+    "WITH_EVENTS",
     "Activated",
     "Acts",
     "ClientDelay",

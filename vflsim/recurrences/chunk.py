@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
@@ -21,6 +21,62 @@ Direction: TypeAlias = Literal["up", "down", "peer"]
 
 
 @dataclass(frozen=True, slots=True)
+class Told:
+    """What the table of events tells of spans (n, m) besides, each array broadcast to it; and their place among all.
+
+    ``kinds`` are of the columns, or one of all. ``rounds`` (n, 1) and ``peers`` (m,) are what events name, -1 for no
+    round; ``numbers`` how often the party had begun such a thing, ``drawn`` what it drew (s). ``some`` (m,) marks those
+    that leave events. They begin in events ``begun`` of the world and end in ``ended``, within these by ``steps`` and
+    ``places``; of messages, ``sent`` is the time (s), and ``moving`` the event in which they begin to move.
+    """
+
+    kinds: Sequence[str]
+    rounds: Ints
+    peers: Ints
+    numbers: Ints
+    drawn: Floats | float
+    steps: Ints
+    begun: Ints
+    ended: Ints
+    places: Ints | None = None
+    some: Bools | None = None
+    counts: Literal["round", "update"] | None = None
+    sent: Floats | None = None
+    moving: Ints | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Happenings:
+    """Events (n, m) of the world by ``numbers``, at ``times``, where ``there`` (None: all).
+
+    Each is scheduled in the event that is its cause, by ``steps`` and ``places`` of what is done in it. ``collects``: 1
+    for one in which a party gets its messages as an instant ends, when all that it awaits is there; 2 if it awaits
+    each for itself.
+    """
+
+    numbers: Ints
+    times: Floats
+    causes: Ints
+    steps: Ints
+    places: Ints | None
+    there: Bools | None
+    collects: int
+
+
+Joins: TypeAlias = tuple[tuple[Ints, Ints], ...]
+"""Collections, and events of the same instant that each of them awaits."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventCourse:
+    """The events of some rounds; none of those of later rounds is sooner than ``horizon`` (s)."""
+
+    happenings: tuple[Happenings, ...]
+    joins: Joins
+    horizon: float
+
+
+@dataclass(frozen=True, slots=True)
 class Moves:
     """Transfers of n rounds in one direction, each array of shape (n, m), or broadcast to it.
 
@@ -28,7 +84,7 @@ class Moves:
     if it is aborted. ``rates`` are in bit/s; where ``profiles`` has a rate over time, it is used instead. With
     ``copies`` each entry stands for so many transfers at the same times, of ``sizes`` bytes each, which move
     ``counted`` together. ``places`` (n, m) are those of the clients whose messages they are; without them column k is
-    that of the client at place k.
+    that of the client at place k. ``told`` is what events tell, where they are recorded.
     """
 
     direction: Direction
@@ -40,28 +96,39 @@ class Moves:
     copies: Ints | None = None
     profiles: NDArray[np.object_] | None = None
     places: Ints | None = None
+    told: Told | None = None
+
+
+State: TypeAlias = Literal["compute", "radio", "latency", "activation", "sleep"]
+"""What a party does, or waits for, in a span."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stretches:
-    """Times in which parties compute, or have their radio on in upload delays; of messages, ``Moves`` tell as much.
+    """Times in which parties compute, have their radio on in upload delays, or wait for something else.
+
+    Of messages, ``Moves`` tell as much.
 
     From ``began`` to ``ends``, each (n, m); of the clients at ``places``, broadcast to it, -1 for the server. Of
     computations, row k is of round k of the chunk, or ``after`` its end as its consequences; ``flops`` are their
-    operations, and ``seconds`` how long they take, broadcast to it: None where no operation has an energy.
+    operations, and ``seconds`` how long they take, broadcast to it: None where no operation has an energy. ``told`` is
+    what events tell, where they are recorded.
     """
 
-    state: Literal["compute", "radio"]
+    state: State
     began: Floats
     ends: Floats
     places: Ints
     flops: Floats | None = None
     seconds: Floats | None = None
     after: bool = False
+    told: Told | None = None
 
 
 AT_SERVER: Ints = np.array([-1])
 """The place of the server in ``Stretches``."""
+NOBODY: Ints = np.array([-2])
+"""In the place of a peer: none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +171,8 @@ class Chunk:
     Transfers are sent ``during`` a round, ``after`` its end as its consequences, or ``before`` the first one.
     ``ages`` returns those of rounds of the chunk from one up to another; each call begins where the last stopped.
     ``ordered``: all consequences of a round precede the end of the next. ``spans`` tell all that parties do besides
-    in, after and before these rounds, if the world is ``metered``; None if the recurrence does not tell it.
+    in, after and before these rounds, if the world is ``metered``; None if the recurrence does not tell it. ``course``
+    has the events of the world in which they do, if the world is ``recorded``.
     """
 
     first: int
@@ -120,6 +188,7 @@ class Chunk:
     steps_during: bool = False
     all_fresh: bool = False
     spans: tuple[Stretches, ...] | None = None
+    course: EventCourse | None = None
 
 
 class Recurrence(Protocol):

@@ -89,13 +89,19 @@ class Bytes:
 
 def bytes_through(moves: Moves, now: Floats | float) -> Ints:
     """Return the whole bytes that each transfer (of several at the same times: one) has moved until a later ``now``."""
-    through: Ints = np.minimum(moves.sizes, (now - moves.began) * moves.rates / 8).astype(np.int64)
+    through = bytes_moved(moves.sizes, moves.began, moves.rates, now)
     if moves.profiles is not None:
         ends = np.broadcast_to(now, through.shape)
         for place in np.flatnonzero(moves.profiles != None).tolist():  # noqa: E711  # element by element
             bits = moves.profiles[place].amount(float(moves.began[place]), float(ends[place]))
             through[place] = int(min(int(moves.sizes[place]), bits / 8))
     return through
+
+
+def bytes_moved(sizes: Ints, began: Floats, rates: Floats, now: Floats | float) -> Ints:
+    """Return the whole bytes of ``sizes`` that have moved until a later ``now``, at ``rates`` in bit/s."""
+    moved: Ints = np.minimum(sizes, (now - began) * rates / 8).astype(np.int64)
+    return moved
 
 
 def rows_of(moves: Moves, start: int, stop: int) -> Moves:
@@ -110,12 +116,12 @@ def chosen_of(moves: Moves, chosen: Bools | slice) -> Moves:
     def some(each: Any) -> Any:
         return None if each is None else (each if each.shape == shape else np.broadcast_to(each, shape))[chosen]
 
-    return Moves(moves.direction, **{name: some(getattr(moves, name)) for name in _COLUMNS})
+    columns: dict[str, Any] = {name: some(getattr(moves, name)) for name in _COLUMNS}
+    return Moves(moves.direction, **columns)
 
 
 def _together(pieces: list[Moves]) -> Moves:
     """Join flat arrays of transfers of one direction."""
     columns = [name for name in _COLUMNS if getattr(pieces[0], name) is not None]
-    return Moves(pieces[0].direction, **{
-        name: np.concatenate([getattr(piece, name) for piece in pieces]) for name in columns
-    })  # fmt: skip
+    joined: dict[str, Any] = {name: np.concatenate([getattr(piece, name) for piece in pieces]) for name in columns}
+    return Moves(pieces[0].direction, **joined)

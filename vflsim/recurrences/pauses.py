@@ -13,7 +13,7 @@ from vflsim.recurrences.errors import undecided
 from vflsim.recurrences.stages import Ints
 from vflsim.setting import Setting
 from vflsim.streams import SERVER
-from vflsim.timing.arrivals import ActivationProcess
+from vflsim.timing.arrivals import ActivationProcess, Arrival
 from vflsim.timing.availability import Always
 from vflsim.timing.base import Floats
 from vflsim.timing.capacity import capacity_profile
@@ -93,11 +93,16 @@ class Pauses:
         """
         gate, wait = self.gates.get(place), 0.0
         if process is not None:
-            activation = process.next(now) if gate is None else next_activation(gate, process, now)
-            if activation is None:
-                raise undecided("a client waits for ever for an activation", round_, now)
-            wait = max(0.0, activation.time - now)
+            wait = max(0.0, self.activation(place, process, now, round_).time - now)
         return wait, 0.0 if gate is None else _until(gate, now + wait, 0.0)
+
+    def activation(self, place: int, process: ActivationProcess, now: float, round_: int) -> Arrival:
+        """Return a client's next activation. Raises ``UndecidedError``, which names the round, if none comes."""
+        gate = self.gates.get(place)
+        found = process.next(now) if gate is None else next_activation(gate, process, now)
+        if found is None:
+            raise undecided("a client waits for ever for an activation", round_, now)
+        return found
 
 
 def _until(profile: Profile, now: float, amount: float) -> float:

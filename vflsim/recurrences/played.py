@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vflsim.recurrences.chunk import Bools, Moves, Stretches
+from vflsim.recurrences.chunk import Bools, EventCourse, Moves, Stretches
 from vflsim.timing.base import Floats
 
 
@@ -23,3 +23,4 @@ class Played:
     after: tuple[Moves, ...]
     used: Bools | None
     spans: tuple[Stretches, ...]
+    course: EventCourse | None = None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Literal
+from typing import TypeAlias
 
 import numpy as np
 
-from vflsim.recurrences.chunk import AT_SERVER, Bools, Direction, Moves, Stretches
+from vflsim.recurrences.chunk import AT_SERVER, Bools, Direction, Moves, State, Stretches
 from vflsim.recurrences.errors import undecided
 from vflsim.recurrences.first_answers import FirstAnswers, Play, Skipped
 from vflsim.recurrences.now import Now
@@ -39,6 +39,9 @@ from vflsim.timing.base import Floats
 
 class PlayedRounds:
     """The times of n rounds from ``first`` on, with batches of ``kinds`` (n,) and ``steps`` client steps each."""
+
+    notes_all = False
+    """Whether acts are noted that take no time and leave nothing but events."""
 
     def __init__(
         self,
@@ -92,11 +95,16 @@ class PlayedRounds:
         elif isinstance(act, TimedAnswers):
             yield from self._answers(act)
         elif isinstance(act, TimedWait):
-            yield self._wait if act.count is None or self.answers is None else self.answers.waiting(act.count)
+            if act.count is None or self.answers is None:
+                yield self._waiting(act)
+            else:
+                yield self.answers.waiting(act.count)
         elif isinstance(act, TimedDelay):
-            yield self._noted("radio", self._passing(self.drawn(act.draw) * act.factor))
+            taken = self.drawn(act.draw) * act.factor
+            yield self._noted("radio", self._passing(taken), act, taken)
         elif isinstance(act, TimedSleep):
-            yield self._passing(np.broadcast_to(act.seconds, self.shape))
+            taken = np.broadcast_to(act.seconds, self.shape)
+            yield self._noted("sleep", self._passing(taken), act, taken)
         elif isinstance(act, TimedToPeers):
             yield self._to_peers(act)
         elif isinstance(act, TimedClientsWait):
@@ -106,28 +114,25 @@ class PlayedRounds:
         elif isinstance(act, TimedTurns):
             yield self._in_turn(act)
         elif self.pauses is not None or any(process is not None for process in self.processes):
-            yield self._activation
+            yield self._activating()
 
     def _work(self, act: TimedWork) -> Iterator[Play]:
         nothing = act.draw.series.stage.nothing or not act.factors.any()
-        if nothing and not act.steps and act.flops is None and self.pauses is None:
+        if nothing and not act.steps and act.flops is None and self.pauses is None and not self.notes_all:
             return
         if self.answers is not None:
             yield self.answers.activity(act.draw, self.drawn, act.factors)
             return
         taken = act.seconds(self.drawn(act.draw), self.kinds)
-        yield self._noted(
-            "compute", self._step(taken, act.by) if act.steps else self._passing(taken, act.by), act, taken
-        )
+        play = self._step(taken, act.by) if act.steps else self._passing(taken, act.by)
+        yield self._noted("compute", play, act, taken)
 
-    def _noted(
-        self, state: Literal["compute", "radio"], play: Play, act: TimedWork | None = None, taken: Floats | None = None
-    ) -> Play:
-        """Return a play of the clients that notes when it begins and ends, in a metered world."""
-        if not self.world.metered:
+    def _noted(self, state: State, play: Play, act: Passes, taken: Floats) -> Play:
+        """Return a play of the clients that notes when it begins and ends, where somebody asks."""
+        if not self.world.metered and not self.notes_all:
             return play
         now, began, ends = self.now, np.empty(self.shape), np.empty(self.shape)
-        flops = None if act is None else of_kinds(act.flops, self.kinds)
+        flops = of_kinds(act.flops, self.kinds) if isinstance(act, TimedWork) else None
         self.spans.append(Stretches(state, began, ends, np.arange(self.shape[1]), flops, taken, self.over))
 
         def noted(k: int, kind: int) -> None:
@@ -175,8 +180,9 @@ class PlayedRounds:
                 yield self.answers.activity(act.delay, self.drawn)
             yield from self.answers.sending(act.way, self.drawn)
             return
-        if self.pauses is not None or not act.delay.series.stage.nothing:
-            yield self._noted("radio", self._passing(self.drawn(act.delay)))
+        if self.pauses is not None or not act.delay.series.stage.nothing or self.notes_all:
+            taken = self.drawn(act.delay)
+            yield self._noted("radio", self._passing(taken), act, taken)
         began, ends = self._moves(act.way, "up")
         now, latency, moving = self.now, self.drawn(act.way.latency), self._moving(act.way, "up")
 
@@ -246,6 +252,9 @@ class PlayedRounds:
         (self.after if self.over else self.during).append(moves)
         return began, ends
 
+    def _waiting(self, act: TimedWait) -> Play:
+        return self._wait
+
     def _wait(self, k: int, _: int) -> None:
         now = self.now
         now.server = max(now.server, float(now.arrives.max()))
@@ -281,6 +290,9 @@ class PlayedRounds:
 
         return play
 
+    def _activating(self) -> Play:
+        return self._activation
+
     def _activation(self, k: int, _: int) -> None:
         """Add the waits one by one, as the event path does: an activation's time is where its wait ends."""
         times, pauses = self.now.clients.tolist(), self.world.pauses
@@ -312,3 +324,7 @@ class PlayedRounds:
         steps = self.steps[:, 0] if self.steps.shape[1] == 1 else self.steps
         during, after, spans = tuple(self.during), tuple(self.after), tuple(self.spans)
         return Played(self.ends, self.waited, steps, self.steps_during, during, after, used, spans)
+
+
+Passes: TypeAlias = TimedWork | TimedDelay | TimedSending | TimedSleep
+"""What lets a client's time pass."""

@@ -9,6 +9,7 @@ from vflsim.recurrences.first_answers import Skipped
 from vflsim.recurrences.now import Now
 from vflsim.recurrences.played import Played
 from vflsim.recurrences.played_rounds import PlayedRounds
+from vflsim.recurrences.recorded_rounds import RecordedRounds
 from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.timed import (
     Draw,
@@ -52,7 +53,8 @@ class Program:
 
     def play(self, first: int, kinds: Ints, now: Now) -> Played:
         """Play the rounds from ``first`` on, with batches of ``kinds`` (n,). Raises ``UndecidedError``."""
-        chunk = PlayedRounds(self._world, first, kinds, now, self._steps, self._processes)
+        made = PlayedRounds if now.trail is None else RecordedRounds
+        chunk = made(self._world, first, kinds, now, self._steps, self._processes)
         if not self.waits_for_all:
             chunk.skipped = self._skipped
         plays = [play for act in self._acts for play in chunk.plays(act)]

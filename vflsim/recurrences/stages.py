@@ -68,6 +68,11 @@ class Stage:
         return not self._constants.any()  # NaN counts as some
 
     @property
+    def taking(self) -> NDArray[np.bool_]:
+        """Mark the clients that may take some time."""
+        return self.random | (self._constants > 0)
+
+    @property
     def varies(self) -> bool:
         """Whether any client's time is random."""
         return bool(self._sources)

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 
-from vflsim.recurrences.chunk import AT_SERVER, Chunk, Moves, Recurrence, RoundAges, Stretches
+from vflsim.recurrences.chunk import AT_SERVER, NOBODY, Chunk, Moves, Recurrence, RoundAges, Stretches, Told
 from vflsim.recurrences.errors import undecided
 from vflsim.recurrences.now import Now
 from vflsim.recurrences.program import Program
 from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.timed import TimedActivation, TimedService, of_kinds
+from vflsim.recurrences.trail import Trail
 from vflsim.recurrences.world import TimedWorld, running
+from vflsim.timing.base import Floats
 
 BARRIERS = frozenset({"activation", "blinding", "energy", "pauses"})
 """What of a scenario rounds know whose server waits for all clients.
 
 Example: ``vectorised_with = BARRIERS`` in a class whose ``acts`` begin with ``Activated()``.
 """
+WITH_EVENTS = BARRIERS | {"events"}
+"""What they know where their acts are traced."""
 
 
 class SynchronousRounds:
@@ -36,12 +40,14 @@ class SynchronousRounds:
         if not any(isinstance(act, TimedActivation) for act in world.round) and any(world.activations()):
             raise undecided("clients wait for activations, which the protocol's acts leave out", 0, 0.0)
         self._round = Program(world, world.round)
-        self._now = Now(len(world.clients))
+        self._now = Now(len(world.clients), world.recorded)
         self._before: tuple[Moves, ...] = ()
         self._spans: tuple[Stretches, ...] = ()
         if world.before:
             played = Program(world, world.before).play(0, np.zeros(1, np.int64), self._now)
             self._before, self._spans = played.during, played.spans
+        if self._now.trail is not None:
+            self._now.trail.early = False
 
     def advance(self, first: int, count: int) -> Chunk:
         """Return the next ``count`` rounds, from ``first`` on."""
@@ -64,6 +70,7 @@ class SynchronousRounds:
             steps_during=played.steps_during,
             all_fresh=played.used is not None,
             spans=spans if played.used is None else None,
+            course=played.course,
         )
 
 
@@ -74,6 +81,7 @@ class ServerSteps:
         self._world = world
         (self._step,) = (act for act in world.round if isinstance(act, TimedService) and act.ends)
         self._now = 0.0
+        self._trail = Trail(len(world.clients)) if world.recorded else None
 
     def advance(self, first: int, count: int) -> Chunk:
         """Return the next ``count`` rounds, from ``first`` on."""
@@ -82,11 +90,23 @@ class ServerSteps:
         seconds, flops = self._step.seconds(drawn, kinds), of_kinds(self._step.flops, kinds)
         ends = running(self._now, seconds[:, 0])
         begins = np.concatenate([[self._now], ends[:-1]])
-        spans = (Stretches("compute", begins[:, None], ends[:, None], AT_SERVER, flops, seconds),)
+        told = None if self._trail is None else self._told(self._trail, np.arange(first, first + count), ends, seconds)
+        spans = (Stretches("compute", begins[:, None], ends[:, None], AT_SERVER, flops, seconds, told=told),)
         self._now = float(ends[-1])
         steps = np.broadcast_to(ends[:, None], (count, len(self._world.clients)))
         ages = fresh(self._world, kinds)
-        return Chunk(first, ends, ends, None, steps, (), (), ages, ordered=True, spans=spans)
+        course = None if self._trail is None else self._trail.course(self._now)
+        return Chunk(first, ends, ends, None, steps, (), (), ages, ordered=True, spans=spans, course=course)
+
+    def _told(self, trail: Trail, rounds: Ints, ends: Floats, seconds: Floats) -> Told:
+        draw, steps = self._step.draw, rounds[:, None]
+        passing = trail.passing(seconds > 0, ends[:, None], steps, at_server=True)
+        for k in range(len(rounds)):
+            passing.follow(k)
+        drawn = draw.series.rows(int(rounds[0]), len(rounds))[:, draw.place, :1]
+        events = steps, passing.begun, passing.ended
+        none = np.broadcast_to(-1, steps.shape)
+        return Told((draw.series.purpose,), none, NOBODY, draw.numbers(rounds), drawn, *events, counts="round")
 
 
 def lockstep(world: TimedWorld) -> Recurrence:

@@ -10,20 +10,23 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
+from typing_extensions import override
 
 from vflsim.recurrences.chunk import Bools
 from vflsim.recurrences.stages import Ints, Stage
 from vflsim.timing.base import Floats
 from vflsim.tracing.acts import Late
+from vflsim.tracing.notes import How
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Series:
-    """The draws of one purpose, of which each round takes ``each``, after ``skipped`` draws before the first round."""
+    """The draws of one ``purpose``, of which each round takes ``each``, after ``skipped`` before the first round."""
 
     stage: Stage
     each: int
     skipped: int
+    purpose: str
 
     def rows(self, first: int, count: int) -> Floats:
         """Return the draws of rounds ``first`` up to ``first + count``, (count, each, columns)."""
@@ -40,11 +43,11 @@ class UnlikeSeries(Series):
     """The clients that take equally many, at least one, and their series."""
 
     @classmethod
-    def of(cls, stage: Stage, own: Ints, skipped: int) -> UnlikeSeries:
+    def of(cls, stage: Stage, own: Ints, skipped: int, purpose: str) -> UnlikeSeries:
         """Make the series of draws of a stage, of which each client takes ``own`` (M,) in a round."""
         alike = [(each, np.flatnonzero(own == each)) for each in np.unique(own).tolist() if each]
-        parts = tuple((whose, Series(stage.only(whose.tolist()), each, skipped)) for each, whose in alike)
-        return cls(stage, int(own.max()), skipped, own, parts)
+        parts = tuple((whose, Series(stage.only(whose.tolist()), each, skipped, purpose)) for each, whose in alike)
+        return cls(stage, int(own.max()), skipped, purpose, own, parts)
 
     def rows(self, first: int, count: int) -> Floats:
         """Return the draws of these rounds (count, each, M), 0 where a client takes none."""
@@ -65,6 +68,10 @@ class Draw:
         """Return it from all draws of the series (n, each, columns), (n, columns)."""
         return drawn[:, self.place]
 
+    def numbers(self, rounds: Ints) -> Ints:
+        """Return its number among all draws of the series in these rounds (n,): (n, 1), or (n, M)."""
+        return self.series.skipped + rounds[:, None] * self.series.each + self.place
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnlikeDraw(Draw):
@@ -76,6 +83,11 @@ class UnlikeDraw(Draw):
         """Return it from all draws of the series (n, each, M), (n, M)."""
         there = np.minimum(self.places, drawn.shape[1] - 1)
         return drawn[:, there, np.arange(len(there))]
+
+    @override
+    def numbers(self, rounds: Ints) -> Ints:
+        assert isinstance(self.series, UnlikeSeries)
+        return self.series.skipped + rounds[:, None] * self.series.own + self.places
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +124,14 @@ class TimedService:
     """A computation of the server, or one in each client's turn: seconds per unit drawn (kinds, 1) or (kinds, M).
 
     ``draw`` is the first of its draws in a round. ``ends`` says whether it ends the round. ``flops``, in the shape of
-    the seconds, are its operations, None where they have no energy.
+    the seconds, are its operations, None where they have no energy. ``ahead``: see ``ServerWork``.
     """
 
     draw: Draw
     factors: Floats
     ends: bool
     flops: Floats | None = None
+    ahead: int = 0
 
     def seconds(self, drawn: Floats, kinds: Ints) -> Floats:
         """Return the seconds (n, 1) or (n, M) for all draws of the series (n, each)."""
@@ -129,11 +142,16 @@ class TimedService:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A message of every client in one direction: latency, rates (M,) in bit/s, sizes (kinds, M) in bytes."""
+    """A message of every client in one direction: latency, rates (M,) in bit/s, sizes (kinds, M) in bytes.
+
+    ``number`` counts the messages of its kind, which a sender sends; ``round`` is that of the first, -1 for none.
+    """
 
     latency: Draw
     rates: Floats
     sizes: Ints
+    number: Draw
+    round: int
 
     @property
     def seconds(self) -> Floats:
@@ -164,10 +182,11 @@ class PeerWay:
 
 @dataclass(frozen=True, slots=True)
 class TimedDelay:
-    """A delay of every client, ``factor`` times what it draws."""
+    """A delay of every client, ``factor`` times what it draws; ``round`` is that of the first, -1 for none."""
 
     draw: Draw
     factor: float
+    round: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,9 +230,10 @@ class TimedClientsWait:
 
 @dataclass(frozen=True, slots=True)
 class TimedWait:
-    """The server waits for all clients, or for the first ``count``."""
+    """The server waits for all clients, or for the first ``count``; ``how``: see ``ServerWaits``."""
 
     count: int | None = None
+    how: How = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,9 +68,9 @@ class Timetable:
     def timed(self, probes: Sequence[Probe]) -> Timed:
         """Return the acts of a round with their times, from the acts on a batch of each size."""
         each = _purposes(probes[0].acts, len(self._clients))
-        series = {key: Series(self._stage(key), count, self._taken[key]) for key, count in each.items()}
+        series = {key: Series(self._stage(key), count, self._taken[key], key[1]) for key, count in each.items()}
         for key, own in self._unlike(probes[0].acts).items():
-            series[key] = UnlikeSeries.of(self._stage(key), own, self._taken[key])
+            series[key] = UnlikeSeries.of(self._stage(key), own, self._taken[key], key[1])
         self._taken += each
         return self._timed(probes, series, Counter())
 
@@ -113,13 +113,13 @@ class Timetable:
         if isinstance(act, Activated):
             return TimedActivation()
         if isinstance(act, ServerWaits):
-            return TimedWait(act.count)
+            return TimedWait(act.count, act.how)
         if isinstance(act, ClientsWait):
             return TimedClientsWait()
         if isinstance(act, ClientSleep):
             return TimedSleep(act.seconds)
         if isinstance(act, ClientDelay):
-            return TimedDelay(draw(_of_delay(act)), act.factor)
+            return TimedDelay(draw(_of_delay(act)), act.factor, act.round)
         if isinstance(act, ClientWork):
             steps, flops = act.operation.counts == "update", self._flops(probes, number)
             factors, drawn = self._factors(probes, number), draw(_of_work(act))
@@ -131,11 +131,12 @@ class Timetable:
             return TimedWork(UnlikeDraw(drawn.series, drawn.place, places), factors * by, steps, flops, by)
         if isinstance(act, ServerWork):
             ends, flops = act.operation.counts == "round", self._flops(probes, number, at_server=True)
-            return TimedService(draw(_of_work(act)), self._of_server(probes, number), ends, flops)
+            return TimedService(draw(_of_work(act)), self._of_server(probes, number), ends, flops, act.ahead)
         sizes = np.array([probe.sizes(number, self._clients) for probe in probes])
         if isinstance(act, ToPeers):
             return TimedToPeers(self._peers.way(draw(_PEERS), sizes))
-        way = Way(draw(_way(act)), self._rates(upward=isinstance(act, ToServer)), sizes)
+        rates, round_ = self._rates(upward=isinstance(act, ToServer)), act.message.round
+        way = Way(draw(_way(act)), rates, sizes, draw(_messages(act)), round_)
         if isinstance(act, ToServer):
             return TimedSending(draw(_of_upload(act)), way)
         return TimedAnswers(way, act.late, act.busy)
@@ -171,6 +172,8 @@ class Timetable:
             _, firsts, sorts = self._sorts
             laws = [law(timings[clients[place]].compute) for place in firsts]
             return delays(seed, clients, [laws[sort] for sort in sorts], purpose)
+        if what.startswith("messages"):
+            return Stage(np.zeros(len(clients)), [])
         if what == "upload":
             return delays(seed, clients, [timings[client].upload_delay for client in clients], purpose)
         if purpose == "peers":
@@ -276,6 +279,7 @@ def _purposes(acts: Acts, clients: int) -> Counter[tuple[str, str]]:
             counts[_PEERS] += 1
         elif isinstance(act, ToServer | ToClients):
             counts[_way(act)] += 1
+            counts[_messages(act)] += 1
             if isinstance(act, ToServer):
                 counts[_of_upload(act)] += 1
         elif isinstance(act, InTurn):
@@ -298,3 +302,8 @@ def _of_upload(act: ToServer) -> tuple[str, str]:
 
 def _way(act: ToServer | ToClients) -> tuple[str, str]:
     return "latency", "up" if isinstance(act, ToServer) else "down"
+
+
+def _messages(act: ToServer | ToClients) -> tuple[str, str]:
+    """Return what numbers the messages of a kind: they draw nothing."""
+    return "messages up" if isinstance(act, ToServer) else "messages down", act.message.kind

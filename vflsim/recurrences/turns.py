@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from vflsim.recurrences.chunk import AT_SERVER, Moves, Stretches
+from vflsim.recurrences.chunk import AT_SERVER, Moves, Stretches, Told
 from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.timed import Draw, Timed, TimedAnswers, TimedSending, TimedService, TimedWork, Way, of_kinds
 from vflsim.timing.base import Floats
@@ -33,6 +33,8 @@ class TurnByTurn:
         self._works: list[tuple[int, bool, Floats | None]] = []
         """The computations: their place, whether the server does them, and their operations (n, M)."""
         self._delays = list[int]()
+        self.told: dict[int, Told] = {}
+        """What events tell of activities, by their place, where they are recorded."""
         for act in acts:
             if isinstance(act, TimedService):
                 self._works.append((len(self._taken), True, of_kinds(act.flops, kinds)))
@@ -49,10 +51,10 @@ class TurnByTurn:
             else:
                 assert isinstance(act, TimedAnswers), "a turn has no waits of its own"
                 self._move(act.way, drawn, upward=False)
-        self._seconds = np.empty((*shape, len(self._taken)))
+        self.seconds = np.empty((*shape, len(self._taken)))
         for place, taken in enumerate(self._taken):
-            self._seconds[:, :, place] = taken
-        self.ends, self._begins = np.empty_like(self._seconds), np.empty_like(self._seconds)
+            self.seconds[:, :, place] = taken
+        self.ends, self.begins = np.empty_like(self.seconds), np.empty_like(self.seconds)
         self._sums = np.empty(1 + shape[1] * len(self._taken))
 
     def _move(self, way: Way, drawn: Callable[[Draw], Floats], upward: bool) -> None:
@@ -64,9 +66,9 @@ class TurnByTurn:
         """Play round k from ``start`` on; return when the last turn ends, and when each client's does (M,)."""
         sums = self._sums
         sums[0] = start
-        sums[1:] = self._seconds[k].ravel()
+        sums[1:] = self.seconds[k].ravel()
         np.add.accumulate(sums, out=sums)  # one by one from the left, as the clock goes
-        self._begins[k], self.ends[k] = (each.reshape(self.ends.shape[1:]) for each in (sums[:-1], sums[1:]))
+        self.begins[k], self.ends[k] = (each.reshape(self.ends.shape[1:]) for each in (sums[:-1], sums[1:]))
         return float(sums[-1]), self.ends[k, :, -1]
 
     def moves(self) -> list[Moves]:
@@ -75,18 +77,23 @@ class TurnByTurn:
         for upward, way, place in self._ways:
             sizes = way.sizes[self._kinds]
             began, ends = self.ends[:, :, place - 1], self.ends[:, :, place]
-            found.append(Moves("up" if upward else "down", began, ends, sizes, sizes, way.rates))
+            found.append(
+                Moves("up" if upward else "down", began, ends, sizes, sizes, way.rates, told=self.told.get(place))
+            )
         return found
 
     def spans(self, after: bool) -> list[Stretches]:
         """Return what the server and the clients do besides in all turns, in the rounds or ``after`` them."""
-        clients, begins, ends = np.arange(self.ends.shape[1]), self._begins, self.ends
+        clients, begins, ends = np.arange(self.ends.shape[1]), self.begins, self.ends
         computing = [
             Stretches(
                 "compute", begins[:, :, place], ends[:, :, place], AT_SERVER if served else clients, flops,
-                self._seconds[:, :, place], after,
+                self.seconds[:, :, place], after, self.told.get(place),
             )
             for place, served, flops in self._works
         ]  # fmt: skip
-        radio = [Stretches("radio", begins[:, :, place], ends[:, :, place], clients) for place in self._delays]
+        radio = [
+            Stretches("radio", begins[:, :, place], ends[:, :, place], clients, told=self.told.get(place))
+            for place in self._delays
+        ]
         return computing + radio

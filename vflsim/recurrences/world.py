@@ -18,13 +18,16 @@ from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.timed import Timed
 from vflsim.recurrences.timetable import Timetable
 from vflsim.setting import Setting
+from vflsim.streams import SERVER, party_name
 from vflsim.timing.arrivals import ActivationProcess
 from vflsim.timing.base import Floats
 from vflsim.tracing.acts import Acts, MakeActs
 from vflsim.tracing.notes import Row
 from vflsim.tracing.recording import Traceable
+from vflsim.tracing.sending_order import Orders, sending_orders
 from vflsim.tracing.trace import trace
 from vflsim.world.messages import Gradient
+from vflsim.world.transfers import latency_name
 from vflsim.world.wire import specs_of
 
 
@@ -34,7 +37,8 @@ class TimedWorld:
     ``before`` and ``round`` are what all parties do before the first round, and in each round: traced from the
     protocol's coroutines, or ``acts_by_hand`` (before the first round, and in each). ``rounds_by_hand``: a recurrence
     by hand knows what depends on times. ``rows`` is what the server records as the run begins, ``server`` its
-    learner; ``pauses`` are the clients' outages. Raises ``Untraceable`` with the reason if there is no trace.
+    learner; ``pauses`` are the clients' outages. ``recorded``: spans have what events tell of them, if acts are
+    traced. Raises ``Untraceable`` with the reason if there is no trace.
 
     Example::
 
@@ -49,11 +53,12 @@ class TimedWorld:
         seed: int,
         acts_by_hand: tuple[MakeActs, MakeActs] | None = None,
         rounds_by_hand: bool = False,
+        recorded: bool = False,
     ) -> None:
         learners = protocol.learners(setting, seed)
         self.server = learners.server
         clients = list(learners.clients)
-        self.setting, self.seed = setting, seed
+        self.setting, self.seed, self.recorded = setting, seed, recorded and acts_by_hand is None
         self.clients = np.array(clients, np.int32)
         self.sequence = protocol.batch_plan().batches(setting.data.rows, setting.training, seed)
         self._batches = self.sequence.sizes()
@@ -61,6 +66,8 @@ class TimedWorld:
         if setting.training.batches == "own":  # messages name the rows of a batch that only one party knows
             batches = tuple(replace(batch, origin=1) for batch in batches)
         self.rows: Sequence[Row] = ()
+        self.orders: Orders = [], []
+        """In which order the server sends its messages, where events are recorded."""
         table = Timetable(setting, seed, clients)
 
         def timed(parts: Sequence[Mapping[int, Acts]], alike: Sequence[int]) -> Timed:
@@ -71,6 +78,8 @@ class TimedWorld:
             found = {many: trace(protocol, setting, seed, batch, rounds_by_hand) for many, batch in known.items()}
             traces = [found[len(batch)] for batch in batches]
             self.rows, sorts = traces[0].rows, traces[0].sorts
+            if recorded:
+                self.orders = sending_orders(protocol, setting, seed, next(iter(known.values())))
             places = {client: place for place, client in enumerate(clients)}
             alike = [places[sorts[client]] for client in clients]
             each = [[{places.get(client, 0): acts for client, acts in part.items()} for part in parts]
@@ -91,6 +100,12 @@ class TimedWorld:
     def metered(self) -> bool:
         """Whether a party says what it draws, so that spans are needed."""
         return bool(self.setting.powers)
+
+    def latencies(self, upward: bool) -> list[str]:
+        """Name the latencies of messages to the server, or from it, as events do (M,)."""
+        clients = [party_name(client) for client in self.clients.tolist()]
+        server = party_name(SERVER)
+        return [latency_name(*((client, server) if upward else (server, client))) for client in clients]
 
     def kind_of(self, rounds: Ints) -> Ints:
         """Return the kind of each round's batch, by its size: mostly 0 for a full one, 1 for the last of an epoch."""

@@ -281,11 +281,12 @@ def tables_of(recorder: Recorder) -> RunTables:
     return RunTables(
         metrics_columns(recorder.metric_rows),
         None if recorder.keep == "summary" else recorder.round_rows.columns(recorder.meter is not None),
-        _event_columns(recorder.events) if recorder.keep == "events" else None,
+        event_columns(recorder.events) if recorder.keep == "events" else None,
     )
 
 
-def _event_columns(events: Events) -> dict[str, Any]:
+def event_columns(events: Events) -> dict[str, Any]:
+    """Return the columns of the table of events."""
     table = events.table
     parties = max(table["party"].max(initial=0), table["peer"].max(initial=0)) + 1
     names = [party_name(party) for party in range(parties)]

@@ -10,6 +10,7 @@ from vflsim.codecs import Codec
 from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Operation
 from vflsim.streams import SERVER, SHARED
+from vflsim.tracing.notes import How
 from vflsim.world.messages import Embedding, Message
 from vflsim.world.wire import specs_of
 
@@ -44,6 +45,8 @@ class ClientWork:
 class ClientDelay:
     """The client waits ``factor`` times a draw of its upload delay; each ``purpose`` has its own draws.
 
+    ``round`` is the one that its event names in the first round, -1 for none.
+
     Example::
 
         ClientDelay("share", 0.5).factor  # 0.5
@@ -51,6 +54,7 @@ class ClientDelay:
 
     purpose: str
     factor: float = 1.0
+    round: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,8 @@ class ClientSleep:
 class ServerWork:
     """The server performs an operation, which gives the FLOPs and never runs. One that counts as a round ends it.
 
+    It begins ``ahead`` of so many ``ToClients`` that precede it here, in the same instant.
+
     Example::
 
         server = split_learners(setting, seed=0).server
@@ -76,6 +82,7 @@ class ServerWork:
     """
 
     operation: Operation[Any]
+    ahead: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +150,8 @@ class ToClients:
 class ServerWaits:
     """The server waits until what clients have sent last has arrived: of all, a barrier, or of the first ``count``.
 
-    Of a ``count`` clients work on since their last ``ClientsWait``, and a ``ToClients`` that says what becomes of
-    ``late`` ones follows.
+    ``how`` it waits for all: at once, for each beside the others, or for one after the other. Of a ``count`` clients
+    work on since their last ``ClientsWait``, and a ``ToClients`` that says what becomes of ``late`` ones follows.
 
     Example::
 
@@ -152,6 +159,7 @@ class ServerWaits:
     """
 
     count: int | None = None
+    how: How = ""
 
 
 @dataclass(frozen=True, slots=True)

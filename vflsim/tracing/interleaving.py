@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vflsim.streams import SERVER
 from vflsim.tracing.acts import (
@@ -20,7 +20,7 @@ from vflsim.tracing.acts import (
     ToServer,
 )
 from vflsim.tracing.node import Untraceable
-from vflsim.tracing.notes import AwaitedActivation, Note, Reception, Sending, Wait, Work, signature
+from vflsim.tracing.notes import AwaitedActivation, How, Note, Reception, Sending, Wait, Work, signature
 from vflsim.tracing.rounds import TracePart, named
 
 
@@ -59,12 +59,12 @@ def interleaved(part: TracePart) -> dict[int, Acts]:
         if len(acts) < len(part.server):
             raise Untraceable(f"a server without clients does more than compute ({named(part.server)})")
         return {SERVER: acts}
-    served_ = _grouped(part.server, [*part.clients])
+    served_ = grouped(part.server, [*part.clients])
     doing = _aligned(part.clients)
     return {client: _Order(client, own).of(served_) for client, own in doing.items()}
 
 
-def _grouped(notes: Sequence[Note], clients: list[int]) -> list[ServerNote]:
+def grouped(notes: Sequence[Note], clients: list[int]) -> list[ServerNote]:
     """Return what the server does with messages to all clients, waits for all, and turns as one thing each."""
     found: list[ServerNote] = []
     place = 0
@@ -75,7 +75,9 @@ def _grouped(notes: Sequence[Note], clients: list[int]) -> list[ServerNote]:
             found.append(turns[0])
             place += turns[1]
         elif isinstance(note, Work):
-            found.append(note)
+            if note.ahead % len(clients):
+                raise Untraceable(f"the server begins to work between messages that it sends at once ({named([note])})")
+            found.append(replace(note, ahead=note.ahead // len(clients)))
             place += 1
         elif isinstance(note, Sending):
             each = notes[place : place + len(clients)]
@@ -88,7 +90,8 @@ def _grouped(notes: Sequence[Note], clients: list[int]) -> list[ServerNote]:
             each = notes[place : place + len(clients)]
             from_each = [one.senders for one in each if isinstance(one, Reception) and one.kind == note.kind]
             if len(clients) > 1 and sorted(from_each) == [(client,) for client in sorted(clients)]:
-                found.append(Reception(note.kind, note.round, tuple(clients), len(clients), note.patient))
+                how: How = "each" if note.how == "beside" else "singly"
+                found.append(Reception(note.kind, note.round, tuple(clients), len(clients), note.patient, how))
                 place += len(clients)
             elif set(note.senders) == set(clients):
                 found.append(note)
@@ -187,7 +190,7 @@ class _Order:
         self._go_on()
         for note in served:
             if isinstance(note, Work):
-                self._acts.append(ServerWork(note.operation))
+                self._acts.append(ServerWork(note.operation, note.ahead))
             elif isinstance(note, Reception):
                 self._heard(note)
             elif isinstance(note, Broadcast):
@@ -223,7 +226,9 @@ class _Order:
             return Activated()
         if isinstance(note, Wait):
             self._busy = True
-            return ClientDelay(note.purpose, note.factor) if note.seconds is None else ClientSleep(note.seconds)
+            if note.seconds is not None:
+                return ClientSleep(note.seconds)
+            return ClientDelay(note.purpose, note.factor, note.round)
         if isinstance(note, Sending):
             if note.message.receiver != SERVER:
                 raise Untraceable(f"clients send each other {note.message.kind!r} messages")
@@ -238,7 +243,7 @@ class _Order:
         if self._sent != [note.kind]:
             raise Untraceable(f"the server waits for {note.kind!r} messages, and clients have sent {self._sent}")
         self._sent = []
-        self._acts.append(ServerWaits(None if note.of_all else note.count))
+        self._acts.append(ServerWaits(None if note.of_all else note.count, note.how))
 
     def _told(self, note: Sending) -> None:
         """The client takes up the message at once if all that it has done since is to wait for it."""

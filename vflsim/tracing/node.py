@@ -48,17 +48,18 @@ class RecordingNode(Node[Any]):
     """A party whose verbs take no time: each is noted. Waits end with what all others send.
 
     A wait for the first few, or for some time, is noted as such, and ends when all have sent what they will; with
-    ``late``, without that client's. ``reasons`` say what of it depends on times, with the line that asks.
+    ``late``, without that client's. Messages of the kind ``turned`` come in the reverse order. ``reasons`` say what of
+    it depends on times, with the line that asks.
     """
 
-    def __init__(self, state: Party, learner: PartyLearner, rounds: int, late: int | None) -> None:
+    def __init__(self, state: Party, learner: PartyLearner, rounds: int, late: int | None, turned: str = "") -> None:
         self.asked_for_its_number = False
         super().__init__(state, learner)
         self.notes: Notes = []
         self.beside: list[Notes] = []
         """What coroutines do that it has started and does not wait for."""
         self.reasons: dict[str, None] = {}
-        self._number, self._rounds, self._late = state.number, rounds, late
+        self._number, self._rounds, self._late, self._turned = state.number, rounds, late, turned
         self._lists: dict[Task, Notes] = {}
         self._got: dict[int, str] = {}
         """The tensors that have come, by identity: passed on, they keep their bytes."""
@@ -141,7 +142,7 @@ class RecordingNode(Node[Any]):
 
     @override
     async def delay(self, kind: str, factor: float = 1.0, round: int = -1) -> None:
-        await self._verb(Wait(kind, factor))
+        await self._verb(Wait(kind, factor, round=round))
 
     @override
     async def compute(self, operation: Operation[T]) -> T:
@@ -214,7 +215,7 @@ class RecordingNode(Node[Any]):
         for message in wanted.value:
             for handle in message.carried.values():
                 self._got[id(handle)] = note.kind
-        return wanted.value
+        return wanted.value[::-1] if note.kind == self._turned else wanted.value
 
     # --- structure --------------------------------------------------------------------------------------------------
 

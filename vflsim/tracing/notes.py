@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
 
 from vflsim.learning.execution.operations import Operation
 from vflsim.world.messages import Message
 from vflsim.world.wire import specs_of
+
+How: TypeAlias = Literal["", "beside", "each", "singly"]
+"""How a party waits for several messages: at once, beside something else, for each by itself, or one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,18 +21,23 @@ class AwaitedActivation:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The party performs an operation."""
+    """The party performs an operation; it begins ``ahead`` of so many messages sent beside it, which precede it."""
 
     operation: Operation[Any]
+    ahead: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The party waits ``factor`` times a draw of its upload delay, for a purpose; or ``seconds``, without a draw."""
+    """The party waits ``factor`` times a draw of its upload delay, for a purpose; or ``seconds``, without a draw.
+
+    ``round`` is the one that its event names.
+    """
 
     purpose: str = ""
     factor: float = 1.0
     seconds: float | None = None
+    round: int = field(default=-1, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +53,7 @@ class Sending:
 class Reception:
     """The party waits for messages of ``kind``: of all ``senders``, or of ``count`` of them; without any, of whoever.
 
-    ``patient``: it does not wait longer than for some time.
+    ``patient``: it does not wait longer than for some time. ``how`` of several in one: beside each other, or singly.
     """
 
     kind: str
@@ -53,6 +61,7 @@ class Reception:
     senders: tuple[int, ...]
     count: int
     patient: bool
+    how: How = ""
 
     @property
     def of_all(self) -> bool:
@@ -106,6 +115,8 @@ def follows(one: Note, other: Note) -> bool:
         )
     if isinstance(one, Row) and isinstance(other, Row):
         return one.table == other.table
+    if isinstance(one, Wait) and isinstance(other, Wait) and not _next(one.round, other.round):
+        return False
     return one == other
 
 

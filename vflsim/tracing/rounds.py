@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vflsim.streams import few, party_name
 from vflsim.tracing.node import Untraceable
@@ -114,13 +114,21 @@ def _joined(branches: list[list[Note]]) -> Iterator[Note]:
     if len(working) > 1:
         raise Untraceable(f"a party computes or waits several times beside each other ({named(working[1])})")
     rest = [[*branch] for branch in branches]
+    ahead = 0
     for branch in rest:
+        ahead = 0 if branch in working else ahead
         while branch and isinstance(branch[0], Sending):
+            ahead += branch not in working
             yield branch.pop(0)
     for kind in (Work | Wait, Reception):
         for branch in rest:
             while branch and isinstance(branch[0], kind):
-                yield branch.pop(0)
+                note = branch.pop(0)
+                if isinstance(note, Work):
+                    yield replace(note, ahead=ahead)
+                    ahead = 0
+                else:
+                    yield replace(note, how="beside") if isinstance(note, Reception) else note
     if left := [branch for branch in rest if branch]:
         raise Untraceable(f"a party goes on with one thing before it has got the others ({named(left[0])})")
 

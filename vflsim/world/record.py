@@ -86,7 +86,11 @@ class Events:
         codes = np.array([self.kinds.setdefault(kind, len(self.kinds)) for kind in kinds], rows["kind"].dtype)
         own = rows.copy()
         own["kind"] = codes[rows["kind"]] if len(rows) else rows["kind"]
-        self._rows += own.tobytes()
+        self.append(own)
+
+    def append(self, rows: NDArray[np.void]) -> None:
+        """Append rows with the codes of ``kinds``."""
+        self._rows += rows.tobytes()
 
     def end_at(self, end: float) -> None:
         """Cut what other clocks saw beyond the run's ``end``, and order the rows by their end, and then by party.

@@ -81,7 +81,7 @@ class Latency:
     __slots__ = ("_fixed", "_index", "_samplers", "constant", "draws", "purpose")
 
     def __init__(self, links: Sequence[Link], sender: int, receiver: int, seed: int, fixed: float = 0.0) -> None:
-        self.purpose = f"latency.{party_name(sender)}→{party_name(receiver)}"
+        self.purpose = latency_name(party_name(sender), party_name(receiver))
         laws = [(party, links[party].latency) for party in (sender, receiver)]
         self._fixed = fixed + sum(law.value for _, law in laws if isinstance(law, Constant))
         self._samplers = [
@@ -104,6 +104,11 @@ class Latency:
             return next(self.draws)
         self._index = index = self._index + 1
         return index, self._fixed + sum([sampler.draw(index, now) for sampler in self._samplers])
+
+
+def latency_name(sender: str, receiver: str) -> str:
+    """Name the latency of one party's messages to another, as events and draws do."""
+    return f"latency.{sender}→{receiver}"
 
 
 class Carrier(ABC):

@@ -64,7 +64,7 @@ REFUSALS: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
     ),
     ({"kind": "asynchronous", "max_staleness": 3}, {}, "protocols.it.max_staleness", "older than 3 steps"),
     ({"kind": "t_synchronous", "t": 2, "cancel": True, "max_staleness": 3}, {}, "protocols.it.max_staleness", "3"),
-    (SYNCHRONOUS, {"record": "events"}, "record", "records no events"),
+    ({"kind": "asynchronous"}, {"record": "events"}, "record", "rounds that wait for all clients, and not of these"),
     (SYNCHRONOUS, clients(link={"up": "1 Mbps"}) | {"fifo": True}, "timing.network", "may have to wait for others"),
     (SYNCHRONOUS, {"timing": {"network": "fair"}}, "timing.network", "with fair links"),
     (SYNCHRONOUS, clients(upload_delay=BURSTS), "timing.clients.upload_delay", "client 2's upload_delay depends on"),

@@ -15,7 +15,7 @@ from vflsim.protocols.in_time import in_time, take_part
 from vflsim.protocols.laser_vfl.learning import SubsetServer
 from vflsim.protocols.traits import ROUNDS, Traits, replace
 from vflsim.protocols.vectorisable import Vectorisable
-from vflsim.recurrences import BARRIERS, Recurrence, TimedWorld, lockstep
+from vflsim.recurrences import WITH_EVENTS, Recurrence, TimedWorld, lockstep
 from vflsim.recurrences.dropping import Dropping
 from vflsim.setting import Learners, Setting, split_clients
 from vflsim.vocabulary.quantities import Count, PositiveSeconds
@@ -85,7 +85,7 @@ class LaserVfl(Analysable, Vectorisable, Protocol):
     @property
     def vectorised_with(self) -> frozenset[str]:
         """Return what rounds know that wait for all clients."""
-        return BARRIERS if self.fastest is None and self.deadline is None else frozenset()
+        return WITH_EVENTS if self.fastest is None and self.deadline is None else frozenset()
 
     def recurrence(self, world: TimedWorld) -> Recurrence:
         """Return the recurrence of rounds that wait for all clients, or that end without late ones."""

@@ -41,7 +41,7 @@ MOST_PEERS = 512
 def obstacles(scenario: Scenario, name: str) -> list[Problem]:
     """List the obstacles to timing-only runs of protocol ``name`` on the vectorised path."""
     found = [
-        *_recorded(scenario),
+        *_recorded(scenario, name),
         *_protocol(scenario, name),
         *_timing(scenario, name),
         *_unknown(scenario.stop_of(name), lambda key: location_of(scenario, name, "stop", key)),
@@ -50,9 +50,18 @@ def obstacles(scenario: Scenario, name: str) -> list[Problem]:
     return list({problem.key: problem for problem in reversed(found)}.values())[::-1]
 
 
-def _recorded(scenario: Scenario) -> Iterator[Problem]:
-    if scenario.record.tables == "events":
-        yield Problem(("record",), "the vectorised path records no events", "rounds, summary", "set `record: rounds`")
+def _recorded(scenario: Scenario, name: str) -> Iterator[Problem]:
+    if scenario.record.tables != "events":
+        return
+    protocol, timings = scenario.protocols[name].protocol, party_timings(scenario)
+    participants = participants_of(protocol, scenario.clients, scenario.symbols)
+    what = ""
+    if "events" not in vectorised_with(protocol):
+        what = "the vectorised path records events of rounds that wait for all clients, and not of these"
+    elif any(not isinstance(timings[client].availability, Always) for client in participants):
+        what = "the vectorised path records no events of clients that pause"
+    if what:
+        yield Problem(("record",), what, "rounds, summary", "set `record: rounds`")
 
 
 def _protocol(scenario: Scenario, name: str) -> Iterator[Problem]:

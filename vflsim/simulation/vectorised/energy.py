@@ -108,6 +108,8 @@ class EnergyBooks:
                     columns = sooner, moves.sizes, moves.rates, moves.profiles
                     yield self._of(RADIO, chunk, end, moves.began, moves.ends, places, after, moves.counted, *columns)
         for each in chunk.spans or ():
+            if each.state not in ("compute", "radio"):
+                continue
             flops, state = 0 if each.flops is None else each.flops, COMPUTE if each.state == "compute" else RADIO
             sooner = _CERTAIN if each.places is AT_SERVER else _PERHAPS
             taken = 0.0 if each.seconds is None else each.seconds

@@ -21,10 +21,11 @@ from vflsim.scenario.resolve import setting
 from vflsim.simulation.info import run_info
 from vflsim.simulation.measured import measured
 from vflsim.simulation.reporter import Progress
-from vflsim.simulation.run import Outcome
+from vflsim.simulation.run import Outcome, event_columns
 from vflsim.simulation.variation import variation_of
 from vflsim.simulation.vectorised.bookkeeping import Books
 from vflsim.simulation.vectorised.energy import EnergyBooks
+from vflsim.simulation.vectorised.events import EventBooks
 from vflsim.simulation.vectorised.tables import RoundColumns
 from vflsim.stopping.end_rule import RoundFacts, share_of
 from vflsim.stopping.stretch import Tally
@@ -34,6 +35,8 @@ from vflsim.world.own_tables import OwnTables
 
 _ELEMENTS = 2**18
 """Most clients × rounds of a chunk (at least one block): its arrays fit into the processor's cache."""
+_RECORDED = 2**14
+"""The same where events are recorded, of which an array has many times more."""
 _PART = 8
 """Rounds of a chunk of very many clients, a part of a block: so many rounds of a million take 64 MB an array."""
 
@@ -60,23 +63,28 @@ def run_vectorised(
     world: TimedWorld | None = None
     course: Recurrence | None = None
     energy = EnergyBooks(resolved.powers, np.array(resolved.clients, np.int64)) if resolved.powers else None
+    told = EventBooks(np.array(resolved.clients, np.int64)) if scenario.record.tables == "events" else None
     rules = stop.each(RoundFacts.of(plan, clients, batches, variation))
     books = Books(rules, scenario.evaluate_of(name).every, energy)
     columns = RoundColumns(np.array(resolved.clients, np.int32))
     least = BLOCK if clients <= WIDE else _PART
     first, count = 0, least
-    most = (
-        max(BLOCK, _ELEMENTS // max(1, numbers_a_round_of(protocol, clients)) // BLOCK * BLOCK)
-        if least == BLOCK
-        else least
-    )
+    elements = (_ELEMENTS if told is None else _RECORDED) // max(1, numbers_a_round_of(protocol, clients))
+    most = max(BLOCK, elements // BLOCK * BLOCK) if least == BLOCK else least
     error: UndecidedError | None = None
     while books.end is None:
         try:
-            world = world or timed_world_of(protocol, resolved, seed)
+            world = world or timed_world_of(protocol, resolved, seed, told is not None)
             course = course or recurrence_of(protocol, world)
             chunk = course.advance(first, count)
             done = books.take(chunk)
+            if told is not None:
+                told.add(chunk)
+                following = first + count
+                while books.end is not None and not told.covers(books.end):
+                    told.add(course.advance(following, least))
+                    following += least
+                told.settle(books.end)
         except Untraceable as why:
             error = UndecidedError(str(why), remedy="leave out --path vectorised")
             break
@@ -96,7 +104,8 @@ def run_vectorised(
         if stop.rounds is not None:
             count = min(count, -(-(stop.rounds - first) // least) * least)
     joules = None if energy is None else np.diff(books.joules)
-    tables = RunTables(books.columns(), None if scenario.record.tables == "summary" else columns.columns(joules))
+    rounds = None if scenario.record.tables == "summary" else columns.columns(joules)
+    tables = RunTables(books.columns(), rounds, None if told is None else event_columns(told.events))
     measures, failed = measured(scenario.measures, name, seed, tables, error)
     info = run_info(
         scenario,
@@ -108,7 +117,7 @@ def run_vectorised(
         path="vectorised",
         measures=measures,
         blinding=None if resolved.blinded_sum is None else BlindingFacts.of(resolved.blinded_sum, ()),
-        counts={"rounds": books.rounds, "updates": books.updates, "events": 0},
+        counts={"rounds": books.rounds, "updates": books.updates, "events": 0 if told is None else len(told.events)},
         wall_clock_s=time.monotonic() - began,
     )
     ends = (rule.note(info.stop_reason, books.rounds, books.row["time_s"]) for rule in rules)

@@ -1,0 +1,112 @@
+"""In which event of the world each activity of rounds begins, and which one ends it: what a calendar would know."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from vflsim.recurrences.chunk import Bools, EventCourse, Happenings
+from vflsim.recurrences.stages import Ints
+from vflsim.timing.base import Floats
+
+ROUND = 2**20
+"""Steps of a round in the order of what a party does within an event."""
+ACT = 4
+"""Steps of an act: its delay, and its message."""
+
+
+class Trail:
+    """The events in which the clients (M,) and the server are; events are numbered from 0, in no order of time.
+
+    At the start the server is in event 0, and each client in its own, which are dealt with in this order. ``early``
+    until the first round begins.
+    """
+
+    def __init__(self, clients: int) -> None:
+        self.clients: Ints = np.arange(1, clients + 1)
+        self.server = 0
+        self.early = True
+        self._next = clients + 1
+        self._happenings: list[Happenings] = []
+        self._joins: list[tuple[Ints, Ints]] = []
+
+    def steps(self, first: int, count: int, act: int) -> Ints:
+        """Return the steps of an act in ``count`` rounds (n, 1)."""
+        return (np.arange(first, first + count)[:, None] + (not self.early)) * ROUND + ACT * act
+
+    def passing(self, there: Bools, ends: Floats, steps: Ints, at_server: bool = False) -> ActivityTrail:
+        """Return what notes activities (n, m) that take time where ``there``, and end at ``ends``."""
+        return ActivityTrail(self, there, ends, steps, at_server)
+
+    def messages(self, latency: Floats, began: Floats, ends: Floats, steps: Ints, places: Ints) -> MessageTrail:
+        """Return what notes messages (n, M) from sending to arrival; ``places``: the order in which they are sent."""
+        return MessageTrail(self, latency > 0, began, ends, steps, places)
+
+    def events(self, times: Floats, causes: Ints, steps: Ints, places: Ints | None, there: Bools | None = None) -> Ints:
+        """Return the numbers of new events (n, m) at times, each scheduled by another, its cause."""
+        numbers = self._numbers(times.shape)
+        self._happenings.append(Happenings(numbers, times, causes, steps, places, there, 0))
+        return numbers
+
+    def collections(self, times: Floats, there: Bools | None = None, singly: bool = False) -> Ints:
+        """Return the numbers of new events (n, m) in which a party gets all its messages, as instants end.
+
+        ``singly``: it gets each, and goes on with the last.
+        """
+        numbers = self._numbers(times.shape)
+        never = np.broadcast_to(-1, times.shape)
+        self._happenings.append(Happenings(numbers, times, never, never, None, there, 2 if singly else 1))
+        return numbers
+
+    def join(self, events: Ints, causes: Ints) -> None:
+        """Note that collections (m,) await events of the same instant."""
+        self._joins.append((events, causes))
+
+    def _numbers(self, shape: tuple[int, ...]) -> Ints:
+        count = int(np.prod(shape))
+        self._next += count
+        return np.arange(self._next - count, self._next).reshape(shape)
+
+    def course(self, horizon: float) -> EventCourse:
+        """Return what has been noted since the last call; nothing that follows is sooner than ``horizon``."""
+        happenings, joins = tuple(self._happenings), tuple(self._joins)
+        self._happenings, self._joins = [], []
+        return EventCourse(happenings, joins, horizon)
+
+
+class ActivityTrail:
+    """Activities of all clients or of the server, one after the other: events in which they begin, and end."""
+
+    def __init__(self, trail: Trail, there: Bools, ends: Floats, steps: Ints, at_server: bool) -> None:
+        self._trail, self._there, self._at_server = trail, there, at_server
+        self.begun, self.ended = np.empty(ends.shape, np.int64), np.empty(ends.shape, np.int64)
+        self._numbers = trail.events(ends, self.begun, steps, None, there)
+
+    def follow(self, k: int) -> None:
+        """Note that the activities of round k have passed."""
+        trail = self._trail
+        if self._at_server:
+            self.begun[k] = trail.server
+            self.ended[k] = self._numbers[k] if self._there[k] else trail.server
+            trail.server = int(self.ended[k, 0])
+        else:
+            self.begun[k] = trail.clients
+            trail.clients = self.ended[k] = np.where(self._there[k], self._numbers[k], trail.clients)
+
+
+class MessageTrail:
+    """Messages of all clients, or to them: the events in which they are sent, begin to move, and arrive."""
+
+    def __init__(
+        self, trail: Trail, late: Bools, began: Floats, ends: Floats, steps: Ints, places: Ints | None
+    ) -> None:
+        self._trail, self._late = trail, late
+        self.begun, self.moving = np.empty(ends.shape, np.int64), np.empty(ends.shape, np.int64)
+        self._numbers = trail.events(began, self.begun, steps, places, late)
+        self.arrived = trail.events(ends, self.moving, steps, places)
+
+    def follow(self, k: int, events: Any) -> None:
+        """Note that the messages of round k are sent in ``events``."""
+        self.begun[k] = events
+        self.moving[k] = np.where(self._late[k], self._numbers[k], self.begun[k])
