@@ -17,7 +17,7 @@ from vflsim.exploring.choices import ROUNDS_AT_ONCE, VALUES_AT_ONCE, choices, ch
 from vflsim.exploring.figures import AT_ONCE, ROUNDS, delay_curves, figures, timeline
 from vflsim.exploring.rounds import MESSAGES, by_events, simulated
 from vflsim.exploring.slow_figures import closed_forms, tables
-from vflsim.exploring.turned import turned
+from vflsim.exploring.variant import turned
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.load import load
 from vflsim.scenario.models import Scenario

@@ -15,7 +15,7 @@ import vflsim
 from vflsim.exploring.base import Base
 from vflsim.exploring.page import controls
 from vflsim.exploring.server import served
-from vflsim.exploring.turned import turned
+from vflsim.exploring.variant import turned
 from vflsim.reporting.serving import LocalServer
 from vflsim.scenario.load import load
 

@@ -19,7 +19,7 @@ from vflsim.exploring.exploration import Exploration
 from vflsim.exploring.server import LARGEST, TOKEN, served
 from vflsim.exploring.slow_figures import Later, pieces
 from vflsim.exploring.studies import RunningStudy, saved
-from vflsim.exploring.turned import turned
+from vflsim.exploring.variant import turned
 from vflsim.reporting.serving import LocalServer
 from vflsim.scenario.load import load
 

@@ -10,8 +10,7 @@ from tiny_worlds import raw
 
 from vflsim.errors import RunError
 from vflsim.results.verify.runs import verify_folder
-from vflsim.studies.engines.base import Reports, Unit
-from vflsim.studies.engines.local import Here
+from vflsim.studies.engines.local import Here, Reports, Unit
 from vflsim.studies.runs.interrupt import Interrupt
 from vflsim.studies.runs.options import RunOptions
 from vflsim.studies.study import run_study

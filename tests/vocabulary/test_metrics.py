@@ -8,7 +8,6 @@ from pydantic import ValidationError
 from sklearn.metrics import f1_score, mean_absolute_error
 
 from vflsim.vocabulary.metric import Metric, Scored, TaskName
-from vflsim.vocabulary.metric_trial import try_out
 from vflsim.vocabulary.metrics import (
     COLUMNS,
     METRICS,
@@ -21,6 +20,7 @@ from vflsim.vocabulary.metrics import (
     range_of,
     unit_of,
 )
+from vflsim.vocabulary.trial import try_metric
 
 OWN = {"kwh": facts_of("rmse").model_copy(update={"unit": "kWh"})}
 
@@ -52,7 +52,7 @@ def test_a_scenarios_own_metrics_are_known_where_they_are_given() -> None:
 
 @pytest.mark.parametrize("kind", METRICS, ids=lambda kind: kind.__name__)
 def test_every_metric_passes_the_trial_of_those_from_outside(kind: type[Metric]) -> None:
-    try_out(kind.model_validate({}))
+    try_metric(kind.model_validate({}))
 
 
 def scored(task: TaskName, prediction: torch.Tensor, target: torch.Tensor) -> Scored:

@@ -17,7 +17,7 @@ from vflsim.exploring.figures import figures
 from vflsim.exploring.knobs import complaints
 from vflsim.exploring.slow_figures import Later
 from vflsim.exploring.studies import RunningStudy, saved
-from vflsim.exploring.turned import differences, turned
+from vflsim.exploring.variant import differences, turned
 from vflsim.learning.data.shelf import Shelf
 from vflsim.scenario import emit
 from vflsim.scenario.data import ScenarioData

@@ -21,8 +21,8 @@ from vflsim.timing.party import PartyTiming
 from vflsim.vocabulary.imported import tried_out
 from vflsim.vocabulary.metrics import LOSS, belongs_to_a_party, column_of
 from vflsim.vocabulary.plain_yaml import Location
-from vflsim.vocabulary.stop_rule_trial import try_out as try_rule
 from vflsim.vocabulary.targets import Targets
+from vflsim.vocabulary.trial import try_stop_rule as try_rule
 
 
 def stop_problems(scenario: Scenario, name: str, task: str | None, waits: bool) -> Iterator[Problem]:

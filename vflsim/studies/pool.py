@@ -26,8 +26,8 @@ from vflsim.results.tables.comparison import write_summary
 from vflsim.scenario.data import ScenarioData
 from vflsim.simulation.execution import patient_collector
 from vflsim.studies.checks.closed_forms import closed_forms
-from vflsim.studies.engines.base import Engine, Unit
 from vflsim.studies.engines.handover import end_while_imported
+from vflsim.studies.engines.local import Engine, Unit
 from vflsim.studies.runs.interrupt import Interrupt
 from vflsim.studies.runs.progress import Report, StudyRun, Watcher
 from vflsim.studies.runs.resume import refuse_another

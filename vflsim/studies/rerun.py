@@ -20,7 +20,7 @@ from vflsim.results.sweeps.sweep import SweepPage
 from vflsim.results.verify.repeated import differences, first_differences, rows_in_common
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.execution import Execution
-from vflsim.studies.engines.base import Unit
+from vflsim.studies.engines.local import Unit
 from vflsim.studies.runs.identity import inputs_of, outdated
 from vflsim.studies.runs.interrupt import Interrupt
 from vflsim.studies.runs.options import RunOptions, cuda_available

@@ -17,8 +17,7 @@ from vflsim.studies.checks.data import read_and_check
 from vflsim.studies.checks.describe import described
 from vflsim.studies.checks.first_round import refuse_hopeless
 from vflsim.studies.checks.tryout import refuse_broken
-from vflsim.studies.engines.base import Engine
-from vflsim.studies.engines.local import Here
+from vflsim.studies.engines.local import Engine, Here
 from vflsim.studies.engines.processes import Crew
 from vflsim.studies.pool import Pool, Study
 from vflsim.studies.runs.options import DEFAULT_OPTIONS, RunOptions

@@ -20,7 +20,7 @@ from vflsim.scenario.resolve import location_of
 from vflsim.setting import Setting
 from vflsim.streams import SERVER
 from vflsim.vocabulary.imported import origin, reason, tried_out
-from vflsim.vocabulary.measure_trial import try_out as try_measure
+from vflsim.vocabulary.trial import try_measure
 
 ELEMENTS = 2**18
 """Tensors with more elements are tried with fewer rows: each is encoded some sixty times."""

@@ -28,9 +28,8 @@ from vflsim.simulation.facts_of_laws import with_facts_of_laws
 from vflsim.simulation.later_answers import later_answers, not_answerable
 from vflsim.simulation.run import Outcome
 from vflsim.streams import SERVER, party_name
-from vflsim.studies.engines.base import Reports, Unit
 from vflsim.studies.engines.handover import pickled, without_main_module
-from vflsim.studies.engines.local import reporting
+from vflsim.studies.engines.local import Reports, Unit, reporting
 from vflsim.studies.runs.interrupt import Interrupt
 from vflsim.studies.runs.progress import Report
 

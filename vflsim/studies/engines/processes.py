@@ -19,8 +19,8 @@ from vflsim.errors import DataError, ResultsError, ScenarioError, VflsimError
 from vflsim.learning.data.shelf import SharedData, Shelf, can_share
 from vflsim.scenario.data import ScenarioData
 from vflsim.simulation.reporter import Progress
-from vflsim.studies.engines.base import Reports, Unit
 from vflsim.studies.engines.handover import death, mention_log, pickled, report_of_lost, stillborn, without_main_module
+from vflsim.studies.engines.local import Reports, Unit
 from vflsim.studies.engines.worker import Begun, Order, StudyOrder, Word, send_order, serve
 from vflsim.studies.runs.interrupt import SIGNALS, Interrupt
 from vflsim.studies.runs.progress import Report

@@ -22,7 +22,7 @@ from vflsim.results.store.json_files import read_info
 from vflsim.results.store.manifest import Manifest, entry_of
 from vflsim.results.store.schema import RunInfo
 from vflsim.results.store.write import RUN, SCENARIO, changes, facts_of, foreign, run_folder, write_arrived
-from vflsim.studies.engines.base import Reports, Unit
+from vflsim.studies.engines.local import Reports, Unit
 from vflsim.studies.pool import Pool, Study
 from vflsim.studies.runs.interrupt import Interrupt
 from vflsim.studies.runs.options import RunOptions

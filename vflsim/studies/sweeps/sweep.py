@@ -15,7 +15,7 @@ from vflsim.results.sweeps.axis import setting_of
 from vflsim.results.sweeps.sweep import Sweep, SweepPage, SweepPoint
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
-from vflsim.studies.engines.base import Engine
+from vflsim.studies.engines.local import Engine
 from vflsim.studies.pool import Pool, Study
 from vflsim.studies.runs.options import DEFAULT_OPTIONS, RunOptions
 from vflsim.studies.runs.progress import Watcher

@@ -11,7 +11,7 @@ import pytest
 
 from vflsim.errors import ScenarioError
 from vflsim.exploring.base import Base, base_of
-from vflsim.exploring.turned import differences, turned
+from vflsim.exploring.variant import differences, turned
 from vflsim.scenario import emit
 from vflsim.scenario.load import load
 from vflsim.scenario.models import Scenario
