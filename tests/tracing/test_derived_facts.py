@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from operator import and_, eq, floordiv, ge, gt, le, lt, mod, ne
 from typing import Any, Literal
 
 import numpy as np
@@ -12,8 +14,12 @@ from tiny_worlds import RANDOM_TIMING, data_of
 from vflsim.learning.batches import Batch
 from vflsim.protocol import Embedding, Gradient, Protocol, Synchronous
 from vflsim.scenario.resolve import setting
+from vflsim.setting import split_learners
 from vflsim.tracing.acts import ServerWaits
 from vflsim.tracing.node import Untraceable
+from vflsim.tracing.notes import Reception, Work, follows
+from vflsim.tracing.recording import record
+from vflsim.tracing.round_number import RoundNumber
 from vflsim.tracing.trace import RoundTrace, trace
 from vflsim.world.node import ClientNode, ServerNode
 
@@ -106,3 +112,51 @@ class Sharing(Synchronous):
 
 def test_a_part_of_a_delay_is_a_part_on_arrays() -> None:
     assert_same_bytes(quick("synchronous", timing=RANDOM_TIMING).with_protocols({"it": Sharing()}))
+
+
+class Asking(Synchronous):
+    """Clients ask for their number."""
+
+    async def client(self, node: ClientNode) -> None:
+        assert node.party
+        await super().client(node)
+
+
+@pytest.mark.parametrize(("protocol", "asked"), [(Synchronous(), False), (Asking(), True)])
+def test_a_trace_notes_whether_clients_ask_for_their_number(protocol: Protocol, asked: bool) -> None:
+    scenario = quick("synchronous", timing=RANDOM_TIMING)
+    found = record(protocol, setting(scenario, "it", data_of(scenario)), 0, Batch(0, np.arange(20)))
+    assert found.by_number == asked
+
+
+@pytest.mark.parametrize(("count", "of_all"), [(2, False), (3, False), (4, True)])
+def test_a_wait_for_all_is_one_for_every_sender(count: int, of_all: bool) -> None:
+    assert Reception("embedding", 0, (1, 2, 3, 4), count, patient=False).of_all == of_all
+    assert not Reception("embedding", 0, (1, 2, 3, 4), count, patient=True).of_all
+
+
+@pytest.mark.parametrize(
+    ("one", "later", "follow"), [(0, 1, True), (0, 0, False), (0, 2, False), (None, None, True), (-1, -1, True)]
+)
+def test_a_message_follows_that_of_the_round_before(one: int | None, later: int | None, follow: bool) -> None:
+    waits = [Reception("embedding", round_, (1, 2), 2, patient=False) for round_ in (one, later)]
+    assert follows(*waits) == follow
+
+
+def test_work_on_a_batch_of_another_size_does_not_follow() -> None:
+    scenario = quick("synchronous", timing=RANDOM_TIMING)
+    client = split_learners(setting(scenario, "it", data_of(scenario)), seed=0).clients[1]
+    small, same, large = (Work(client.embed(Batch(0, np.arange(rows)))) for rows in (4, 4, 8))
+    assert follows(small, same)
+    assert not follows(small, large)
+
+
+@pytest.mark.parametrize(
+    "decide", [eq, ne, lt, le, gt, ge, mod, floordiv, divmod, and_, lambda number, _: bool(number)]
+)
+def test_a_comparison_of_a_round_s_number_is_a_decision(decide: Callable[[int, int], object]) -> None:
+    lines: list[str] = []
+    number = RoundNumber.of(3, lines.append)
+    decide(number, 2)
+    decide(2 * (number + 1) - 3, 2)
+    assert len(lines) == 2
