@@ -12,7 +12,7 @@ from command_line import Ended
 from tiny_worlds import raw
 
 import vflsim
-from vflsim.analysis.findings import ClosedForm, NoClosedForm
+from vflsim.analysis.findings import ClosedForm, Simulated
 from vflsim.errors import ScenarioError
 
 EXPONENTIAL: dict[str, Any] = {"clients": [{"select": "all", "upload_delay": {"kind": "exponential", "mean": "3 s"}}]}
@@ -70,7 +70,8 @@ def test_what_has_no_closed_form_says_why() -> None:
     timing = {"clients": [{**EXPONENTIAL["clients"][0], "availability": outages}]}
     found = vflsim.analyze(said(timing))
     none = found["wait"].round
-    assert isinstance(none, NoClosedForm)
+    assert isinstance(none, Simulated)
+    assert "not always available" in none.reason
     assert found.frame["reason"].tolist() == [none.reason]
     assert "<table" in found._repr_html_()
     with pytest.raises(ScenarioError, match="no protocol's round has a distribution"):

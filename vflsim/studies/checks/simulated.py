@@ -22,8 +22,8 @@ from vflsim.stopping.rules import Stop
 _CLIENT_ROUNDS = 400_000
 """Clients × rounds by arrays: some tenths of a second."""
 _ROUNDS = 20_000
-_MESSAGES = 5_000
-"""The most messages of rounds that are simulated event by event: half a second or more."""
+_MESSAGES = 3_000
+"""The most messages of rounds that are simulated event by event: some tenths of a second."""
 
 
 def simulated(scenario: Scenario, name: str, data: LoadedData, none: NoClosedForm) -> Finding:
