@@ -58,6 +58,18 @@ class Choosing(Synchronous):
                 await node.send(message.sender, Gradient(value=step.gradient_for(message), round=k))
 
 
+class Beside(Synchronous):
+    """Clients compute while their upload delay passes."""
+
+    async def client(self, node: ClientNode) -> None:
+        for k in node.rounds():
+            batch = node.batch(k)
+            h = await node.compute(node.learner.embed(batch))
+            upload = node.upload("server", Embedding(batch, h, round=k))
+            await node.together(upload, node.compute(node.learner.embed(batch)))
+            await node.recv("gradient", round=k)
+
+
 class EveryTenth(Synchronous):
     async def client(self, node: ClientNode) -> None:
         for k in node.rounds():
@@ -158,6 +170,7 @@ REASONS: list[tuple[Protocol, str]] = [
     (Choosing(waiting={"count": 2}), rf"the server waits for 2 of 4 \('embedding' messages\): {UNKNOWN}"),
     (Choosing(waiting={"timeout": 0.01}), rf"the server waits for some time \('embedding' messages\): {UNKNOWN}"),
     (More(), r"the rounds of client-1 are not alike"),
+    (Beside(), "a party sends something after its upload delay beside something else"),
     (Gossip(), r"clients send each other 'message' messages"),
     (Odd(), r"clients do different things"),
     (Endless(), rf"client-1 goes on without end while no time passes \({HERE}:\d+\)"),

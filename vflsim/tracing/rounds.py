@@ -93,8 +93,9 @@ def _cut(notes: Sequence[Note], who: str) -> tuple[Sequence[Note], Sequence[Note
 def in_order(notes: Sequence[Note]) -> list[Note]:
     """Put what is done beside each other into one order that takes the same times.
 
-    Sendings take no time, so they come first; one computation may follow; then all wait. Raises ``Untraceable`` if what
-    comes after a wait would not wait for the others, or several computations would wait for each other.
+    Sendings without a delay take no time, so they come first; one computation may follow; then all wait. Raises
+    ``Untraceable`` if something has a delay, if what comes after a wait would not wait for the others, or if several
+    computations would wait for each other.
     """
     ordered: list[Note] = []
     for note in notes:
@@ -113,6 +114,8 @@ def _joined(branches: list[list[Note]]) -> Iterator[Note]:
     working = [branch for branch in branches if any(isinstance(note, Work | Wait) for note in branch)]
     if len(working) > 1:
         raise Untraceable(f"a party computes or waits several times beside each other ({named(working[1])})")
+    if any(isinstance(note, Sending) and note.delayed for branch in branches for note in branch):
+        raise Untraceable("a party sends something after its upload delay beside something else")
     rest = [[*branch] for branch in branches]
     ahead = 0
     for branch in rest:
