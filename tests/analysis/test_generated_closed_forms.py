@@ -1,7 +1,7 @@
 """Closed forms of generated scenarios: atoms beside densities, equal atoms at several clients, clients without delays.
 
 ``VFLSIM_CLOSED_FORMS=334 pytest tests/analysis/test_generated_closed_forms.py`` checks so many scenarios a protocol;
-``python tests/closed_form_checks.py`` 2,000 in all, prints all that is wrong, and simulates every tenth of them.
+``python tests/support/closed_form_checks.py`` 2,000 in all, prints all that is wrong, and simulates every tenth.
 
 What is outside of its 99.9 % interval is checked again with another seed and eight times as many rounds, at the same
 level: the level of a wrong alarm is some 10⁻⁶ a check.
@@ -69,14 +69,8 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 }
 
 
-BY_HAND = {("finished", mixed) for mixed in ("a maximum that is constant", "atoms beside densities", "an atom at zero")}
-"""Laws of ``late: finished`` that take a minute or more: ``closed_form_checks.py`` has their like."""
-
-
 @pytest.mark.sampled(30)
-@pytest.mark.parametrize(
-    ("protocol", "delays_are"), [pair for pair in product(PROTOCOLS, DEGENERATE) if pair not in BY_HAND]
-)
+@pytest.mark.parametrize(("protocol", "delays_are"), [*product(PROTOCOLS, DEGENERATE)])
 def test_degenerate_delays_have_closed_forms_or_a_reason(protocol: str, delays_are: str) -> None:
     clients = [
         {"select": str(client), "upload_delay": delay} for client, delay in enumerate(DEGENERATE[delays_are], start=1)
