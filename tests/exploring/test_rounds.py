@@ -49,7 +49,7 @@ def world(protocol: dict[str, Any], delay: Any, rounds: int = ROUNDS) -> Scenari
 def by_arrays(scenario: Scenario) -> dict[int, float]:
     its = scenario.protocols["it"].protocol
     arrivals = UploadArrivals(tuple(participants_of(its, scenario.clients, scenario.symbols)))
-    outcome = run_vectorised(scenario, "it", 0, data_of(scenario), with_tails=False, seen=arrivals.take)
+    outcome = run_vectorised(scenario, "it", 0, data_of(scenario), seen=arrivals.take)
     assert outcome.error is None
     return dict(arrivals.shares())
 
