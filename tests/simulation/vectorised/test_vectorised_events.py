@@ -20,7 +20,6 @@ from vflsim.simulation.vectorised import run as vectorised_run
 from vflsim.studies.runs.simulator_choice import PathWish
 from vflsim.studies.study import run_study
 
-pytestmark = pytest.mark.usefixtures("no_variation")
 WORLDS, SCRIPTS = (1000, 500) if is_thorough() else (40, 40)
 LOCKSTEP: dict[str, dict[str, Any]] = {
     "synchronous": {"kind": "synchronous"},
