@@ -133,7 +133,7 @@ def test_closed_forms_need_no_pandas_and_the_second_list_of_all_kinds_no_library
     scenario = written(tmp_path, "s", "sgd", {"kind": "synchronous"})
     first = ran(["analyze", scenario], ["list"], cache=tmp_path)
     assert [each.status for each in first.values()] == [0, 0]
-    assert first[f"analyze {scenario}"].imported & {"pandas", "matplotlib", "simpy"} == set()
+    assert first[f"analyze {scenario}"].imported & {"pandas", "matplotlib"} == set()  # a trace needs simpy
     assert "torch" in set().union(*(each.imported for each in first.values()))
     again = ran(["list"], ["list", "protocols"], ["list", "presets"], cache=tmp_path)
     assert [(each.status, each.imported & HEAVY) for each in again.values()] == [(0, set())] * 3

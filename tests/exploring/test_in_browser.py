@@ -103,7 +103,10 @@ def test_the_table_has_the_numbers_of_vflsim_analyze_and_of_the_simulation(page:
         [row.dataset.protocol, [...row.cells].map((cell) => [cell.dataset.value, cell.dataset.upper])]))""")
     assert [*cells] == [*template.raw["protocols"]]
     for name, row in cells.items():
-        assert (float(row[2][0]), float(row[2][1])) == (rounds.loc[name, "mean"], rounds.loc[name, "mean_upper"])
+        if rounds.loc[name, "known"] == "simulated":  # the page has rounds of its own beside the reason
+            assert row[2] == [None, None]
+        else:
+            assert (float(row[2][0]), float(row[2][1])) == (rounds.loc[name, "mean"], rounds.loc[name, "mean_upper"])
         assert float(row[1][0]) == page.value(
             f"exploring.shown.answer.protocols.find((p) => p.name === '{name}').step_s"
         )

@@ -14,7 +14,6 @@ from vflsim.results.store.closed_forms import ClosedForms, Curve, LeftOut, curve
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import party_timings, setting
-from vflsim.studies.checks.simulated import simulated
 from vflsim.timing.compute import law
 from vflsim.timing.delays import Constant, Delay, Empirical, Maximum, Mixture, Sum
 
@@ -60,6 +59,8 @@ def analyse_or_simulate(scenario: Scenario, name: str, data: LoadedData) -> Anal
     none = found.round
     if not isinstance(none, NoClosedForm) or none.failed:
         return found
+    from vflsim.studies.checks.simulated import simulated  # the simulators take a while to import
+
     return Analysis(name, (simulated(scenario, name, data, none), *(each for each in found.findings if each != none)))
 
 
