@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Coroutine
+from collections.abc import Collection, Coroutine, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
@@ -48,18 +48,18 @@ class RecordingNode(Node[Any]):
     """A party whose verbs take no time: each is noted. Waits end with what all others send.
 
     A wait for the first few, or for some time, is noted as such, and ends when all have sent what they will; with
-    ``late``, without that client's. Messages of the kind ``turned`` come in the reverse order. ``reasons`` say what of
-    it depends on times, with the line that asks.
+    ``late``, without that client's. Messages of the kind ``shuffles`` come in the order of ``shuffled``. ``reasons``
+    say what of it depends on times, with the line that asks.
     """
 
-    def __init__(self, state: Party, learner: PartyLearner, rounds: int, late: int | None, turned: str = "") -> None:
+    def __init__(self, state: Party, learner: PartyLearner, rounds: int, late: int | None, shuffles: str = "") -> None:
         self.asked_for_its_number = False
         super().__init__(state, learner)
         self.notes: Notes = []
         self.beside: list[Notes] = []
         """What coroutines do that it has started and does not wait for."""
         self.reasons: dict[str, None] = {}
-        self._number, self._rounds, self._late, self._turned = state.number, rounds, late, turned
+        self._number, self._rounds, self._late, self._shuffled = state.number, rounds, late, shuffles
         self._lists: dict[Task, Notes] = {}
         self._got: dict[int, str] = {}
         """The tensors that have come, by identity: passed on, they keep their bytes."""
@@ -215,7 +215,7 @@ class RecordingNode(Node[Any]):
         for message in wanted.value:
             for handle in message.carried.values():
                 self._got[id(handle)] = note.kind
-        return wanted.value[::-1] if note.kind == self._turned else wanted.value
+        return shuffled(wanted.value) if note.kind == self._shuffled else wanted.value
 
     # --- structure --------------------------------------------------------------------------------------------------
 
@@ -261,6 +261,14 @@ class RoundCounts(Recorder):
         super().__init__("summary")
         self.verbs = 0
         """The verbs of all parties so far."""
+
+
+def shuffled(things: Sequence[T]) -> list[T]:
+    """Return the second, the fourth, …, and then the others backwards: neither their order nor the reverse, from 3 on.
+
+    Example: ``shuffled([1, 2, 3, 4, 5])  # [2, 4, 5, 3, 1]``
+    """
+    return [*things[1::2], *things[::2][::-1]]
 
 
 def _from_a_node(frame: FrameType) -> bool:

@@ -86,14 +86,14 @@ def record(
     rounds: int | None = None,
     coroutines: tuple[Makes, Makes] | None = None,
     placed: bool = True,
-    turned: str = "",
+    shuffles: str = "",
 ) -> RunNotes:
     """Return what a protocol's parties do in its first ``rounds`` rounds (None: a few), on batches like ``batch``.
 
     ``clients``: those that take part; None: all. ``late``: a client that is, wherever the server need not wait
     for all. ``coroutines`` take the place of the protocol's, the server's first: the trace ends with it. ``placed``:
-    the nodes of a reference are those on which some verbs are free. ``turned``: the kind of messages that waits give in
-    the reverse order. Raises ``Untraceable`` with the reason.
+    the nodes of a reference are those on which some verbs are free. ``shuffles``: the kind of messages that waits
+    give in the order of ``shuffled``. Raises ``Untraceable`` with the reason.
 
     Example::
 
@@ -123,7 +123,7 @@ def record(
         timing = setting.timings[party]
         state = Party(party, shared, PartyClock(timing.compute, timing.upload_delay), Draws(seed, party), own)
         learner = learners.clients[party] if party else learners.server
-        nodes[party] = RecordingNode(state, learner, rounds, late, turned)
+        nodes[party] = RecordingNode(state, learner, rounds, late, shuffles)
     for party, node in nodes.items():
         serve, take_part = coroutines or (protocol.server, protocol.client)
         made = _placed(protocol, node) if placed else node

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from vflsim.learning.batches import Batch
 from vflsim.setting import Setting
 from vflsim.tracing.interleaving import Broadcast, grouped
-from vflsim.tracing.node import Untraceable
+from vflsim.tracing.node import Untraceable, shuffled
 from vflsim.tracing.notes import Fork, Reception, Work, flat
 from vflsim.tracing.recording import Traceable
 from vflsim.tracing.rounds import TracePart, statement
@@ -19,7 +19,7 @@ messages in whose order of arrival the server sends it."""
 
 
 def sending_orders(protocol: Traceable, setting: Setting, seed: int, batch: Batch) -> Orders:
-    """Return the orders: traces show what becomes of them where a wait gives its messages in the reverse order.
+    """Return the orders: traces show what becomes of them where a wait gives its messages in another order.
 
     Raises ``Untraceable`` with the reason if they show no order, or what else an event names.
 
@@ -35,8 +35,8 @@ def sending_orders(protocol: Traceable, setting: Setting, seed: int, batch: Batc
         raise Untraceable("an operation names its round, and a trace does not show that of later rounds")
     waits = [note for note in flat(notes.server) if isinstance(note, Reception) and len(note.senders) > 1]
 
-    def sent(turned: str = "") -> tuple[list[list[int]], list[list[int]]]:
-        found, _ = notes_of_all(protocol, setting, seed, batch, turned=turned)
+    def sent(shuffles: str = "") -> tuple[list[list[int]], list[list[int]]]:
+        found, _ = notes_of_all(protocol, setting, seed, batch, shuffles=shuffles)
         parts = statement(found)
         return _sent(parts.before), _sent(parts.round)
 
@@ -48,7 +48,7 @@ def sending_orders(protocol: Traceable, setting: Setting, seed: int, batch: Batc
         for part, now, order in zip(usual, sent(kind), orders, strict=True):
             for place, (one, other) in enumerate(zip(part, now, strict=True)):
                 if one != other:
-                    if other != one[::-1] or order[place]:
+                    if other != shuffled(one) or order[place]:
                         raise Untraceable("the order in which the server sends its messages depends on several things")
                     order[place] = kind
     return orders

@@ -63,7 +63,7 @@ def notes_of_all(
     batch: Batch,
     late: int | None = None,
     placed: bool = True,
-    turned: str = "",
+    shuffles: str = "",
 ) -> tuple[RunNotes, dict[int, int] | None]:
     """Return what parties note in a few rounds, and whose notes stand for every client's: None if all are there.
 
@@ -73,14 +73,14 @@ def notes_of_all(
     if len(setting.clients) > FEW and not from_outside(protocol):
         sorts = _sorts(setting.clients, setting.alike)
         two, three = ([client for sort in sorts.values() for client in sort[:count]] for count in (2, 3))
-        few = record(protocol, setting, seed, batch, two, late, placed=placed, turned=turned)
+        few = record(protocol, setting, seed, batch, two, late, placed=placed, shuffles=shuffles)
         if not few.by_number:
             firsts = [sort[0] for sort in sorts.values()]
             if _costs(few, firsts) == _costs(
-                record(protocol, setting, seed, batch, three, late, placed=placed, turned=turned), firsts
+                record(protocol, setting, seed, batch, three, late, placed=placed, shuffles=shuffles), firsts
             ):
                 return few, _firsts(sorts)
-    return record(protocol, setting, seed, batch, late=late, placed=placed, turned=turned), None
+    return record(protocol, setting, seed, batch, late=late, placed=placed, shuffles=shuffles), None
 
 
 def _sorts(clients: Iterable[int], key: Callable[[int], object]) -> dict[object, list[int]]:

@@ -139,6 +139,22 @@ def test_rounds_of_any_script_leave_the_same_events() -> None:
     assert decided >= 0.8 * SCRIPTS
 
 
+@pytest.mark.parametrize(("clients", "told"), [(2, True), (4, False)])
+def test_an_order_of_sending_that_only_looks_like_that_of_arrival_is_refused(clients: int, told: bool) -> None:
+    """Of two clients it is that of arrival, or the same."""
+    server, client = PARTIES["drawn"]
+    scenario = quick(
+        {"kind": "module", "path": "outside_protocols.turning:Turning"}, record="events", stop=STOPS["rounds"],
+        timing={"server": server, "clients": {"select": "all", **client}},
+        partition={"clients": clients, "by": "columns"},
+    )  # fmt: skip
+    if told:
+        assert_same_bytes(scenario)
+    else:
+        with pytest.raises(UndecidedError, match="depends on several things"):
+            assert_same_bytes(scenario)
+
+
 def test_events_do_not_depend_on_how_many_rounds_are_computed_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vectorised_run, "BLOCK", 3)
     for name in ("synchronous", "easter", "fedbcd, in turn"):
