@@ -18,8 +18,8 @@ from tiny_worlds import raw
 import vflsim
 from vflsim.plotting import PLOTS, SWEEP_PLOTS, plot
 from vflsim.plotting.breakdown import WAITING
-from vflsim.plotting.curves import metric_panels
 from vflsim.plotting.delays import fits, law
+from vflsim.plotting.panels import metric_panels
 from vflsim.results import Results
 from vflsim.results.sweeps.sweep import Sweep
 from vflsim.timing.delays import Constant, Exponential, Sum

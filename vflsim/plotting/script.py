@@ -10,8 +10,8 @@ from typing import Any
 
 from vflsim.errors import ResultsError, VflsimError, printable
 from vflsim.plotting import LOOKS, figure_of, open_folder, options_of, plot, plots_of
-from vflsim.plotting.curves import metric_panels
 from vflsim.plotting.own import is_path
+from vflsim.plotting.panels import metric_panels
 from vflsim.plotting.style import FORMATS
 from vflsim.plotting.theme import appearance
 from vflsim.results import write_file
