@@ -69,7 +69,9 @@ TOO_MANY_VALUES = {"c_vfl", "fedvs", "flex_vfl"}
 """Protocols with the square of a million values: each client gets all embeddings, or a share from each other one."""
 
 
-def scenario(clients: int, rounds: int, folder: Path, record: str = "events", **timing: Any) -> Scenario:
+def scenario(
+    clients: int, rounds: int, folder: Path, record: str = "events", network: str = "fifo", **timing: Any
+) -> Scenario:
     """Synchronous rounds of clients with compute, an exponential upload delay, latencies and transfers."""
     file = folder / f"{clients}.npz"
     if not file.exists():
@@ -86,7 +88,7 @@ def scenario(clients: int, rounds: int, folder: Path, record: str = "events", **
             "partition": {"clients": clients, "by": "columns"},
             "models": {"client": {"kind": "linear", "embedding": 4}, "aggregate": "mean", "server": {"kind": "linear"}},
             "training": {"batch": 16, "client_optimizer": step, "server_optimizer": step},
-            "timing": {"server": {"compute": "1 ms", "link": link}, "clients": everybody},
+            "timing": {"network": network, "server": {"compute": "1 ms", "link": link}, "clients": everybody},
             "protocols": {"wait": {"kind": "synchronous"}},
             "stop": {"rounds": rounds},
             "evaluate": {"every": "1000000 s"},
@@ -114,14 +116,17 @@ def bare_simpy(count: int = 300_000) -> float:
     return count / (time.process_time() - began)
 
 
-def client_rounds(clients: int, folder: Path, record: str) -> float:
+def client_rounds(clients: int, folder: Path, record: str, path: PathWish = "event", network: str = "fifo") -> float:
     """Client-rounds a second of a whole run, its tables included."""
-    made = scenario(clients, max(2, CLIENT_ROUNDS // clients), folder, record)
+    made = scenario(clients, max(2, CLIENT_ROUNDS // clients), folder, record, network)
     data = ScenarioData(made).of(made.training)
 
     def once() -> float:
         began = time.process_time()
-        outcome = run_protocol(made, "wait", 0, data, timing_only=True)
+        if path == "vectorised":
+            outcome = run_vectorised(made, "wait", 0, data)
+        else:
+            outcome = run_protocol(made, "wait", 0, data, timing_only=True)
         return outcome.info.counts["updates"] / (time.process_time() - began)
 
     return best(once)
@@ -151,6 +156,11 @@ def event_path() -> None:
                     f"event path, {clients:>5,} clients, record: {record:<8} {rate:>8,.0f} client-rounds/s,"
                     f" {7 * rate / bare:.2f} events to one of bare SimPy"
                 )
+            paths: tuple[PathWish, ...] = ("event", "vectorised")
+            by_events, arrays = (client_rounds(clients, Path(folder), "events", path, "dedicated") for path in paths)
+            print(
+                f"events by arrays, {clients:>5,} clients, dedicated links: {arrays / by_events:.1f} of the event path"
+            )
     print(f"memory: {bytes_per_event():.0f} bytes an event")
 
 
