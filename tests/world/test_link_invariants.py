@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import chain, pairwise, product
 
-from hypothesis import given, settings
+import pytest
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from thorough import examples
 
 from vflsim.learning.execution.operations import TimingOnlyExecutor
 from vflsim.timing.link import Link
 from vflsim.timing.profile import StepProfile
+from vflsim.world.carriers import Queues
 from vflsim.world.messages import Message
 from vflsim.world.networks import Dedicated, Fair, Fifo
 from vflsim.world.record import Recorder
@@ -19,6 +24,9 @@ from vflsim.world.virtual import VirtualWorld
 
 PARTIES = 4
 rates = st.sampled_from([8.0, 16.0, 24.0, float("inf")])
+exact = st.sampled_from([8.0, 16.0, 32.0, float("inf")])
+exact_links = st.builds(Link, up=exact, down=exact, latency=st.sampled_from([0.0, 0.0, 1.0, 2.5]))
+"""Links on which all times of the schedules are exact, so that what happens at one instant does so to the last bit."""
 links = st.builds(Link, up=rates, down=rates, latency=st.sampled_from([0.0, 0.0, 1.0, 2.5]))
 pairs = st.tuples(st.integers(0, PARTIES - 1), st.integers(0, PARTIES - 1)).filter(lambda pair: pair[0] != pair[1])
 schedules = st.lists(
@@ -33,12 +41,9 @@ schedules = st.lists(
 
 
 def simulate(network, ends, schedule, until: float, gates=None, outages=()):
-    """What a transport does with a schedule: who came to the links in which order, records, arrivals, transfers."""
+    """What a transport does with a schedule: its records, arrivals and transfers."""
     world, recorder = VirtualWorld(TimingOnlyExecutor()), Recorder()
     transport = Transport(world, network, ends, 0, recorder, gates)
-    queued: list[Transfer] = []
-    enter = transport._carrier.enter
-    transport._carrier.enter = lambda transfer: (queued.append(transfer), enter(transfer))  # type: ignore[assignment]
     arrived: list[tuple[float, Message]] = []
     sent: list[tuple[Transfer, float | None, float]] = []
 
@@ -60,18 +65,7 @@ def simulate(network, ends, schedule, until: float, gates=None, outages=()):
     world.after(until, lambda: world.finish("end"))
     world.run()
     transport.close()
-    return queued, recorder, arrived, sent
-
-
-def intervals(recorder: Recorder, column: str, party: int) -> list[tuple[float, float]]:
-    e = recorder.events.table
-    transfer = next((code for kind, code in recorder.events.kinds.items() if kind.startswith("transfer.")), -1)
-    spans = [
-        (e["start_s"][i], e["end_s"][i])
-        for i in range(len(e))
-        if e["kind"][i] == transfer and e[column][i] == party and e["end_s"][i] > e["start_s"][i]
-    ]
-    return sorted(spans)
+    return recorder, arrived, sent
 
 
 outages = st.lists(st.tuples(st.integers(0, 20).map(float), st.integers(0, PARTIES - 1)), max_size=3)
@@ -94,44 +88,109 @@ def nothing_is_lost_unnoticed(recorder, arrived, sent) -> None:
     assert whole <= sum(e["bytes"][i] for i in rows) <= sum(t.size for t, _, _ in sent)
 
 
-@settings(max_examples=examples(250), deadline=None, derandomize=True)
+@dataclass(eq=False)
+class Stay:
+    """What one message does on ``fifo`` links: when it came, when it moved (from, to), and when it was gone."""
+
+    transfer: Transfer
+    came: float
+    moved: list[tuple[float, float]] = field(default_factory=list)
+    gone: float = math.inf
+
+    def waits(self, now: float) -> bool:
+        """Whether it is there just after ``now``, and does not move."""
+        return self.came <= now < self.gone and not any(start <= now < end for start, end in self.moved)
+
+    @property
+    def links(self) -> frozenset[tuple[str, int]]:
+        message = self.transfer.message
+        return frozenset({("up", message.sender), ("down", message.receiver)})
+
+
+@pytest.fixture
+def stays(monkeypatch: pytest.MonkeyPatch) -> list[Stay]:
+    """Note the stays of all messages on ``fifo`` links, in the order in which they come."""
+    noted: dict[Transfer, Stay] = {}
+    watched: list[Stay] = []
+
+    def watch(name: str, note: Callable[[float, Transfer], None], first: bool) -> None:
+        method = getattr(Queues, name)
+
+        def called(self: Queues, transfer: Transfer) -> None:
+            if first:
+                note(self._world.instant, transfer)
+            method(self, transfer)
+            if not first:
+                note(self._world.instant, transfer)
+
+        monkeypatch.setattr(Queues, name, called)
+
+    def come(now: float, transfer: Transfer) -> None:
+        noted[transfer] = Stay(transfer, now)
+        watched.append(noted[transfer])
+
+    def begin(now: float, transfer: Transfer) -> None:
+        noted[transfer].moved.append((now, math.inf))
+
+    def end(now: float, transfer: Transfer) -> None:
+        stay = noted[transfer]
+        if stay.moved and stay.moved[-1][1] == math.inf:
+            stay.moved[-1] = stay.moved[-1][0], now
+
+    def go(now: float, transfer: Transfer) -> None:
+        end(now, transfer)
+        noted[transfer].gone = now
+
+    watch("enter", come, first=True)
+    watch("_move", begin, first=True)
+    watch("_stand_aside", end, first=True)
+    watch("_free", go, first=True)
+    return watched
+
+
+@settings(
+    max_examples=examples(250), deadline=None, derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)  # fmt: skip
 @given(
-    ends=st.lists(links, min_size=PARTIES, max_size=PARTIES),
+    ends=st.lists(exact_links, min_size=PARTIES, max_size=PARTIES),
     schedule=schedules,
     until=st.integers(1, 60),
     gates=gates,
     outages=outages,
 )
-def test_fifo_links_move_one_message_at_a_time_in_order_and_conserve_bytes(
-    ends, schedule, until, gates, outages
+def test_fifo_links_move_one_message_at_a_time_the_first_that_can_move_and_conserve_bytes(
+    stays, ends, schedule, until, gates, outages
 ) -> None:
-    queued, recorder, arrived, sent = simulate(Fifo(), ends, schedule, float(until), gates, outages)
+    stays.clear()
+    recorder, arrived, sent = simulate(Fifo(), ends, schedule, float(until), gates, outages)
     nothing_is_lost_unnoticed(recorder, arrived, sent)
+    if not any(link.limited for link in ends):
+        return
+    times = sorted({0.0, *(t for stay in stays for t in (stay.came, stay.gone, *chain(*stay.moved)) if t < until)})
 
-    # Never two moving transfers on one up link, nor on one down link.
-    for column in ("party", "peer"):
-        for party in range(PARTIES):
-            for (_, end), (start, _) in pairwise(intervals(recorder, column, party)):
-                assert start >= end - 1e-9
+    def busy(link: tuple[str, int], now: float) -> bool:
+        return any(start <= now < end for s in stays if link in s.links for start, end in s.moved)
 
-    # Each link starts its transfers in the order in which they came to it.
-    place = {transfer: k for k, transfer in enumerate(queued)}
-    moved = [transfer for transfer in queued if transfer.began == transfer.began]
-    for end in ("sender", "receiver"):
-        for party in range(PARTIES):
-            began = [(t.began, place[t]) for t in moved if getattr(t.message, end) == party]
-            assert sorted(began) == sorted(began, key=lambda pair: pair[1])
+    def carries(stay: Stay, now: float) -> bool:
+        return stay.transfer.path.profile.value(now) > 0
 
-    # Nobody is kept waiting on an idle pair of links: at the end, the head of both its lines would be moving.
-    # (States were cut when the run ended, so this looks at who had started.)
-    waiting = [t for t in queued if t not in moved and t.state == "unfinished"]
-    moving = [t for t in moved if t.state == "unfinished"]
-    for transfer in waiting:
-        ahead = [t for t in waiting + moving if t is not transfer and place[t] < place[transfer]]
-        assert any(
-            t.message.sender == transfer.message.sender or t.message.receiver == transfer.message.receiver
-            for t in ahead
-        )
+    for link in product(("up", "down"), range(PARTIES)):  # never two on one link
+        moved = sorted(span for stay in stays if link in stay.links for span in stay.moved if span[0] < span[1])
+        assert all(start >= end for (_, end), (start, _) in pairwise(moved))
+    for stay in stays:  # nothing moves where nothing is carried
+        for start, end in stay.moved:
+            assert stay.transfer.path.profile.first_zero(start, min(end, until)) == math.inf
+    for now in [*times, *(time for time in (1.0, 2.0, 3.0, 5.0, 6.0) if time < until)]:  # nobody waits for nothing
+        for stay in stays:
+            if stay.waits(now) and carries(stay, now):
+                assert any(busy(link, now) for link in stay.links), (stay, now)
+    for place, stay in enumerate(stays):  # and nobody is overtaken who could have moved
+        for start, _ in stay.moved:
+            for other in stays[:place]:
+                if other.came < start and other.waits(start) and other.links & stay.links and carries(other, start):
+                    ends_then = {s for s in stays if start in (end for _, end in s.moved) and s.links & other.links}
+                    assert any(busy(link, start) for link in other.links - stay.links) or ends_then
 
 
 @settings(max_examples=examples(100), deadline=None, derandomize=True)
@@ -144,7 +203,7 @@ def test_fifo_links_move_one_message_at_a_time_in_order_and_conserve_bytes(
     network=st.sampled_from([Dedicated(), Fair()]),
 )
 def test_shared_and_dedicated_links_account_for_everything(ends, schedule, until, gates, outages, network) -> None:
-    _, recorder, arrived, sent = simulate(network, ends, schedule, float(until), gates, outages)
+    recorder, arrived, sent = simulate(network, ends, schedule, float(until), gates, outages)
     nothing_is_lost_unnoticed(recorder, arrived, sent)
 
 
@@ -154,7 +213,7 @@ def test_shared_and_dedicated_links_account_for_everything(ends, schedule, until
     network=st.sampled_from([Fifo(), Dedicated(), Fair()]),
 )  # fmt: skip
 def test_nothing_under_way_survives_an_outage_of_either_end(ends, schedule, gates, outages, network) -> None:
-    _, recorder, _, sent = simulate(network, ends, schedule, 100.0, gates, outages)
+    recorder, _, sent = simulate(network, ends, schedule, 100.0, gates, outages)
     e = recorder.events.table
     for i in range(len(e)):
         for time, party in outages:
@@ -170,7 +229,7 @@ def test_nothing_under_way_survives_an_outage_of_either_end(ends, schedule, gate
 @settings(max_examples=examples(100), deadline=None, derandomize=True)
 @given(ends=st.lists(links, min_size=PARTIES, max_size=PARTIES), schedule=schedules)
 def test_dedicated_links_take_latency_plus_size_over_rate_whatever_else_happens(ends, schedule) -> None:
-    _, _, arrived, sent = simulate(Dedicated(), ends, schedule, 1000.0)
+    _, arrived, sent = simulate(Dedicated(), ends, schedule, 1000.0)
     times = {id(message): time for time, message in arrived}
     for transfer, patience, began in sent:
         sender, receiver = ends[transfer.message.sender], ends[transfer.message.receiver]

@@ -51,7 +51,7 @@ def test_an_unknown_network_is_refused():
 
 @pytest.mark.parametrize(
     ("network", "free", "limited", "crowd"),
-    [(Fifo(), False, True, 1), (Dedicated(), False, False, 1), (Fair(), True, True, 5)],
+    [(Fifo(), False, True, 1), (Dedicated(), False, False, 1), (Fair(), False, True, 5)],
 )
 def test_a_network_tells_whether_messages_delay_each_other_and_how_many_share_a_link(network, free, limited, crowd):
     assert network.delays([Link(), Link()]) is free

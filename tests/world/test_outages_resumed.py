@@ -90,22 +90,6 @@ def test_a_message_that_comes_while_down_arrives_afterwards(tiny) -> None:
     world.run(server, client).happened((3, "received"))
 
 
-@pytest.mark.parametrize("network", ["Fifo", "Dedicated"])
-def test_a_stalled_message_holds_up_those_behind_it_on_fifo_links_only(virtual, network) -> None:
-    world = virtual(2, network=getattr(virtual, network)(), availability={1: down(0, 5)})
-
-    async def server(node):
-        await node.send(1, virtual.ball())
-        await node.send(2, virtual.ball())
-
-    async def client(node):
-        world.log(node.party, (await node.recv("ball")).arrived)
-
-    world.run(server, client, client)
-    waited = {"Dedicated": 0, "Fifo": 5}[network]
-    assert sorted(what for _, what in world.entries) == [(1, 5), (2, waited)]
-
-
 def test_an_immediate_activation_waits_until_the_party_is_up(tiny) -> None:
     world = tiny(1, availability={1: down(0, 2)})
 

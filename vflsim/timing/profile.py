@@ -84,6 +84,16 @@ class Profile(ABC):
             t = until
         return math.inf
 
+    def first_zero(self, start: float, end: float) -> float:
+        """Give the first time from ``start`` on, and before ``end``, at which the value is 0; inf if there is none."""
+        t = start
+        while t < end:
+            value, until = self.piece(t)
+            if not value > 0:
+                return t
+            t = until
+        return math.inf
+
     def amount(self, start: float, end: float) -> float:
         """Give the integral from ``start`` to ``end``: 0 if nothing lies between them, inf where the value is inf."""
         t, total = start, 0.0

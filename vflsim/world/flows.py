@@ -33,8 +33,7 @@ class FairSharing(Carrier):
     """
 
     def __init__(self, world: World, arrived: Callable[[Transfer], None]) -> None:
-        super().__init__(arrived)
-        self._world = world
+        super().__init__(world, arrived)
         self._links = _Links()
         self._flows = _Flows()
         self._entered: list[Transfer] = []  # at this instant

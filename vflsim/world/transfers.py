@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Literal
 
@@ -17,6 +16,7 @@ from vflsim.timing.delays import Constant
 from vflsim.timing.link import Link
 from vflsim.timing.profile import Flat, Profile, lowest
 from vflsim.timing.sampler import Sampler
+from vflsim.world.kernel import World
 from vflsim.world.messages import Message
 from vflsim.world.meter import Meter
 
@@ -29,7 +29,7 @@ class Transfer:
 
     It is its own event: ``due`` is whether the world's clock will say when its latency, or the time of its bytes, is
     over. ``latency`` is index and seconds of its draw. ``began`` is NaN until it moves. ``place`` is its number among
-    those that share the links (of networks that share them). ``Transport.send`` makes it.
+    those that have entered the network (where links have lines, or are shared). ``Transport.send`` makes it.
     """
 
     __slots__ = ("began", "deliver", "due", "index", "latency", "message", "path", "place", "size", "state")
@@ -51,6 +51,14 @@ class Transfer:
 
 
 @dataclass(eq=False, slots=True)
+class Line:
+    """A link that one message at a time moves on: that message, and those that wait for it, in the order they came."""
+
+    moving: Transfer | None = None
+    waiting: list[Transfer] = field(default_factory=list)
+
+
+@dataclass(eq=False, slots=True)
 class Route:
     """The way from one party to another: its latency, and the rate at which a message alone on it would move.
 
@@ -62,8 +70,8 @@ class Route:
     latency: Latency
     rate: float | None
     profile: Profile
-    lines: tuple[deque[Transfer], ...] = ()
-    """Who waits for the sender's up-link and for the receiver's down-link (of networks with queues)."""
+    lines: tuple[Line, ...] = ()
+    """The lines of the sender's up-link and of the receiver's down-link (of networks with queues)."""
     links: tuple[int, int] = (-1, -1)
     """The numbers of the two links (of networks that share them)."""
 
@@ -120,8 +128,8 @@ class Carrier(ABC):
     meter: Meter | None = None
     """Told of every transfer that begins to move, where the run counts energy."""
 
-    def __init__(self, arrived: Callable[[Transfer], None]) -> None:
-        self._arrived = arrived
+    def __init__(self, world: World, arrived: Callable[[Transfer], None]) -> None:
+        self._world, self._arrived = world, arrived
 
     @abstractmethod
     def connect(self, path: Route, up: Profile, down: Profile) -> None:

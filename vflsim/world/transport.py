@@ -44,7 +44,7 @@ class Transport:
     ) -> None:
         self._world, self._links, self._seed, self._recorder = world, links, seed, recorder
         self._network, self._gates = network, gates or {}
-        self._carrier = network.carrier(world, self._arrived)
+        self._carrier = network.carrier(world, links, self._arrived)
         self._carrier.meter = recorder.meter
         self._record, self._latency_over = recorder.event, self._after_latency
         self._paths: list[dict[int, Route]] = [{} for _ in links]  # of each sender to each receiver

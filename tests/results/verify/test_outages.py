@@ -22,7 +22,7 @@ TIMING: dict[str, Any] = {
     "clients": [
         {"select": "all", "compute": "1 s", "upload_delay": "m s", "link": {"latency": "0.5 s"}},
         {"select": "1", "availability": {"kind": "alternating", "up": 6, "down": 3, "interrupted": "lost"}},
-        {"select": "2", "availability": {"kind": "alternating", "up": 3, "down": 1, "interrupted": "resumed"}},
+        {"select": "2", "availability": {"kind": "alternating", "up": 2.5, "down": 1, "interrupted": "resumed"}},
     ],
 }
 

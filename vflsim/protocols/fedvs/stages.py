@@ -149,12 +149,10 @@ class CodedStages(Stages):
         if not self._network.queued:
             return self._seconds(size, SERVER, client, self._crowd if slow else 1)
         alone = {each: self._seconds(size, SERVER, each) for each in self.clients}
-        # Where latencies are alike, gradients queue in client order.
-        up_to = math.fsum(seconds for each, seconds in alone.items() if each <= client)
-        least = up_to if self._orderly else alone[client]
-        if not slow:
-            return least
-        return (up_to if self._orderly else math.fsum(alone.values())) + self._left_over(turn)
+        late = self._left_over(turn)
+        if self._orderly and not late:  # gradients move in client order
+            return math.fsum(seconds for each, seconds in alone.items() if each <= client)
+        return math.fsum(alone.values()) + late if slow else alone[client]
 
     def upload_seconds(self, client: int, turn: Turn, slow: bool) -> float:
         """Return the transfer time of a coded embedding, with (``slow``) the longest waits for links."""
@@ -201,15 +199,12 @@ class CodedStages(Stages):
         return waits + (0.0 if self._orderly else self._all_uploads(max(turn.before, turn.now)))
 
     def _queued(self, moving: Floats) -> float:
-        """Bound the duration of queues of such transfers.
+        """Bound the duration of queues of such transfers (M, M), by sender and receiver.
 
-        A share waits for the previous one in its sender's line or in its receiver's. If every client's shares enter the
-        lines at one instant, in the order of the receivers, such a chain only leads to later senders and to later
-        receivers: it takes at most one step in each row of the table, and one in each column.
+        While a share waits, its sender sends another, or its receiver receives another: a share is through when all of
+        its row and of its column are, at the latest.
         """
-        if self._orderly:
-            return float(moving.max(axis=0).sum() + moving.max(axis=1).sum())
-        return float(moving.sum())
+        return float((moving.sum(axis=1)[:, None] + moving.sum(axis=0) - moving).max())
 
     @cached_property
     def _orderly(self) -> bool:

@@ -6,13 +6,13 @@ The rules skip runs without facts about the network.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vflsim.results.events import Spans
-from vflsim.results.facts import Rates
+from vflsim.results.facts import NetworkFacts, Rates
 from vflsim.results.store.schema import RunInfo
 from vflsim.results.verify.frames import Frames, Names, Rows, Rule, each, overlapping
 from vflsim.streams import SERVER, party_name
@@ -20,27 +20,30 @@ from vflsim.streams import SERVER, party_name
 _SLACK = 1e-9
 """Relative tolerance: times are rounded, and a fair transfer ends with a tiny remainder."""
 
+_LATE = 0.05
+"""By how many seconds a real clock may be late with a transfer that never stood still."""
+
 
 def _no_transfer_beats_its_links(frames: Frames, info: RunInfo) -> Iterator[str]:
     """A transfer lasts at least 8 · bytes ÷ the highest rate of its slower link."""
     if frames.events is None or info.network is None or not info.reproducible:  # real clocks are less exact
         return
     transfers = frames.of("transfer.")
-    parties = {party_name(party): party for party in (SERVER, *info.participants)}
-    up = _highest(transfers.names("party"), info.network.up, parties)
-    down = _highest(transfers.names("peer"), info.network.down, parties)
-    least = 8 * transfers["bytes"] / np.minimum(up, down)
-    lasted = transfers["end_s"] - transfers["start_s"]
-    rounding = _SLACK * least + 4 * np.spacing(transfers["end_s"])
-    yield from each(transfers, lasted < least - rounding, "is faster than its links")
+    least, rounding = _least_seconds(transfers, info.network, info.participants)
+    yield from each(transfers, _lasted(transfers) < least - rounding, "is faster than its links")
 
 
 def _fifo_links_move_one_message_at_a_time(frames: Frames, info: RunInfo) -> Iterator[str]:
-    """The transfers of a party do not overlap, in either direction."""
+    """The transfers of a party do not overlap, in either direction: those at the highest rate of their links.
+
+    A slower one has moved at a lower rate, or stood aside meanwhile.
+    """
     if frames.events is None or info.network is None or info.network.kind != "fifo":
         return
     transfers = frames.of("transfer.")
-    moved = transfers.where(transfers["end_s"] > transfers["start_s"])
+    least, rounding = _least_seconds(transfers, info.network, info.participants)
+    late = 0.0 if info.reproducible else _LATE
+    moved = transfers.where((_lasted(transfers) > 0) & (_lasted(transfers) <= least + rounding + late))
     for column, who, moving in (("party", "its sender", "sends"), ("peer", "its receiver", "receives")):
         overlaps = overlapping(moved, column)
         if not overlaps.any():
@@ -51,6 +54,25 @@ def _fifo_links_move_one_message_at_a_time(frames: Frames, info: RunInfo) -> Ite
 
 
 LINK_RULES: tuple[Rule, ...] = (_no_transfer_beats_its_links, _fifo_links_move_one_message_at_a_time)
+
+
+def _lasted(transfers: Rows) -> NDArray[np.float64]:
+    lasted: NDArray[np.float64] = transfers["end_s"] - transfers["start_s"]
+    return lasted
+
+
+def _least_seconds(
+    transfers: Rows, network: NetworkFacts, participants: Iterable[int]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the seconds that each transfer takes at the highest rate of its links, and how much rounding may change.
+
+    Both have the shape (transfers,).
+    """
+    parties = {party_name(party): party for party in (SERVER, *participants)}
+    up = _highest(transfers.names("party"), network.up, parties)
+    down = _highest(transfers.names("peer"), network.down, parties)
+    least = 8 * transfers["bytes"] / np.minimum(up, down)
+    return least, _SLACK * least + 4 * np.spacing(transfers["end_s"])
 
 
 def _highest(names: Names, rates: Rates, parties: Mapping[str, int]) -> NDArray[np.float64]:

@@ -1,0 +1,213 @@
+"""Carriers of messages that have a link to themselves: all of them at once, or one after the other."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, insort
+from collections import defaultdict
+from collections.abc import Callable
+from operator import attrgetter
+from typing import final
+
+from typing_extensions import override
+
+from vflsim.books.spans import RADIO
+from vflsim.timing.profile import Profile
+from vflsim.world.kernel import World
+from vflsim.world.transfers import Carrier, Line, Route, Transfer
+
+_PLACE = attrgetter("place")
+
+
+class Unshared(Carrier):
+    """Every transfer moves at once, at the rate of its path."""
+
+    def __init__(self, world: World, arrived: Callable[[Transfer], None]) -> None:
+        super().__init__(world, arrived)
+        self._over = self._finish
+
+    @override
+    def connect(self, path: Route, up: Profile, down: Profile) -> None:
+        """Do nothing: the path has its rate."""
+
+    @override
+    def close(self) -> None:
+        """Do nothing: every transfer has its own timer."""
+
+    @override
+    def enter(self, transfer: Transfer) -> None:
+        self._move(transfer)
+
+    def _move(self, transfer: Transfer) -> None:
+        world = self._world
+        transfer.state = "moving"
+        now = transfer.began = world.instant
+        path = transfer.path
+        if self.meter is not None:
+            self.meter.begin(RADIO, now, path.sender, path.receiver)
+        rate = path.rate
+        seconds = 8 * transfer.size / rate if rate else path.profile.finish(now, 8.0 * transfer.size) - now
+        if seconds < math.inf:  # else it is stuck, which shows as a deadlock if all is
+            transfer.due = True
+            world.schedule(seconds, self._over, transfer)
+
+    @override
+    def sent(self, transfer: Transfer) -> int:
+        if transfer.state != "moving":
+            return 0
+        began, now, size, rate = transfer.began, self._world.instant, transfer.size, transfer.path.rate
+        if now <= began:
+            return 0  # the rate may be inf
+        if rate is not None:
+            return int(min(size, (now - began) * rate / 8))
+        return int(min(size, transfer.path.profile.amount(began, now) / 8))
+
+    @override
+    def leave(self, transfer: Transfer) -> None:
+        """Do nothing: no transfer has waited for its place."""
+
+    def _finish(self, transfer: Transfer) -> None:
+        self._arrived(transfer)
+
+
+@final
+class Queues(Unshared):
+    """A party sends one message at a time and receives one at a time: of those that can move, the first.
+
+    A message can move while no other moves on its sender's up-link or on its receiver's down-link, and both carry
+    something. Messages are looked at in the order in which their latencies ended, ties in the order sent: whenever a
+    link becomes free, and whenever a path carries something again. A message whose path carries nothing, because a
+    party is away or its link is at rate 0, occupies no link: it keeps the bytes that are through, stands aside in its
+    old place, and takes no link from a message that moves.
+
+    Invariant: no waiting message can move.
+    """
+
+    def __init__(self, world: World, arrived: Callable[[Transfer], None]) -> None:
+        super().__init__(world, arrived)
+        self._up: defaultdict[int, Line] = defaultdict(Line)
+        self._down: defaultdict[int, Line] = defaultdict(Line)
+        self._entered = 0
+        self._progress: dict[Transfer, tuple[float, float]] = {}
+        """Of messages that have moved on a path that varies: since when they move, and the bits left then."""
+
+    @override
+    def connect(self, path: Route, up: Profile, down: Profile) -> None:
+        path.lines = self._up[path.sender], self._down[path.receiver]
+
+    @override
+    def enter(self, transfer: Transfer) -> None:
+        transfer.place = self._entered
+        self._entered += 1
+        up, down = transfer.path.lines
+        if not up.waiting and not down.waiting and self._can_move(transfer):
+            self._move(transfer)
+        else:  # a path of one that waits may carry something from this very instant on
+            self._wait(transfer)
+            self._advance(transfer.path.lines)
+
+    @override
+    def leave(self, transfer: Transfer) -> None:
+        self._free(transfer)
+
+    @override
+    def sent(self, transfer: Transfer) -> int:
+        if transfer not in self._progress:
+            return super().sent(transfer)
+        since, left = self._progress[transfer]
+        if transfer.state == "moving":
+            left -= transfer.path.profile.amount(since, self._world.instant)
+        return min(transfer.size, int(transfer.size - left / 8))
+
+    @override
+    def _finish(self, transfer: Transfer) -> None:
+        self._arrived(transfer)
+        self._free(transfer)
+
+    def _can_move(self, transfer: Transfer) -> bool:
+        """Return whether a message can move; if its path carries nothing, have it looked at when it does."""
+        path = transfer.path
+        up, down = path.lines
+        if up.moving is not None or down.moving is not None or not transfer.under_way:
+            return False  # of several that are lost at once, the others are cut already
+        if path.rate is not None:
+            return path.rate > 0
+        now = self._world.instant
+        if path.profile.value(now) > 0:
+            return True
+        if not transfer.due and (opens := path.profile.finish(now, 0.0)) < math.inf:
+            transfer.due = True
+            self._world.schedule(opens - now, self._return, transfer)
+        return False
+
+    def _wait(self, transfer: Transfer) -> None:
+        transfer.state = "queued"
+        for line in transfer.path.lines:
+            insort(line.waiting, transfer, key=_PLACE)
+
+    def _return(self, transfer: Transfer) -> None:
+        """Look again at the messages that wait for the links of one whose path carries something."""
+        transfer.due = False
+        self._advance(transfer.path.lines)
+
+    def _free(self, gone: Transfer) -> None:
+        """Let others move in the place of a message that has arrived, or that will not."""
+        self._progress.pop(gone, None)
+        for line in gone.path.lines:
+            if line.moving is gone:
+                line.moving = None
+            else:
+                _remove(line, gone)
+        self._advance(gone.path.lines)
+
+    def _advance(self, lines: tuple[Line, ...]) -> None:
+        while movable := [
+            first
+            for line in lines
+            if line.moving is None and (first := next(filter(self._can_move, line.waiting), None))
+        ]:
+            first = min(movable, key=_PLACE)
+            for line in first.path.lines:
+                _remove(line, first)
+            self._move(first)
+
+    @override
+    def _move(self, transfer: Transfer) -> None:
+        for line in transfer.path.lines:
+            line.moving = transfer
+        if transfer.path.rate is not None:
+            super()._move(transfer)
+            return
+        if transfer.due:  # it was to be looked at later
+            self._world.cancel(transfer)
+        now, path = self._world.instant, transfer.path
+        if transfer not in self._progress:
+            transfer.began = now
+            if self.meter is not None:
+                self.meter.begin(RADIO, now, path.sender, path.receiver)
+        _, left = self._progress.get(transfer, (now, 8.0 * transfer.size))
+        self._progress[transfer] = now, left
+        ends = path.profile.finish(now, left)
+        stops = path.profile.first_zero(now, ends)
+        transfer.state, transfer.due = "moving", True
+        if stops < ends:
+            self._world.schedule(stops - now, self._stand_aside, transfer)
+        else:
+            self._world.schedule(ends - now, self._over, transfer)
+
+    def _stand_aside(self, transfer: Transfer) -> None:
+        """Free the links of a message whose path carries nothing any more."""
+        transfer.due = False
+        now = self._world.instant
+        since, left = self._progress[transfer]
+        self._progress[transfer] = now, max(0.0, left - transfer.path.profile.amount(since, now))
+        lines = transfer.path.lines
+        for line in lines:
+            line.moving = None
+        self._wait(transfer)
+        self._can_move(transfer)
+        self._advance(lines)
+
+
+def _remove(line: Line, transfer: Transfer) -> None:
+    del line.waiting[bisect_left(line.waiting, transfer.place, key=_PLACE)]
