@@ -71,6 +71,7 @@ QUICK = {
     "learning_plane": Quick(("--clients", "2"), "1 threads, medians of 1 blocks", (("BLOCKS = 9", "BLOCKS = 1"),)),
     "memory": Quick(("1", "wait", "ignore"), "one after another", needs="fashion-mnist"),
     "memory_estimates": Quick(("easter, hidden",), "of 1 within 0.8 to 1.3"),
+    "network_kinds": Quick(("rounds", TWO_CLIENTS), "| `timing/two_clients` | `wait` |"),
     "own_code": Quick(("2", "3"), "unwatched"),
     "own_pace": Quick(("--clients", "2", "--steps", "2"), "2 clients, a step of one: plain"),
     "same_results": Quick(("HEAD", TWO_CLIENTS), "two_clients.yaml: 6 tables and weights, ", needs="git"),

@@ -569,7 +569,7 @@ def test_list_names_every_kind_with_its_keys(vflsim: Callable[..., Ended]) -> No
 
 def test_list_of_one_table_holds_nothing_else(vflsim: Callable[..., Ended]) -> None:
     ended = vflsim("list", "networks")
-    assert ended.out.startswith("networks\n  fifo")
+    assert ended.out.startswith("networks\n  fair")
     assert "synchronous" not in ended.out
 
 

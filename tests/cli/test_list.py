@@ -73,7 +73,7 @@ def test_a_damaged_file_is_replaced(damage: str, cache: Path) -> None:
 def test_a_folder_that_cannot_be_written_costs_time_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "taken").write_text("a file, no folder")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "taken"))
-    assert [texts[0] for texts in listed("networks")] == ["fifo", "dedicated", "fair"]
+    assert [texts[0] for texts in listed("networks")] == ["fair", "fifo", "dedicated"]
 
 
 def test_every_module_and_preset_counts(tmp_path: Path) -> None:

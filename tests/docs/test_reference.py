@@ -55,7 +55,7 @@ def test_a_key_has_type_unit_default_meaning_and_example(pages: dict[str, str]) 
     assert row("timing", "capacitymahimahi", "window")[2] == "`0.1` s"
     assert "[a capacity that changes](timing.md#capacities)" in row("timing", "link", "up")[1]
     assert row("timing", "link", "up")[2] == "`unlimited`"
-    assert row("timing", "timing", "network")[2] == "`{kind: fifo}`"
+    assert row("timing", "timing", "network")[2] == "`{kind: fair}`"
 
 
 def test_every_key_of_the_reference_has_a_meaning_and_an_example(pages: dict[str, str]) -> None:

@@ -136,15 +136,15 @@ def test_a_first_look_at_choices_takes_only_what_arrays_can_simulate(
             own = simulated(scenario, name, data.of(scenario.training), ROUNDS_AT_ONCE, protocol)
             assert not own.by_events
             assert (row["rounds"], row["step_s"]) == (ROUNDS_AT_ONCE, own.step_s)
-    fifo = load(turned(template, template.held))
-    assert [found["best"] for found in choices_at_once(fifo, ScenarioData(fifo))] == [None, None]
+    shared = load(turned(template, template.held))
+    assert [found["best"] for found in choices_at_once(shared, ScenarioData(shared))] == [None, None]
 
 
 def test_where_messages_wait_rounds_are_simulated_by_events_and_say_why(template: Base) -> None:
-    scenario = load(turned(template, {**template.held, "stragglers": 3}))  # fifo
+    scenario = load(turned(template, {**template.held, "stragglers": 3}))
     loaded = ScenarioData(scenario).of(scenario.training)
     own = simulated(scenario, "wait", loaded, ROUNDS)
-    assert own.by_events == "with fifo links a message may have to wait for others"
+    assert own.by_events == "with fair links a message may have to wait for others"
     assert len(own.ends) == MESSAGES // (2 * 8)
     assert own.waited[0] == pytest.approx(0, abs=1e-12)
     assert sum(own.waited.values()) == pytest.approx(1)

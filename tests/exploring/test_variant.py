@@ -42,7 +42,7 @@ def test_the_template_is_held_whole_and_begins_with_dedicated_links(template: Ba
         "clients": 8,
         "stragglers": 2,
         "delay": {"kind": "exponential", "mean": "2 s"},
-        "network": "fifo",
+        "network": "fair",
         "bandwidth": "100 Mbps",
         "latency": "5 ms",
         "batch": 64,

@@ -44,3 +44,20 @@ def test_rows_are_high_enough_and_names_do_not_overlap(clients: int, rows: int, 
 def test_the_end_of_a_run_is_in_its_title(results: Results) -> None:
     titles = [axes.get_title("left") for axes in plot(results, "timeline", end=1000).axes]
     assert all("the run ends after" in title for title in titles)
+
+
+def test_messages_stand_aside_while_their_party_is_away(tmp_path: Path) -> None:
+    story = Story(clients=2, protocol="wait")
+    story.message(0, 6, "server", "client-1").message(1, 3, "client-2", "server").message(2, 9, "client-1", "server")
+    story.tell(1, 4, "client-1", "outage").tell(8, 12, "client-2", "outage")
+    figure = plot(story.step(9, 10, [1, 2]).written(tmp_path, end=12), "timeline")
+    drawn = figure.numbers["activities"]
+    transfers = drawn[drawn["activity"].isin(["transfer", "aside"])]
+    assert sorted(transfers[["party", "start_s", "end_s", "label"]].to_numpy().tolist()) == [
+        ["client-1", 2, 4, "stands aside"],
+        ["client-1", 4, 9, "transfer"],
+        ["client-2", 1, 3, "transfer"],
+        ["server", 0, 1, "transfer"],
+        ["server", 1, 4, "stands aside"],
+        ["server", 4, 6, "transfer"],
+    ]

@@ -203,6 +203,7 @@ def test_all_crash_at_once_and_come_back() -> None:
 def test_the_servers_link_is_at_zero_for_a_while() -> None:
     said = scenario(ALL["synchronous"], {}, 2)
     bits = 8 * events(run(load(said), timing_only=True), "transfer.embedding")["bytes"].iloc[0]
+    said["timing"] |= {"network": "fifo"}
     said["timing"]["server"]["link"] = {"down": [[0, "inf"], [1.5, 0], [10, float(bits)]]}
     outcome = run(load(said))
     # Everybody waits for the link until 10; then each embedding takes 1 s, one after the other: step from 13 to 14.

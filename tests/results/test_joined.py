@@ -127,7 +127,7 @@ def test_synchronous_mlps_are_paired_with_polynomial_fedvs(study: Study) -> None
     ("changes", "words"),
     [
         ({"timing": delayed("(6*i) ms")}, "timing.clients.1.upload_delay.mean: (5*i) ms → (6*i) ms"),
-        ({"timing__network": "fair"}, "timing.network: absent → fair"),
+        ({"timing__network": "fifo"}, "timing.network: absent → fifo"),
         ({"partition__clients": 5}, "partition.clients: 4 → 5"),
         ({"training__batch": 30}, "training.batch: 20 → 30"),
         ({"data__split_seed": 1}, "data.split_seed: absent → 1"),
@@ -150,7 +150,7 @@ def test_what_does_not_share_its_draws_is_not_paired_and_the_table_names_the_dif
 def test_what_means_the_same_is_paired_however_it_is_written(study: Study) -> None:
     first, second = BASE["timing"]["clients"]
     other = {**first, "compute": {"kind": "constant", "value": 0.002}, "link": {**first["link"], "up": 50e6}}
-    timing = {**BASE["timing"], "network": "fifo", "clients": [{**other, "select": "1..N"}, second]}
+    timing = {**BASE["timing"], "network": "fair", "clients": [{**other, "select": "1..N"}, second]}
     changed = study(ASYNC, timing_only=True, timing=timing, constants={"unused": 3})
     assert JoinedResults.of([study(WAIT, timing_only=True), changed]).unpaired("async", "wait") == ""
 

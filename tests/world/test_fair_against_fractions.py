@@ -122,3 +122,37 @@ def agrees(links, doors, sent) -> None:
 )
 def test_fair_links_are_exact_fluid_flows(links, doors, sent) -> None:
     agrees(links, doors, sent)
+
+
+constant = st.sampled_from([8.0, 16.0, 24.0, 40.0, INF]).map(lambda rate: [(0, rate)])
+to_or_from_the_server = st.tuples(st.integers(1, PARTIES - 1), st.booleans()).map(
+    lambda way: (way[0], 0) if way[1] else (0, way[0])
+)
+
+
+@settings(max_examples=examples(250), deadline=None, derandomize=True)
+@given(
+    links=st.lists(
+        st.tuples(constant, constant, st.sampled_from([0.0, 0.0, 0.5, 1.25])), min_size=PARTIES, max_size=PARTIES
+    ),
+    sent=st.lists(
+        st.tuples(
+            st.integers(0, 48).map(lambda n: n / 4),
+            to_or_from_the_server,
+            st.integers(0, 30),
+            st.one_of(st.none(), st.none(), st.integers(0, 40).map(lambda n: n / 4 + 1 / 1024)),
+        ),
+        min_size=1,
+        max_size=14,
+    ),
+    among_clients=st.booleans(),
+)
+def test_so_are_those_that_share_the_server_s_link_alone_and_a_later_message_among_clients_moves_nothing(
+    links, sent, among_clients
+) -> None:
+    unlike = [  # no message is given up as another, which had a part of its rate, completes
+        (time, pair, size, None if patience is None else patience + 2.0**-20 * 3**place)
+        for place, (time, pair, size, patience) in enumerate(sent)
+    ]
+    later = [(6.25, (1, 2), 5, None)] if among_clients else []
+    agrees(links, [[(0, 1.0)]] * PARTIES, [*unlike, *later])

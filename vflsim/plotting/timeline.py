@@ -29,6 +29,7 @@ ACTIVITIES = {
     "share": ("sharing delay", "#C9793B", (0.34, 0.94)),
     "latency": ("latency", "#B9D8C2", (0.06, 0.28)),
     "transfer": ("transfer", "#2A8C6A", (0.06, 0.28)),
+    "aside": ("stands aside", "#D7EBE2", (0.06, 0.28)),
     "outage": ("out", "#F3C4BE", (0.0, 1.0)),
 }
 """First part of an event's kind -> label, colour, and its vertical part of the party's row."""
@@ -57,11 +58,12 @@ def timeline(
     """Plot the activities of every party from ``start`` to ``end`` (seconds, or with a unit), one panel per protocol.
 
     Work fills the upper part of a party's row, messages the lower part of the sender's row. Pale activities were
-    abandoned or cut off by the end of the run; a red cross marks lost ones; a reddish row is an outage; vertical lines
-    are server steps. Of more than 40 clients, evenly spaced ones are drawn. Defaults: the first seed that most
-    protocols have, from 0 until the slowest protocol has finished two rounds. ``numbers``: ``activities`` (the events
-    of the window with protocol, seed and label), ``steps`` (protocol, seed, time_s of the lines). Raises
-    NotRecordedError if events were not kept.
+    abandoned or cut off by the end of the run; a red cross marks lost ones; a reddish row is an outage, in which
+    messages from and to the party stand aside; vertical lines are server steps. Of more than 40 clients, evenly spaced
+    ones are drawn. Defaults: the first seed that most protocols have, from 0 until the slowest protocol has finished
+    two rounds. ``numbers``: ``activities`` (the events of the window with protocol, seed and label; transfers in parts
+    that move and parts ``aside``), ``steps`` (protocol, seed, time_s of the lines). Raises NotRecordedError if events
+    were not kept.
     """
     runs = one_seed(results, protocols, seed)
     window = Window.of(start, _default_end(runs) if end is None else end)
@@ -107,8 +109,26 @@ def _default_end(runs: Sequence[StoredRun]) -> float:
 def _window(run: StoredRun, start: float, end: float) -> pd.DataFrame:
     events = run.frame("events")
     events = events[(events["start_s"] < end) & (events["end_s"] > start)]
-    names = events["kind"].astype(str).map(activity)
-    return events.assign(activity=names, label=[ACTIVITIES.get(name, _OTHER)[0] for name in names])
+    events = _in_parts(events.assign(activity=events["kind"].astype(str).map(activity)))
+    return events.assign(label=[ACTIVITIES.get(name, _OTHER)[0] for name in events["activity"]])
+
+
+def _in_parts(events: pd.DataFrame) -> pd.DataFrame:
+    """Cut transfers into the parts that move and those ``aside``, during an outage of their sender or receiver."""
+    outages = events[events["activity"] == "outage"]
+    transfers = events[events["activity"] == "transfer"].astype({"outcome": str})
+    parts = [events[events["activity"] != "transfer"]]
+    for party, start, end in outages[["party", "start_s", "end_s"]].to_numpy().tolist():
+        concerned = (transfers["party"] == party) | (transfers["peer"] == party)
+        concerned &= (transfers["start_s"] < end) & (transfers["end_s"] > start)
+        own = transfers[concerned]
+        before, after = own[own["start_s"] < start], own[own["end_s"] > end]
+        moving = before.assign(end_s=start, outcome="done"), after.assign(start_s=end)
+        parts.append(
+            own.assign(start_s=own["start_s"].clip(start), end_s=own["end_s"].clip(upper=end), activity="aside")
+        )
+        transfers = pd.concat([transfers[~concerned], *moving])
+    return pd.concat([*parts, transfers], ignore_index=True)
 
 
 def _steps(run: StoredRun, start: float, end: float) -> pd.DataFrame:
@@ -144,10 +164,10 @@ def _panel(
         corners = np.stack(
             [np.stack([x, y], -1) for x, y in ((left, upper), (right, upper), (right, lower), (left, lower))], 1
         )
-        below = 0.8 if name == "outage" else 1  # other activities stay visible
+        order = {"outage": 0.8, "aside": 0.9}.get(str(name), 1)  # other activities stay visible
         # The edge line keeps a millisecond visible in a window of minutes.
         look: dict[str, Any] = {"color": color, "linewidth": 0.4, "alpha": 1.0 if sound else 0.4}
-        axes.add_collection(PolyCollection(list(corners), **look, zorder=below))
+        axes.add_collection(PolyCollection(list(corners), **look, zorder=order))
     lost = events[(events["outcome"] == "lost") & (events["end_s"] <= end)]
     axes.plot(lost["end_s"], lost["party"].astype(str).map(rows).astype(float) + 0.83, **_CROSS)
     if len(steps):

@@ -38,7 +38,7 @@ from vflsim.vocabulary.metric import MetricFacts
 from vflsim.vocabulary.metrics import AnyMetric, MetricName
 from vflsim.vocabulary.quantities import UNIT_NAMES, Number
 from vflsim.vocabulary.targets import Target, Targets, named
-from vflsim.world.networks import AnyNetwork, Fifo
+from vflsim.world.networks import AnyNetwork, Fair
 
 MAX_SEEDS = 100_000
 _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]{0,63}")
@@ -145,7 +145,7 @@ class Timing(Part):
     preset: str | None = None
     """Timing that the other keys override: ``fedvs-6.2``, or another that ``vflsim list presets`` prints; or a file as
     ``vflsim calibrate`` writes, ``timing.yaml``."""
-    network: AnyNetwork = Fifo()
+    network: AnyNetwork = Fair()
     """How messages share the parties' links."""
     server: ServerTiming = ServerTiming()
     """Compute times, link and energy of the server."""

@@ -5,38 +5,44 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from itertools import compress
+from operator import attrgetter
 from typing import final
 
 import numpy as np
 from typing_extensions import override
 
 from vflsim.books.spans import RADIO
+from vflsim.streams import SERVER
 from vflsim.timing.base import Floats
 from vflsim.timing.profile import TRACE, Profile
 from vflsim.timing.sharing import Indices, max_min
 from vflsim.world.clock import Moment, Timer
+from vflsim.world.hub import MOST_CAPS, TICKS, Hub
 from vflsim.world.kernel import World
 from vflsim.world.transfers import Carrier, Route, Transfer
-
-_TICKS = 4
-"""The clock's precision, in units in the last place of the present time."""
 
 
 @final
 class FairSharing(Carrier):
     """Rates are max–min fair over the senders' up-links and the receivers' down-links at every instant.
 
-    They are computed once an instant, after all its arrivals, departures and changes of capacity. Between two such
-    instants every flow moves at a constant rate; its remaining bits are summed with compensation (Kahan), so that the
-    error does not grow with the number of solutions. A flow is complete when ``TRACE`` of it is left, or as much as it
-    moves within the clock's precision. Flows that complete together arrive in the order they entered.
+    They are computed once an instant, after all its arrivals, departures and changes of capacity. Flows that complete
+    together arrive in the order they entered. A flow is complete when ``TRACE`` of it is left, or as much as it moves
+    within the clock's precision.
+
+    While clients exchange messages with the server alone, over links of constant capacity, one link binds all that go
+    one way: each way is a ``Hub``. From the first message on of another kind, all flows are solved for together.
     """
 
     def __init__(self, world: World, arrived: Callable[[Transfer], None]) -> None:
         super().__init__(world, arrived)
+        self._hubs: dict[str, Hub] = {}
+        self._ways: dict[Route, tuple[Hub, int, float]] = {}
+        """The hub of a path, and the client whose link it takes, with the capacity of that link."""
+        self._together = False
         self._links = _Links()
         self._flows = _Flows()
-        self._entered: list[Transfer] = []  # at this instant
+        self._entered: list[tuple[Transfer, float]] = []  # at this instant, with the bits to move
         self._number = 0
         self._to_share = False
         self._due = math.inf  # when something completes or changes next
@@ -46,6 +52,17 @@ class FairSharing(Carrier):
     @override
     def connect(self, path: Route, up: Profile, down: Profile) -> None:
         path.links = self._links.number(("up", path.sender), up), self._links.number(("down", path.receiver), down)
+        if self._together:
+            return
+        if path.rate is None or SERVER not in (path.sender, path.receiver):
+            self._solve_together()
+            return
+        upward = path.receiver == SERVER
+        (way, shared, own) = ("up", down, up) if upward else ("down", up, down)
+        hub = self._hubs.setdefault(way, Hub(shared.value(0.0)))
+        self._ways[path] = hub, path.sender if upward else path.receiver, own.value(0.0)
+        if len({cap for _, _, cap in self._ways.values()}) > MOST_CAPS:
+            self._solve_together()
 
     @override
     def enter(self, transfer: Transfer) -> None:
@@ -61,19 +78,33 @@ class FairSharing(Carrier):
             return
         transfer.place = self._number
         self._number += 1
-        self._entered.append(transfer)
+        if self._together:
+            self._entered.append((transfer, 8.0 * transfer.size))
+        else:
+            hub, client, cap = self._ways[path]
+            hub.enter(transfer, client, cap, now)
         self._share_later()
 
     @override
     def sent(self, transfer: Transfer) -> int:
-        slot = self._flows.slot(transfer)
-        if slot is None:
+        now = self._world.instant
+        if transfer.path in self._ways:
+            left = self._ways[transfer.path][0].left(transfer, now)
+        elif (slot := self._flows.slot(transfer)) is not None:
+            left = self._flows.remaining(slot, now)
+        else:
+            left = next((bits for each, bits in self._entered if each is transfer), None)
+        if left is None:
             return 0
-        bits = self._flows.through(slot, self._world.instant)
+        bits = 8.0 * transfer.size - left
         return max(0, min(transfer.size, int(bits / 8 * (1 + TRACE))))
 
     @override
     def leave(self, transfer: Transfer) -> None:
+        if transfer.path in self._ways:
+            self._ways[transfer.path][0].leave(transfer, self._world.instant)
+            self._share_later()
+            return
         slot = self._flows.slot(transfer)
         if slot is not None:
             self._flows.there[slot] = False
@@ -83,6 +114,20 @@ class FairSharing(Carrier):
     def close(self) -> None:
         self._set_alarm(math.inf)
 
+    def _solve_together(self) -> None:
+        """Take all flows out of their hubs, for good."""
+        self._together = True
+        now = self._world.instant
+        flows = sorted((transfer.place, transfer, hub) for hub in self._hubs.values() for transfer in hub.transfers())
+        for _, transfer, hub in flows:
+            left = hub.left(transfer, now)
+            assert left is not None, "the hub has just named it"
+            self._entered.append((transfer, left))
+        self._ways.clear()
+        self._hubs.clear()
+        if flows:
+            self._share_later()
+
     def _share_later(self) -> None:
         if not self._to_share:
             self._to_share = True
@@ -91,9 +136,15 @@ class FairSharing(Carrier):
     def _share(self) -> None:
         """Solve for the rates after all changes of this instant, and set the alarm for the next change."""
         self._to_share = False
-        flows, now = self._flows, self._world.instant
+        now = self._world.instant
+        if not self._together:
+            for hub in self._hubs.values():
+                hub.progress(now)
+            self._set_alarm(now + min(hub.share() for hub in self._hubs.values()))
+            return
+        flows = self._flows
         flows.progress(now)
-        flows.change([transfer for transfer in self._entered if transfer.state == "moving"])
+        flows.change([entry for entry in self._entered if entry[0].state == "moving"])
         self._entered.clear()
         capacity, until = self._links.at(now)
         flows.rate = max_min(flows.up, flows.down, capacity)
@@ -121,9 +172,16 @@ class FairSharing(Carrier):
         if now < self._due:
             self._set_alarm(self._due)
             return
-        self._flows.progress(now)
-        for transfer in self._flows.completed(now):
+        if self._together:
+            self._flows.progress(now)
+            ended = self._flows.completed(now)
+        else:
+            through = [transfer for hub in self._hubs.values() for transfer in hub.through(now)]
+            ended = sorted(through, key=attrgetter("place"))
+        for transfer in ended:
             if transfer.state == "moving":  # a message that arrived just before may have made it useless
+                if transfer.path in self._ways:
+                    self._ways[transfer.path][0].leave(transfer, now)
                 self._arrived(transfer)
         self._share_later()
 
@@ -166,12 +224,12 @@ class _Flows:
         self.transfers: list[Transfer] = []
         self.rate = np.empty(0)
         self._since = 0.0
-        self._arrange(np.empty((4, 0)), np.empty((3, 0), np.intp))
+        self._arrange(np.empty((3, 0)), np.empty((3, 0), np.intp))
 
     def _arrange(self, amounts: Floats, numbers: Indices) -> None:
         self._amounts, self._numbers = amounts, numbers
         # ``_rounded`` is the rounding error of ``left``; a flow with no more than ``_trace`` left is complete
-        self.size, self.left, self._rounded, self._trace = amounts
+        self.left, self._rounded, self._trace = amounts
         self.up, self.down, self.place = numbers
         self.there = np.ones(len(self.transfers), bool)
 
@@ -180,9 +238,9 @@ class _Flows:
         slot = int(np.searchsorted(self.place, transfer.place))
         return slot if slot < len(self.transfers) and self.transfers[slot] is transfer else None
 
-    def through(self, slot: int, now: float) -> float:
-        """Bits of a flow that are through by ``now``."""
-        return float(self.size[slot] - self.left[slot] + self.rate[slot] * (now - self._since))
+    def remaining(self, slot: int, now: float) -> float:
+        """Bits of a flow that are not through by ``now``."""
+        return float(self.left[slot] - self.rate[slot] * (now - self._since))
 
     def progress(self, now: float) -> None:
         """Let every flow move up to ``now``."""
@@ -196,7 +254,7 @@ class _Flows:
 
     def completed(self, now: float) -> list[Transfer]:
         """Take off, and give, the flows of which nothing is left (and which move, if they are empty)."""
-        done = self.left < self.rate * (_TICKS * math.ulp(now))
+        done = self.left < self.rate * (TICKS * math.ulp(now))
         done |= self.left <= self._trace
         done &= self.there
         self.there ^= done
@@ -208,16 +266,17 @@ class _Flows:
         np.divide(self.left, self.rate, out=seconds, where=self.rate > 0)
         return max(0.0, float(seconds.min(initial=math.inf)))
 
-    def change(self, entered: list[Transfer]) -> None:
-        """Forget the flows that are no longer there, and let others begin."""
+    def change(self, entered: list[tuple[Transfer, float]]) -> None:
+        """Forget the flows that are no longer there, and let others begin, each with its bits to move."""
         amounts, numbers = self._amounts, self._numbers
         if not self.there.all():
             self.transfers = list(compress(self.transfers, self.there.tolist()))
             amounts, numbers = amounts[:, self.there], numbers[:, self.there]
         if entered:
-            self.transfers += entered
-            size = np.array([8.0 * transfer.size for transfer in entered])
+            new = [transfer for transfer, _ in entered]
+            self.transfers += new
+            size, left = (np.array(each) for each in zip(*((8.0 * t.size, left) for t, left in entered), strict=True))
             trace = np.where(size > 0, TRACE * size, -1.0)
-            amounts = np.concatenate([amounts, (size, size, np.zeros(len(size)), trace)], axis=1)
-            numbers = np.concatenate([numbers, np.array([(*t.path.links, t.place) for t in entered]).T], axis=1)
+            amounts = np.concatenate([amounts, (left, np.zeros(len(left)), trace)], axis=1)
+            numbers = np.concatenate([numbers, np.array([(*t.path.links, t.place) for t in new]).T], axis=1)
         self._arrange(amounts, numbers)

@@ -46,6 +46,23 @@ class Network(Part):
 
 
 @final
+class Fair(Network):
+    """All messages move at once and share the up-links and down-links max–min fairly, as connections of TCP roughly do.
+
+    The default.
+
+    Example: ``{kind: fair, latency: {file: latencies.csv, unit: ms}}``
+    """
+
+    kind: Literal["fair"] = "fair"
+    carries: ClassVar[type[Carrier]] = FairSharing
+
+    @override
+    def crowd(self, messages: int) -> int:
+        return messages
+
+
+@final
 class Fifo(Network):
     """One message at a time per direction and party, at min(sender's up, receiver's down): serial lines, one radio.
 
@@ -74,26 +91,11 @@ class Dedicated(Network):
         return False
 
 
-@final
-class Fair(Network):
-    """All messages move at once and share the up-links and down-links max–min fairly, as in network simulators.
-
-    Example: ``{kind: fair, latency: {file: latencies.csv, unit: ms}}``
-    """
-
-    kind: Literal["fair"] = "fair"
-    carries: ClassVar[type[Carrier]] = FairSharing
-
-    @override
-    def crowd(self, messages: int) -> int:
-        return messages
-
-
-NetworkKind: TypeAlias = Fifo | Dedicated | Fair
+NetworkKind: TypeAlias = Fair | Fifo | Dedicated
 NETWORKS: tuple[type[Network], ...] = get_args(NetworkKind)
 """Every kind of network."""
 
 AnyNetwork = Annotated[
-    NetworkKind, Field(discriminator="kind"), Shorthand(kind_from_text, {"enum": ["fifo", "dedicated", "fair"]})
+    NetworkKind, Field(discriminator="kind"), Shorthand(kind_from_text, {"enum": ["fair", "fifo", "dedicated"]})
 ]
 """A field that takes any kind of network, or its kind alone."""

@@ -65,8 +65,13 @@ REFUSALS: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
     ({"kind": "asynchronous", "max_staleness": 3}, {}, "protocols.it.max_staleness", "older than 3 steps"),
     ({"kind": "t_synchronous", "t": 2, "cancel": True, "max_staleness": 3}, {}, "protocols.it.max_staleness", "3"),
     ({"kind": "asynchronous"}, {"record": "events"}, "record", "rounds that wait for all clients, and not of these"),
-    (SYNCHRONOUS, clients(link={"up": "1 Mbps"}) | {"fifo": True}, "timing.network", "may have to wait for others"),
-    (SYNCHRONOUS, {"timing": {"network": "fair"}}, "timing.network", "with fair links"),
+    (
+        SYNCHRONOUS,
+        clients(link={"up": "1 Mbps"}) | {"network": "fifo"},
+        "timing.network",
+        "may have to wait for others",
+    ),
+    (SYNCHRONOUS, clients(link={"up": "1 Mbps"}) | {"network": "fair"}, "timing.network", "with fair links"),
     (SYNCHRONOUS, clients(upload_delay=BURSTS), "timing.clients.upload_delay", "client 2's upload_delay depends on"),
     (SYNCHRONOUS, clients(compute=BURSTS), "timing.clients.compute", "client 2's compute depends on"),
     (SYNCHRONOUS, clients(link={"latency": BURSTS}), "timing.clients.link.latency", "client 2's link.latency depends"),
@@ -105,8 +110,8 @@ def test_what_keeps_a_run_from_the_vectorised_path_is_said(
     protocol: dict[str, Any], changes: dict[str, Any], key: str, what: str, tmp_path: Path
 ) -> None:
     changes = dict(changes)
-    if changes.pop("fifo", False):
-        changes["timing"] = {**changes["timing"], "network": "fifo"}
+    if "network" in changes:
+        changes["timing"] = {**changes["timing"], "network": changes.pop("network")}
     scenario = quick(protocol, **changes)
     (problem,) = obstacles(scenario, "it")
     assert problem.key == key

@@ -102,7 +102,7 @@ def _timing(scenario: Scenario, name: str) -> Iterator[Problem]:
         yield Problem(("timing",), what, f"at most {MOST_PEERS} clients, or constant latencies of links")
     if participants and network.delays(timings[party].link for party in (0, *participants)):
         what = f"with {network.kind} links a message may have to wait for others"
-        allowed = "dedicated; or fifo with no limit to any link's up and down"
+        allowed = "dedicated; or no limit to any link's up and down"
         yield Problem(("timing", "network"), what, allowed, "set `network: dedicated`")
 
 

@@ -1,0 +1,197 @@
+"""Processor sharing with caps: transfers that all cross one link, by virtual time (Parekh and Gallager 1993).
+
+A change costs a step in a heap, however many transfers share the link.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import insort
+from collections.abc import Iterable
+from heapq import heapify, heappop, heappush
+from operator import attrgetter
+from typing import final
+
+from vflsim.timing.profile import TRACE
+from vflsim.world.transfers import Transfer
+
+TICKS = 4
+"""The clock's precision, in units in the last place of the present time."""
+MOST_CAPS = 32
+"""The most unlike caps of one hub: each takes a few steps at every change."""
+_REBASED = 1024
+"""A class counts from 0 again after so many times the bits of its largest transfer: 2e-13 of it are lost meanwhile."""
+
+
+@final
+class _Class:
+    """Flows with one cap (bit/s): since they move at one rate, one sum counts the bits that each has moved.
+
+    ``carried`` is this sum, with Kahan's compensation ``rounded``: flows end at a value of it. ``heap`` has the ends,
+    the places, and the flows, also those that have left or have another end by now.
+    """
+
+    __slots__ = ("cap", "carried", "count", "heap", "largest", "rate", "rounded")
+
+    def __init__(self, cap: float) -> None:
+        self.cap, self.carried, self.rounded, self.rate = cap, 0.0, 0.0, 0.0
+        self.count, self.largest = 0, 0
+        self.heap: list[tuple[float, int, _Flow]] = []
+
+    def progress(self, seconds: float) -> None:
+        step = self.rate * seconds - self.rounded
+        after = self.carried + step
+        self.rounded = (after - self.carried) - step
+        self.carried = after
+
+
+@final
+class _Flow:
+    """A transfer through the link of ``client``, of ``own`` bit/s, in a class: through at its ``end``."""
+
+    __slots__ = ("client", "end", "its", "own", "transfer")
+    its: _Class
+    end: float
+
+    def __init__(self, transfer: Transfer, client: int, own: float) -> None:
+        self.transfer, self.client, self.own = transfer, client, own
+
+
+_CAP = attrgetter("cap")
+
+
+@final
+class Hub:
+    """The transfers on one link of ``capacity`` (bit/s), each through a link of a client that no other link shares.
+
+    A client's transfers share its own link evenly: with k of them each has a k-th as its cap. The rates are max–min
+    fair, min(cap, λ), where λ is what the link has left for each that its cap does not hold.
+
+    Example::
+
+        hub = Hub(capacity=8.0)
+        hub.enter(transfer, client=1, own=4.0, now=0.0)  # of 2 bytes
+        hub.share()  # 4.0
+    """
+
+    def __init__(self, capacity: float) -> None:
+        self.capacity = capacity
+        self._classes: dict[float, _Class] = {}
+        self._active: list[_Class] = []  # those with flows, by cap
+        self._flows: dict[Transfer, _Flow] = {}
+        self._of_client: dict[int, list[_Flow]] = {}
+        self._since = 0.0
+
+    def enter(self, transfer: Transfer, client: int, own: float, now: float) -> None:
+        """Take in a transfer through the link of ``client``, of ``own`` bit/s."""
+        self.progress(now)
+        flow = self._flows[transfer] = _Flow(transfer, client, own)
+        beside = self._of_client.get(client)
+        if beside is None:
+            beside = self._of_client[client] = []
+        self._put(flow, 8.0 * transfer.size, own / (len(beside) + 1))
+        if beside:
+            self._share_own_link(beside, own / (len(beside) + 1))
+        beside.append(flow)
+
+    def leave(self, transfer: Transfer, now: float) -> None:
+        """Take off a transfer, if it is here."""
+        flow = self._flows.pop(transfer, None)
+        if flow is None:
+            return
+        self.progress(now)
+        self._take(flow)
+        beside = self._of_client[flow.client]
+        beside.remove(flow)
+        if beside:
+            self._share_own_link(beside, flow.own / len(beside))
+
+    def left(self, transfer: Transfer, now: float) -> float | None:
+        """Return the bits of a transfer that have not moved by ``now``; None if it is not here."""
+        flow = self._flows.get(transfer)
+        return None if flow is None else flow.end - (flow.its.carried + flow.its.rate * (now - self._since))
+
+    def progress(self, now: float) -> None:
+        """Let every transfer move up to ``now``."""
+        seconds = now - self._since
+        if seconds > 0:
+            self._since = now
+            for each in self._active:
+                each.progress(seconds)
+
+    def share(self) -> float:
+        """Set all rates anew; return the seconds until the first transfer is through, inf without any."""
+        room, many, soonest = self.capacity, len(self._flows), math.inf
+        for each in self._active:
+            rate = each.rate = min(each.cap, room / many)
+            room = max(0.0, room - rate * each.count)
+            many -= each.count
+            heap = each.heap
+            while not _holds(heap[0], each):
+                heappop(heap)
+            if rate > 0:
+                soonest = min(soonest, (heap[0][0] - each.carried) / rate)
+        return max(0.0, soonest)
+
+    def through(self, now: float) -> list[Transfer]:
+        """Return the transfers of which nothing is left, which are to leave now."""
+        self.progress(now)
+        ended = []
+        for each in self._active:
+            ticks, heap = each.rate * (TICKS * math.ulp(now)), each.heap
+            while heap:
+                end, _, flow = heap[0]
+                if _holds(heap[0], each):
+                    if end - each.carried > max(ticks, TRACE * 8 * flow.transfer.size):
+                        break
+                    ended.append(flow.transfer)
+                heappop(heap)
+        return ended
+
+    def transfers(self) -> Iterable[Transfer]:
+        """Return all transfers in the order they entered."""
+        return list(self._flows)
+
+    def _share_own_link(self, flows: Iterable[_Flow], cap: float) -> None:
+        for flow in flows:
+            left = flow.end - flow.its.carried
+            self._take(flow)
+            self._put(flow, left, cap)
+
+    def _put(self, flow: _Flow, left: float, cap: float) -> None:
+        its = self._classes.get(cap)
+        if its is None:
+            its = self._classes[cap] = _Class(cap)
+        if not its.count:
+            its.heap.clear()
+            its.carried, its.rounded, its.largest = 0.0, 0.0, 0
+            insort(self._active, its, key=_CAP)
+        elif its.carried > _REBASED * 8 * its.largest:
+            _rebase(its)
+        its.count += 1
+        its.largest = max(its.largest, flow.transfer.size)
+        flow.its, flow.end = its, its.carried + left
+        heappush(its.heap, (flow.end, flow.transfer.place, flow))
+
+    def _take(self, flow: _Flow) -> None:
+        its = flow.its
+        flow.end = math.nan
+        its.count -= 1
+        if not its.count:
+            self._active.remove(its)
+
+
+def _holds(entry: tuple[float, int, _Flow], its: _Class) -> bool:
+    """Return whether an entry of a class's heap still stands for its flow."""
+    end, _, flow = entry
+    return flow.end == end and flow.its is its
+
+
+def _rebase(its: _Class) -> None:
+    """Let a class count from 0 again."""
+    flows = [(place, flow) for entry in its.heap if _holds(entry, its) for _, place, flow in [entry]]
+    for _, flow in flows:
+        flow.end -= its.carried
+    its.heap = [(flow.end, place, flow) for place, flow in flows]
+    heapify(its.heap)
+    its.carried = its.rounded = 0.0
