@@ -40,7 +40,7 @@ def drawn(seed: int) -> Scenario:
     return tiny(
         {"it": protocol},
         timing={
-            "network": pick.choice(["fifo", "dedicated"]),
+            "network": pick.choice(["fair", "fifo", "dedicated"]),
             "server": {"compute": pick.choice(["1 ms", {"kind": "exponential", "mean": "1 ms"}])},
             "clients": client,
         },

@@ -79,6 +79,8 @@ DAILY = {"kind": "intervals", "down": [[0, "2 ms"], ["31 ms", "40 ms"]], "period
 ONCE = {"kind": "failure", "at": _exponential("50 ms"), "repair": "20 ms", "interrupted": "resumed"}
 DRAWN = {"compute": _exponential("2 ms"), "upload_delay": _exponential("4 ms"), "link": BOTH_WAYS}
 METERED = {**DRAWN, "compute": JITTER, "power": ENERGY}
+SHARED, ALIKE = {"up": "4 Mbps", "down": "5 Mbps"}, {"up": "2 Mbps", "down": "2 Mbps", "latency": "1 ms"}
+OWN = {"up": "(1 + m/2) Mbps", "down": "(9/m) Mbps", "latency": _exponential("1 ms")}
 WORLDS: dict[str, dict[str, Any]] = {
     "whole seconds": {"timing": SLOW, "stop": {"rounds": 12}, "evaluate": {"every": "1 s"}},
     **{
@@ -154,6 +156,27 @@ WORLDS: dict[str, dict[str, Any]] = {
     "energy of some": {
         "timing": _timing(DRAWN, "1 ms", {"select": "N", "power": {"idle": 0.1, "compute": "(0.3*m) W"}}),
         "stop": {"time": "0.25 s"},
+    },
+    "shared links": {
+        "timing": _timing({**DRAWN, "link": ALIKE}, {"compute": "1 ms", "link": SHARED}, network="fair"),
+        "stop": {"rounds": 70},
+    },
+    "unlike shared links": {
+        "timing": _timing({**DRAWN, "link": OWN}, {"compute": "1 ms", "link": SHARED}, network="fair"),
+        "stop": {"time": "0.5 s"},
+        "evaluate": {"every": "30 ms"},
+    },
+    "energy of shared links": {
+        "timing": _timing(
+            {**METERED, "link": OWN}, {"compute": "1 ms", "link": SHARED, "power": ENERGY}, network="fair"
+        ),
+        "stop": {"time": "0.4 s"},
+    },
+    "two sizes on shared links": {
+        "timing": _timing({**DRAWN, "link": ALIKE}, {"compute": "1 ms", "link": SHARED}, network="fair"),
+        "stop": {"updates": 90, "rounds": 70},
+        "models__client": WIDTHS,
+        "training__batch": 40,
     },
     **{f"{kind} delays": {**_of(kind), "stop": {"rounds": 30}} for kind in DELAYS},
 }

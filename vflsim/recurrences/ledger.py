@@ -122,6 +122,11 @@ def chosen_of(moves: Moves, chosen: Bools | slice) -> Moves:
 
 def _together(pieces: list[Moves]) -> Moves:
     """Join flat arrays of transfers of one direction."""
-    columns = [name for name in _COLUMNS if getattr(pieces[0], name) is not None]
-    joined: dict[str, Any] = {name: np.concatenate([getattr(piece, name) for piece in pieces]) for name in columns}
+    columns = [name for name in _COLUMNS if any(getattr(piece, name) is not None for piece in pieces)]
+
+    def column(piece: Moves, name: str) -> Any:
+        values = getattr(piece, name)
+        return np.full(piece.ends.shape, None, object) if values is None else values
+
+    joined: dict[str, Any] = {name: np.concatenate([column(piece, name) for piece in pieces]) for name in columns}
     return Moves(pieces[0].direction, **joined)

@@ -184,22 +184,22 @@ class PlayedRounds:
             taken = self.drawn(act.delay)
             yield self._noted("radio", self._passing(taken), act, taken)
         began, ends = self._moves(act.way, "up")
-        now, latency, moving = self.now, self.drawn(act.way.latency), self._moving(act.way, "up")
+        now, latency, carry = self.now, self.drawn(act.way.latency), self._carrying(act.way, "up")
 
         def play(k: int, kind: int) -> None:
             np.add(now.clients, latency[k], out=began[k])
-            now.arrives = np.add(began[k], moving(kind, began[k]), out=ends[k])
+            now.arrives = carry(k, kind, began, ends)
 
         yield play
 
     def _answers(self, act: TimedAnswers) -> Iterator[Play]:
         way = act.way
         began, ends = self._moves(way, "down")
-        now, latency, moving = self.now, self.drawn(way.latency), self._moving(way, "down")
+        now, latency, carry = self.now, self.drawn(way.latency), self._carrying(way, "down")
 
         def play(k: int, kind: int) -> None:
             np.add(latency[k], now.server, out=began[k])
-            now.clients = np.add(began[k], moving(kind, began[k]), out=ends[k])
+            now.clients = carry(k, kind, began, ends)
 
         def play_busy(k: int, kind: int) -> None:
             busy = now.clients
@@ -238,15 +238,30 @@ class PlayedRounds:
 
         return play
 
-    def _moving(self, way: Way, direction: Direction) -> Callable[[int, Floats], Floats]:
-        """Return what gives the durations of messages (M,) by the kind of their batch and when they began to move."""
-        pauses, sizes, seconds = self.pauses, way.sizes, way.seconds
+    def _carrying(self, way: Way, direction: Direction) -> Callable[[int, int, Floats, Floats], Floats]:
+        """Return what sets the ``ends`` of round k's messages, on a batch of a kind, by when they ``began`` to move."""
+        pauses, sizes, seconds, links = self.pauses, way.sizes, way.seconds, self.world.shared_links
+        if links is not None:
+            shared, profiles = links.way(way, direction), (self.after if self.over else self.during)[-1].profiles
+            assert profiles is not None, "rates change where links are shared"
+
+            def carry(k: int, kind: int, began: Floats, ends: Floats) -> Floats:
+                there, profiles[k] = shared.carry(kind, began[k])
+                ends[k] = there
+                return there
+
+            return carry
         if pauses is None:
-            return lambda kind, _: seconds[kind]
-        return lambda kind, began: pauses.moving(direction, began, sizes[kind], seconds[kind])
+            return lambda k, kind, began, ends: np.add(began[k], seconds[kind], out=ends[k])
+        moving = pauses.moving
+        return lambda k, kind, began, ends: np.add(
+            began[k], moving(direction, began[k], sizes[kind], seconds[kind]), out=ends[k]
+        )
 
     def _moves(self, way: Way, direction: Direction) -> tuple[Floats, Floats]:
         profiles = None if self.pauses is None else self.pauses.profiles(direction)
+        if self.world.shared_links is not None:
+            profiles = np.full(self.shape, None, object)
         began, ends, sizes = np.empty(self.shape), np.empty(self.shape), way.sizes[self.kinds]
         moves = Moves(direction, began, ends, sizes, sizes, way.rates, profiles=profiles)
         (self.after if self.over else self.during).append(moves)

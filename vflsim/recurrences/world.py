@@ -14,6 +14,7 @@ import numpy as np
 
 from vflsim.recurrences.pauses import Pauses
 from vflsim.recurrences.probes import Probe
+from vflsim.recurrences.shared_links import SharedLinks
 from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.timed import Timed
 from vflsim.recurrences.timetable import Timetable
@@ -95,6 +96,14 @@ class TimedWorld:
         self.before, self.round = (timed(parts, alike) for parts in each)
         self.pauses = Pauses(setting, seed, clients)
         self.empty = setting.codec.size_of(specs_of(Gradient(round=0)))
+
+    @cached_property
+    def shared_links(self) -> SharedLinks | None:
+        """The server's links, where messages share them. Raises ``UndecidedError``."""
+        links = [self.setting.timings[party].link for party in (SERVER, *self.clients.tolist())]
+        if len(links) == 1 or not self.setting.network.delays(links):
+            return None
+        return SharedLinks(links[0], links[1:], (*self.before, *self.round), bool(self.pauses))
 
     @cached_property
     def metered(self) -> bool:

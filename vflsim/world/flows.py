@@ -139,8 +139,9 @@ class FairSharing(Carrier):
         now = self._world.instant
         if not self._together:
             for hub in self._hubs.values():
-                hub.progress(now)
-            self._set_alarm(now + min(hub.share() for hub in self._hubs.values()))
+                if hub.changed:
+                    hub.share(now)
+            self._set_alarm(min(hub.due for hub in self._hubs.values()))
             return
         flows = self._flows
         flows.progress(now)
@@ -164,7 +165,7 @@ class FairSharing(Carrier):
             self._alarm = None
         if self._alarm is None and due < math.inf:
             self._rings = due
-            self._alarm = self._world.after(max(0.0, due - self._world.instant), self._ring)
+            self._alarm = self._world.at(max(due, self._world.instant), self._ring)
 
     def _ring(self) -> None:
         self._alarm = None
@@ -176,7 +177,7 @@ class FairSharing(Carrier):
             self._flows.progress(now)
             ended = self._flows.completed(now)
         else:
-            through = [transfer for hub in self._hubs.values() for transfer in hub.through(now)]
+            through = [transfer for hub in self._hubs.values() if hub.due <= now for transfer in hub.through(now)]
             ended = sorted(through, key=attrgetter("place"))
         for transfer in ended:
             if transfer.state == "moving":  # a message that arrived just before may have made it useless

@@ -19,7 +19,7 @@ TICKS = 4
 """The clock's precision, in units in the last place of the present time."""
 MOST_CAPS = 32
 """The most unlike caps of one hub: each takes a few steps at every change."""
-_REBASED = 1024
+REBASED = 1024
 """A class counts from 0 again after so many times the bits of its largest transfer: 2e-13 of it are lost meanwhile."""
 
 
@@ -70,8 +70,9 @@ class Hub:
     Example::
 
         hub = Hub(capacity=8.0)
-        hub.enter(transfer, client=1, own=4.0, now=0.0)  # of 2 bytes
-        hub.share()  # 4.0
+        hub.enter(transfer, client=1, own=4.0, now=0.0)  # 2 bytes
+        hub.share(now=0.0)
+        hub.due  # 4.0
     """
 
     def __init__(self, capacity: float) -> None:
@@ -81,10 +82,15 @@ class Hub:
         self._flows: dict[Transfer, _Flow] = {}
         self._of_client: dict[int, list[_Flow]] = {}
         self._since = 0.0
+        self.changed = False
+        """Whether its rates are to be set anew."""
+        self.due = math.inf
+        """When the first transfer is through, as rates are now (s)."""
 
     def enter(self, transfer: Transfer, client: int, own: float, now: float) -> None:
         """Take in a transfer through the link of ``client``, of ``own`` bit/s."""
-        self.progress(now)
+        self._progress(now)
+        self.changed = True
         flow = self._flows[transfer] = _Flow(transfer, client, own)
         beside = self._of_client.get(client)
         if beside is None:
@@ -99,7 +105,8 @@ class Hub:
         flow = self._flows.pop(transfer, None)
         if flow is None:
             return
-        self.progress(now)
+        self._progress(now)
+        self.changed = True
         self._take(flow)
         beside = self._of_client[flow.client]
         beside.remove(flow)
@@ -111,16 +118,10 @@ class Hub:
         flow = self._flows.get(transfer)
         return None if flow is None else flow.end - (flow.its.carried + flow.its.rate * (now - self._since))
 
-    def progress(self, now: float) -> None:
-        """Let every transfer move up to ``now``."""
-        seconds = now - self._since
-        if seconds > 0:
-            self._since = now
-            for each in self._active:
-                each.progress(seconds)
-
-    def share(self) -> float:
-        """Set all rates anew; return the seconds until the first transfer is through, inf without any."""
+    def share(self, now: float) -> None:
+        """Set all rates anew."""
+        self._progress(now)
+        self.changed = False
         room, many, soonest = self.capacity, len(self._flows), math.inf
         for each in self._active:
             rate = each.rate = min(each.cap, room / many)
@@ -131,11 +132,12 @@ class Hub:
                 heappop(heap)
             if rate > 0:
                 soonest = min(soonest, (heap[0][0] - each.carried) / rate)
-        return max(0.0, soonest)
+        self.due = now + max(0.0, soonest)
 
     def through(self, now: float) -> list[Transfer]:
         """Return the transfers of which nothing is left, which are to leave now."""
-        self.progress(now)
+        self._progress(now)
+        self.changed = True
         ended = []
         for each in self._active:
             ticks, heap = each.rate * (TICKS * math.ulp(now)), each.heap
@@ -152,6 +154,14 @@ class Hub:
         """Return all transfers in the order they entered."""
         return list(self._flows)
 
+    def _progress(self, now: float) -> None:
+        """Let every transfer move up to ``now``."""
+        seconds = now - self._since
+        if seconds > 0:
+            self._since = now
+            for each in self._active:
+                each.progress(seconds)
+
     def _share_own_link(self, flows: Iterable[_Flow], cap: float) -> None:
         for flow in flows:
             left = flow.end - flow.its.carried
@@ -166,7 +176,7 @@ class Hub:
             its.heap.clear()
             its.carried, its.rounded, its.largest = 0.0, 0.0, 0
             insort(self._active, its, key=_CAP)
-        elif its.carried > _REBASED * 8 * its.largest:
+        elif its.carried > REBASED * 8 * its.largest:
             _rebase(its)
         its.count += 1
         its.largest = max(its.largest, flow.transfer.size)

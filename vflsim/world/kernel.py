@@ -59,6 +59,10 @@ class World(ABC):
     ) -> Timer:
         """Call ``callback`` in ``delay`` seconds. An ``observer``'s timer does not keep a deadlocked run alive."""
 
+    def at(self, when: float, callback: Callable[[], object]) -> Timer:
+        """Call ``callback`` at the instant ``when``, which has not passed."""
+        return self.after(max(0.0, when - self.instant), callback)
+
     @abstractmethod
     def schedule(self, seconds: float, then: Callable[[E], object], event: E) -> None:
         """Call ``then(event)`` in ``seconds`` (``Moment.EVENT``): a timer without an object of its own."""

@@ -108,6 +108,12 @@ class VirtualWorld(World):
         heappush(self._queue, (self.instant + delay, moment, next(self._number), VirtualTimer.ring, timer))
         return timer
 
+    def at(self, when: float, callback: Callable[[], object]) -> VirtualTimer:
+        """Call ``callback`` at the instant ``when``, to the last bit."""
+        timer = VirtualTimer(self, callback, False)
+        heappush(self._queue, (when, EVENT, next(self._number), VirtualTimer.ring, timer))
+        return timer
+
     def schedule(self, seconds: float, then: Callable[[E], object], event: E) -> None:
         """Call ``then(event)`` in ``seconds``."""
         heappush(self._queue, (self.instant + seconds, EVENT, next(self._number), then, event))

@@ -55,12 +55,16 @@ LACKS: dict[str, set[str]] = {
     **dict.fromkeys(["t-synchronous-cancel", "t-synchronous-cancel-upload"], PASSING_OVER),
 }
 """What worlds need and protocols lack: where others need not wait for a client, or its work is abandoned."""
-INTEGERS = {"two sizes of batches", "codecs both ways", "local steps"}
+INTEGERS = {"two sizes of batches", "codecs both ways", "local steps", "two sizes on shared links"}
 """Worlds with models or codecs that coded protocols refuse."""
 OVERTAKEN = {"ignore-fastest", "ignore-deadline", "laser_vfl", "laser_vfl-fastest"}
 """Where latencies that are drawn let one gradient overtake another, which arrays do not decide."""
 ON_THE_WAY = {"exponential delays", "hyper_exponential delays", "mixture delays"}
 """Worlds in which one gradient overtakes another."""
+SHARED = {world for world in WORLDS if "shared links" in world}
+"""Worlds in which messages share the server's link."""
+NOT_LOCKSTEP = ("fedvs", "asynchronous", "t-synchronous", "ignore-fastest", "ignore-deadline", "bs_vfl", "celu_vfl")
+"""Beginnings of the names of protocols that have a recurrence of their own, without shared links."""
 STOPS = {"two rules at one instant", "one rule just before", "an update in a round"}
 SECONDS = {"whole seconds", *STOPS, *(world for world in WORLDS if world.startswith("an end at"))}
 SERVER_ALONE = {"only the server", "only the server, in time"}
@@ -114,6 +118,8 @@ def expected(name: str, world: str) -> str:
     coded = name.startswith("fedvs")
     if coded and world in INTEGERS:
         return "refused"
+    if world in SHARED and (name.startswith(NOT_LOCKSTEP) or name in {"laser_vfl", "laser_vfl-fastest"}):
+        return "network"
     if (key := NEEDS.get(world)) and key in LACKS.get("fedvs" if coded else name, set()):
         return key
     return "undecided" if world in UNDECIDED.get(name, set()) else "same"

@@ -21,7 +21,7 @@ from vflsim.timing.link import Link
 from vflsim.timing.party import PartyTiming, by_timing
 from vflsim.vocabulary.base import Part
 from vflsim.vocabulary.plain_yaml import Location
-from vflsim.world.networks import NETWORKS
+from vflsim.world.networks import NETWORKS, Fair
 
 _KNOWN: Mapping[type[Part], frozenset[str]] = {
     Timing: frozenset({"network", "server", "clients"}),
@@ -100,7 +100,9 @@ def _timing(scenario: Scenario, name: str) -> Iterator[Problem]:
     if "peers" in knows and len(participants) > MOST_PEERS and drawn:
         what = f"messages between {len(participants):,} clients have a latency a pair, which fill the memory as arrays"
         yield Problem(("timing",), what, f"at most {MOST_PEERS} clients, or constant latencies of links")
-    if participants and network.delays(timings[party].link for party in (0, *participants)):
+    waits = participants and network.delays(timings[party].link for party in (0, *participants))
+    shared = isinstance(network, Fair) and "events" in knows and scenario.record.tables != "events"
+    if waits and not shared:
         what = f"with {network.kind} links a message may have to wait for others"
         allowed = "dedicated; or no limit to any link's up and down"
         yield Problem(("timing", "network"), what, allowed, "set `network: dedicated`")

@@ -1,0 +1,54 @@
+"""Messages that share the server's link: arrays leave the bytes of events in worlds drawn at random."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from both_paths import assert_same_bytes, quick
+from protocols_by_kind import KEYS, KINDS
+from thorough import is_thorough
+
+from vflsim.simulation.vectorised import obstacles
+
+PROTOCOLS = {
+    name: {**KINDS, **KEYS}[name]
+    for name in ("synchronous", "ignore-exclude", "fedbcd", "fedbcd-sequential", "vimadmm", "easter", "c_vfl", "local")
+}
+RATES: list[Any] = ["unlimited", "1 Mbps", "2 Mbps", "2 Mbps", "5 Mbps", "(1 + m/3) Mbps", "(6/m) Mbps"]
+DELAYS: list[Any] = ["1 ms", "2 ms", "(m*m) ms", *({"kind": "exponential", "mean": mean} for mean in ("1 ms", "m ms"))]
+
+
+def drawn(seed: int) -> tuple[str, dict[str, Any]]:
+    """A protocol, and a world in which it shares links."""
+    pick = random.Random(seed)
+    power = {"idle": "2 W", "radio": "1 W", "per_byte": "1 uJ"} if pick.random() < 0.3 else None
+    link = {"up": pick.choice(RATES), "down": pick.choice(RATES), "latency": pick.choice([0, *DELAYS])}
+    client = {"select": "all", "compute": pick.choice(DELAYS), "upload_delay": pick.choice([0, *DELAYS]), "link": link}
+    server = {
+        "up": pick.choice(["unlimited", "1 Mbps", "3 Mbps"]),
+        "down": pick.choice(["unlimited", "2 Mbps", "8 Mbps"]),
+    }
+    timing = {
+        "network": "fair",
+        "server": {"compute": "1 ms", "link": server, **({"power": power} if power else {})},
+        "clients": client | ({"power": power} if power else {}),
+    }
+    stop = pick.choice([{"rounds": 40}, {"time": f"{pick.uniform(0.02, 0.4):.4f} s"}, {"updates": 60, "rounds": 40}])
+    every = pick.choice(["3 rounds", "7 ms", "5 updates"])
+    batch = pick.choice([7, 20, 40])
+    return pick.choice([*PROTOCOLS]), {
+        "timing": timing,
+        "stop": stop,
+        "evaluate": {"every": every},
+        "training__batch": batch,
+    }
+
+
+@pytest.mark.parametrize("seed", range(2000 if is_thorough() else 12))
+def test_arrays_equal_events_where_messages_share_links(seed: int) -> None:
+    name, world = drawn(seed)
+    scenario = quick(PROTOCOLS[name], **world)
+    assert obstacles(scenario, "it") == []
+    assert_same_bytes(scenario)
