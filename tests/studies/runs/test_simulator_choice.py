@@ -71,7 +71,12 @@ REFUSALS: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
         "timing.network",
         "may have to wait for others",
     ),
-    (SYNCHRONOUS, clients(link={"up": "1 Mbps"}) | {"network": "fair"}, "timing.network", "with fair links"),
+    (
+        {"kind": "asynchronous"},
+        clients(link={"up": "1 Mbps"}) | {"network": "fair"},
+        "timing.network",
+        "with fair links",
+    ),
     (SYNCHRONOUS, clients(upload_delay=BURSTS), "timing.clients.upload_delay", "client 2's upload_delay depends on"),
     (SYNCHRONOUS, clients(compute=BURSTS), "timing.clients.compute", "client 2's compute depends on"),
     (SYNCHRONOUS, clients(link={"latency": BURSTS}), "timing.clients.link.latency", "client 2's link.latency depends"),
