@@ -212,7 +212,34 @@ def breakdown(results: Results) -> dict[str, pd.DataFrame]:
     return {
         "rounds": pd.DataFrame(paths, columns=["protocol", "part", "seconds", "share", "before"]),
         "clients": pd.DataFrame(clients, columns=["protocol", "part", "share"]),
+        "links": pd.DataFrame(lost(results), columns=["protocol", "link", "client", "messages", "seconds"]),
     }
+
+
+def lost(results: Results) -> list[tuple[str, str, int, int, float]]:
+    """How long messages take longer than alone on their path, but for outages of their parties."""
+    found = []
+    for protocol, own in runs(results, "rounds", "events").items():
+        waits: dict[tuple[str, int], list[float]] = defaultdict(list)
+        for run in own:
+            events, network = table(run, "events"), run.info.network
+            out = defaultdict(list)
+            for event in (e for e in events if e["kind"] == "outage"):
+                out[event["party"]].append((event["start_s"], event["end_s"]))
+            for e in (e for e in events if e["kind"].startswith("transfer.") and e["outcome"] == "done"):
+                numbers = [0 if p == "server" else int(p.removeprefix("client-")) for p in (e["party"], e["peer"])]
+                rates = [
+                    next((rate for first, last, rate in known if first <= number <= last), np.inf)
+                    for known, number in zip((network.up, network.down), numbers, strict=True)
+                ]
+                began = moved_from(events, e)
+                away = covered([*out[e["party"]], *out[e["peer"]]], began, e["end_s"])
+                links = {0: "the server's up-link"} if not numbers[0] else {1: "the server's down-link"}
+                link = "clients' links" if all(numbers) else next(iter(links.values()))
+                seconds = e["end_s"] - began - away - 8 * e["bytes"] / min(rates)
+                waits[link, numbers[0] or numbers[1]].append(seconds if seconds > 1e-9 * e["end_s"] else 0.0)
+        found += [(protocol, link, client, len(each), sum(each)) for (link, client), each in waits.items()]
+    return found
 
 
 def utilisation(results: Results, bins: int = 100) -> dict[str, pd.DataFrame]:
@@ -265,6 +292,7 @@ LABELS = {
     "share": "sharing delay",
     "latency": "latency",
     "transfer": "transfer",
+    "aside": "stands aside",
     "outage": "out",
 }
 
@@ -279,7 +307,16 @@ def timeline(results: Results) -> dict[str, pd.DataFrame]:
             if event["start_s"] < end and event["end_s"] > 0:
                 what = event["kind"].partition(".")[0]
                 own_run = {"protocol": run.protocol, "seed": run.seed}
-                rows.append({**own_run, **event, "activity": what, "label": LABELS[what]})
+                cuts = {event["start_s"], event["end_s"]}
+                out = [e for e in table(run, "events") if e["kind"] == "outage" and what == "transfer"]
+                out = [(e["start_s"], e["end_s"]) for e in out if e["party"] in (event["party"], event["peer"])]
+                cuts |= {t for span in out for t in span if event["start_s"] < t < event["end_s"]}
+                for low, high in [*pairwise(sorted(cuts))] or [(event["start_s"], event["end_s"])]:
+                    aside = any(start <= low and high <= end_ and low < high for start, end_ in out)
+                    named = "aside" if aside else what
+                    part = {"start_s": low, "end_s": high, "activity": named, "label": LABELS[named]}
+                    last = {} if high == event["end_s"] else {"outcome": "done"}
+                    rows.append({**own_run, **event, **part, **({} if aside else last)})
         shown = [at for at in ends[run.protocol] if at <= end]
         steps += [(run.protocol, run.seed, at) for at in shown] if len(shown) <= 40 else []
     return {

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from vflsim.plotting.critical_path import DEADLINE, QUEUE, Causes
+from vflsim.plotting.link_waits import link_waits
 from vflsim.plotting.numbers import frame
 from vflsim.plotting.selection import finished, length
 from vflsim.plotting.style import Picture, failures, headline, legend, picture, remark
@@ -48,9 +49,11 @@ def time_breakdown(results: Results) -> Picture:
     barrier if a message from another client ends its idle time. Idle is the rest: waiting for the server, and so for
     others or for a deadline.
     ``numbers``: ``rounds`` (protocol, part, seconds of the mean round, share, before: seconds before the barrier),
-    ``clients`` (protocol, part, share). Raises NotRecordedError if events were not kept, or no round was completed.
+    ``clients`` (protocol, part, share), ``links`` (protocol, link, client, messages, seconds that they wait there for
+    others, or lose by sharing). Raises NotRecordedError if events were not kept, or no round was completed.
     """
     rounds, clients, seconds, before = {}, {}, {}, {}
+    links: list[tuple[Any, ...]] = []
     kinds: dict[str, None] = {}
     for name, runs in finished(results, "rounds", "events").items():
         found = [_of_run(run) for run in runs]
@@ -60,6 +63,7 @@ def time_breakdown(results: Results) -> Picture:
             seconds[name] = sum(rounds[name].values())
             clients[name] = {part: float(np.mean([each.clients[part] for each in found])) for part in COLORS}
             kinds |= dict.fromkeys(kind for each in found for kind in each.kinds)
+            links += [(name, *wait) for run in runs for wait in link_waits(run)]
     rounds = {name: parts for name, parts in rounds.items() if seconds[name] > 0}
     if not rounds:
         raise NotRecordedError("no round of these runs took any time", str(results.folder))
@@ -76,6 +80,9 @@ def time_breakdown(results: Results) -> Picture:
             ("protocol", "part", "share"),
             [(name, part, value) for name in rounds for part, value in clients[name].items()],
         ),
+        "links": frame(("protocol", "link", "client", "messages", "seconds"), links)
+        .groupby(["protocol", "link", "client"], as_index=False, sort=False)
+        .sum(),
     }
     with picture(8.4, 1.5 + 0.42 * len(rounds), numbers) as figure:
         left, right = figure.subplots(1, 2, sharey=True, gridspec_kw={"wspace": 0.06})

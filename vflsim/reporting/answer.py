@@ -36,7 +36,30 @@ def whereabouts(protocol: str, figures: dict[str, Numbers]) -> str:
     spent, waited = time_spent(protocol, figures), waited_for(protocol, figures)
     texts = [f"spends {spent}"] if spent else []
     texts += [f"waits for {waited}"] if waited else []
-    return f"A round of {protocol} {' and '.join(texts)}." if texts else ""
+    sentences = [f"A round of {protocol} {' and '.join(texts)}."] if texts else []
+    return " ".join([*sentences, *link_waited_for(protocol, figures)])
+
+
+def link_waited_for(protocol: str, figures: dict[str, Numbers]) -> list[str]:
+    """Name the link on which a protocol's messages lose most time, and whose they are; nothing if they lose little."""
+    if "breakdown" not in figures:
+        return []
+    lost, parts = (figures["breakdown"][name] for name in ("links", "rounds"))
+    lost = lost[lost["protocol"] == protocol]
+    totals = lost.groupby("link", sort=False)[["messages", "seconds"]].sum().reset_index()
+    if not len(totals) or totals["seconds"].max() <= 0:
+        return []
+    link, messages, seconds = totals.sort_values("seconds").iloc[-1][["link", "messages", "seconds"]]
+    if seconds / messages < _SMALL * parts[parts["protocol"] == protocol]["seconds"].sum():
+        return []
+    own = lost[lost["link"] == link]
+    each = (own["seconds"] / own["messages"]).to_numpy()
+    text = f"Its messages wait longest on {link}, {_three(seconds / messages)} each on average"
+    return [f"{text}, and {_three(each.max())} for client {own['client'].iloc[each.argmax()]}."]
+
+
+def _three(seconds: float) -> str:
+    return quantity(float(f"{seconds:.3g}"), "s")
 
 
 def time_spent(protocol: str, figures: dict[str, Numbers]) -> str:

@@ -56,6 +56,13 @@ class NetworkFacts(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
             down=_rates(_highest([link.down for link in links])),
         )
 
+    def rates(self, direction: Literal["up", "down"], parties: Sequence[int]) -> list[float]:
+        """Return the highest rates of these parties' links in bit/s, inf without a limit."""
+        known = self.up if direction == "up" else self.down
+        each = {party: next((rate for first, last, rate in known if first <= party <= last), math.inf)
+                for party in {*parties}}  # fmt: skip
+        return [each[party] for party in parties]
+
 
 def _highest(capacities: Sequence[AnyCapacity]) -> list[float]:
     known = {id(capacity): capacity for capacity in capacities}  # alike parties share one
