@@ -44,7 +44,7 @@ def noted(path: str, workers: int) -> dict[str, float | list[float | None]]:
     from vflsim.studies.runs.options import RunOptions
     from vflsim.studies.study import run_study
     from vflsim.studies.terminal.display import Display
-    from vflsim.text_table import SafeConsole
+    from vflsim.tables.terminal import SafeConsole
 
     notes: list[tuple[float, float | None]] = []
 

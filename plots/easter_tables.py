@@ -12,7 +12,7 @@ import pandas as pd
 
 from vflsim.errors import VflsimError
 from vflsim.results import Results
-from vflsim.text_table import markdown_table
+from vflsim.tables.formats import markdown_table
 
 METRIC = "test_accuracy"
 

@@ -14,7 +14,7 @@ from vflsim.results import Results
 from vflsim.results.statistics.plateau import plateau_of
 from vflsim.results.sweeps.tuning import Tuning, leaf, tuning_markdown
 from vflsim.scenario.emit import flow
-from vflsim.text_table import markdown_table
+from vflsim.tables.formats import markdown_table
 
 
 def results_table(tuning: Tuning, common: Results, own: Results) -> Iterator[str]:

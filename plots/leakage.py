@@ -16,7 +16,7 @@ from vflsim.plotting.protocol_style import protocol_styles
 from vflsim.plotting.script import picture_file
 from vflsim.plotting.style import Picture, legend, picture, remark, target_label, x_axis
 from vflsim.results import Results, write_file
-from vflsim.text_table import markdown_table
+from vflsim.tables.formats import markdown_table
 
 FEATURES, LABELS = "features", "labels"
 LABEL_OF = {FEATURES: "features: explained variance R²", LABELS: "labels: advantage [points]"}

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from vflsim.errors import ResultsError, VflsimError
 from vflsim.results import Results
-from vflsim.text_table import markdown_table
+from vflsim.tables.formats import markdown_table
 
 FEATURES = {
     "own features alone": ("chance", "r2", "last", "own"),

@@ -22,8 +22,8 @@ from orderings_estimates import (
 )
 
 from vflsim.results.statistics.estimates import Estimate
-from vflsim.results.statistics.pairs import three_digits
-from vflsim.text_table import markdown_table
+from vflsim.tables.formats import markdown_table
+from vflsim.vocabulary.amounts import three_digits
 
 
 def rank_table(frame: pd.DataFrame, data: str, measure: str = "seconds") -> Iterator[str]:

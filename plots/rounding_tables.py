@@ -12,7 +12,7 @@ import pandas as pd
 
 from vflsim.errors import VflsimError
 from vflsim.results.sweeps.sweep import Sweep
-from vflsim.text_table import markdown_table
+from vflsim.tables.formats import markdown_table
 
 
 def table(sweep: Sweep) -> Iterator[str]:

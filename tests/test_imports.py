@@ -16,7 +16,8 @@ PACKAGE = Path(__file__).parents[1] / "vflsim"
 # each other.
 LAYERS: list[set[str]] = [
     {"errors"},
-    {"delimiters", "files", "shipped", "streams", "text_table", "version", "vocabulary"},
+    {"delimiters", "files", "shipped", "streams", "version", "vocabulary"},
+    {"tables"},
     {"codecs", "coding", "learning", "timing"},
     {"books"},
     {"world"},

@@ -169,7 +169,8 @@ def test_the_reference_is_one_of_the_selected_protocols(study: Results) -> None:
 def test_files_repeat_byte_by_byte_and_can_be_read(evaluation: Evaluation, study: Results, tmp_path: Path) -> None:
     again = evaluate(Results.open(study.folder), quick("pgd", "smoothing", "attribution"))
     first, second = (save(found, tmp_path / name) for name, found in (("a", evaluation), ("b", again)))
-    assert [path.name for path in first] == ["pgd.parquet", "smoothing.parquet", "attribution.parquet", "evaluate.md"]
+    names = ["pgd.parquet", "smoothing.parquet", "attribution.parquet", "evaluate.md", "tables.json"]
+    assert [path.name for path in first] == names
     assert all(a.read_bytes() == b.read_bytes() for a, b in zip(first, second, strict=True))
     for path in first[:3]:
         pd.testing.assert_frame_equal(pd.read_parquet(path), evaluation.tables[path.stem], check_dtype=False)

@@ -25,8 +25,8 @@ def test_it_prints_tables_and_writes_tables_and_figures(vflsim: Callable, result
     ended = vflsim("evaluate", results, "--attack", "pgd", *QUICK)
     assert ended.status == 0, ended.err
     folder = results.with_name("tiny-evaluated")
-    names = ["pgd.parquet", "evaluate.md", "pgd.png"]
-    assert ended.out.rstrip().splitlines()[-3:] == [str(folder / name) for name in names]
+    names = ["pgd.parquet", "evaluate.md", "tables.json", "pgd.png"]
+    assert ended.out.rstrip().splitlines()[-4:] == [str(folder / name) for name in names]
     assert sorted(names) == sorted(path.name for path in folder.iterdir())
     assert "PGD on one client's upload" in ended.out
     assert "coarse, 2, 0.5" in ended.out

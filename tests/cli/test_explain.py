@@ -27,7 +27,8 @@ def test_it_prints_tables_and_writes_tables_and_figures(vflsim: Callable, result
     ended = vflsim("explain", results, "--tsne-rows", 10)
     assert ended.status == 0, ended.err
     folder = results.with_name("heads-explained")
-    names = ["clients.parquet", "planes.parquet", "explain.md", "importance.png", "noisy_test.png", "tsne.png"]
+    tables = ["clients.parquet", "planes.parquet", "explain.md", "tables.json"]
+    names = [*tables, "importance.png", "noisy_test.png", "tsne.png"]
     assert ended.out.rstrip().splitlines()[-6:] == [str(folder / name) for name in names]
     assert sorted(names) == sorted(path.name for path in folder.iterdir())
     assert "vimsgd, seed 0" in ended.out

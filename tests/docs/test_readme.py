@@ -36,4 +36,4 @@ def test_intervals_on_pages_have_the_digits_that_tables_print(page: str) -> None
     assert found
     for value, low, high in found:
         numbers = (float(each.replace(",", "")) for each in (value, low, high))
-        assert f"{value} ({low} … {high})".replace(",", "") == spanned(*numbers, "rounds")
+        assert f"{value} ({low} … {high})".replace(",", "") == str(spanned(*numbers, "rounds"))

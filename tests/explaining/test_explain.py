@@ -189,7 +189,7 @@ def test_equal_embeddings_can_be_mapped() -> None:
 def test_written_tables_are_byte_identical_and_read_back(results: Results, mapped: Explanation, tmp_path: Path) -> None:
     again = explain(results, ["vimsgd"], sd=3, rows=30)
     first, second = (save(found, tmp_path / name) for name, found in (("a", mapped), ("b", again)))
-    assert [path.name for path in first] == ["clients.parquet", "planes.parquet", "explain.md"]
+    assert [path.name for path in first] == ["clients.parquet", "planes.parquet", "explain.md", "tables.json"]
     assert all(a.read_bytes() == b.read_bytes() for a, b in zip(first, second, strict=True))
     pd.testing.assert_frame_equal(pd.read_parquet(first[0]), mapped.clients, check_dtype=False)
     pd.testing.assert_frame_equal(pd.read_parquet(first[1]), mapped.planes, check_dtype=False)

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import html
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,11 @@ from vflsim.errors import ResultsError
 from vflsim.reporting import charts, write_report
 from vflsim.reporting.figures import Ink
 from vflsim.reporting.page import Together, joint
-from vflsim.reporting.tables import amount, from_markdown
 from vflsim.results import Results, write_file
 from vflsim.results.joined import JoinedResults
-from vflsim.text_table import TextTable, markdown_page
+from vflsim.tables import DataTable
+from vflsim.tables.formats import TABLES_FILE, packed
+from vflsim.vocabulary.amounts import Amount
 
 
 def together(*folders: Path, baseline: str | None = None) -> Together:
@@ -130,9 +132,9 @@ def test_answers_under_deadlines_have_a_figure_and_a_table(toy_page: Path) -> No
 @pytest.mark.slow
 def test_several_folders_make_one_report(tmp_path: Path) -> None:
     folders = [toy_results(tmp_path / name / "toy", seeds=1, record="summary", horizon=6) for name in ("one", "two")]
-    page = markdown_page("attacks", [TextTable(("protocol", "R²"), [("wait", "0.5")], title="Reconstruction")], {})
+    page = packed([DataTable(("protocol", "R²"), [("wait", Amount(0.5))], title="Reconstruction")])
     for folder in folders:
-        write_file(folder.with_name("toy-evaluated") / "evaluate.md", page)
+        write_file(folder.with_name("toy-evaluated") / TABLES_FILE, page)
     place = write_report(folders, tmp_path / "both.html", brief=True)
     html = place.read_text()
     assert html.count('class="study"') == html.count("<summary>Reconstruction</summary>") == 2
@@ -153,28 +155,8 @@ def test_figures_that_do_not_fit_are_left_out_and_named(
     assert "vflsim plot RESULTS --kind durations" in html
 
 
-@pytest.mark.parametrize(
-    ("cell", "number"),
-    [
-        ("191 ± 43 s", 191.0),
-        ("30 ± 0 ms", 0.03),
-        ("> 132.9 MB", 132.9e6),
-        ("16.3 (12.3 … 21.6) ×", 16.3),
-        ("5 (2 … 11) ms", 0.005),
-        ("1,078", 1078.0),
-        ("−0.4 s", -0.4),
-        ("99 % on “upload delay”", 0.99),
-        ("5 of 5", 5.0),
-        ("—", None),
-        ("reference", None),
-    ],
-)
-def test_cells_are_sorted_by_their_amount_in_si_units(cell: str, number: float | None) -> None:
-    assert amount(cell) == (number if number is None else pytest.approx(number))
-
-
-def test_pages_of_tables_beside_the_results_are_read_back() -> None:
-    table = TextTable(("protocol", "a|b"), [("wait", "1 ± 2"), ("x", "a | b")], title="Attack", notes=["a note"])
-    (sheet,) = from_markdown(markdown_page("page", [table], {"other": "not asked for"}))
-    assert (sheet.title, sheet.header, sheet.notes) == ("Attack", ("protocol", "a|b"), ("a note",))
-    assert sheet.rows == (("wait", "1 ± 2"), ("x", "a | b"))
+def test_a_folder_of_tables_that_are_none_is_named(toy_folder: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(toy_folder, tmp_path / "toy"))
+    write_file(folder.with_name("toy-explained") / TABLES_FILE, '[{"header": 3}]')
+    with pytest.raises(ResultsError, match="holds no tables"):
+        write_report([folder], tmp_path / "page.html", brief=True)

@@ -16,7 +16,9 @@ from rich.text import Text
 from vflsim.errors import ResultsError, printable
 from vflsim.results.store.json_files import read_info, read_scenario
 from vflsim.studies.terminal.text import InTerminal
-from vflsim.text_table import SafeConsole, TextTable, markdown_page, say
+from vflsim.tables import DataTable
+from vflsim.tables.formats import markdown
+from vflsim.tables.terminal import SafeConsole, say
 
 TITLE = "\x1b]0;gotcha\x07"
 STEERING = {
@@ -65,15 +67,15 @@ def printed(what: object, terminal: bool = False) -> str:
 def test_nothing_printed_steers_the_terminal(text: str) -> None:
     console = SafeConsole(file=io.StringIO(), width=60)
     say(console, f"warning: {text}")
-    table = TextTable(("name", f"value{text}"), [(text, "1")], title=text, notes=[text])
+    table = DataTable(("name", f"value{text}"), [(text, "1")], title=text, notes=[text])
     shown = [console.file.getvalue(), printed(Text(text)), printed(text), printed(table), repr(table)]  # type: ignore[attr-defined]
-    shown += [markdown_page(text, [table], {text: text}), str(ResultsError(text, text, text, text))]
+    shown += [markdown([table], text, {text: text}), str(ResultsError(text, text, text, text))]
     for each in shown:
         assert not steers(each)
 
 
 def test_columns_stay_in_line_and_cells_on_one_line() -> None:
-    lines = repr(TextTable(("a", "b"), [(TITLE, "1"), ("c\nd", "2")])).splitlines()
+    lines = repr(DataTable(("a", "b"), [(TITLE, "1"), ("c\nd", "2")])).splitlines()
     assert [line.rpartition(" ")[2] for line in lines] == ["b", lines[1].rpartition(" ")[2], "1", "2"]
     assert len({len(line) for line in lines}) == 1
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from vflsim.scenario.models import Scenario
     from vflsim.studies.checks.expected import Expectation
     from vflsim.studies.checks.run_speed import Speed
-    from vflsim.text_table import TextTable
+    from vflsim.tables import DataTable
 
 
 def check(
@@ -108,7 +108,7 @@ class Check(Framed):
         )
 
     @property
-    def table(self) -> TextTable:
+    def table(self) -> DataTable:
         """The table of ``vflsim check``, with its notes."""
         from vflsim.studies.checks.expected_table import expectation_table
 

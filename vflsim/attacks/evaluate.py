@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,9 @@ from vflsim.results.tables.comparison import costs_to_target
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.problems import Problem
-from vflsim.text_table import TextTable, markdown_page
-from vflsim.vocabulary.amounts import quantity
+from vflsim.tables import Cell, DataTable
+from vflsim.tables.formats import TABLES_FILE, markdown, packed
+from vflsim.vocabulary.amounts import Amount, quantity
 
 VALUES = ("measure", "value", "low", "high", "chance", "chance_low", "chance_high")
 """The last columns of a table of an attack."""
@@ -36,7 +37,7 @@ class Evaluation:
     attack, party, a column for each option that is varied, and the fields of ``Measured``. ``costs`` has a row per
     protocol and seed: the ``metric`` that runs are compared by and its ``value`` at their end, ``seconds`` and
     ``bytes``. ``left_out`` are attacks and runs for which there is nothing, with the reasons. ``to_target`` has, by
-    heading and protocol, what the scenario's first target has cost, in words.
+    heading and protocol, what the scenario's first target has cost.
     """
 
     scenario: Scenario
@@ -44,7 +45,7 @@ class Evaluation:
     tables: dict[str, pd.DataFrame]
     costs: pd.DataFrame
     left_out: dict[str, str]
-    to_target: dict[str, dict[str, str]]
+    to_target: dict[str, dict[str, Cell]]
 
 
 def evaluate(
@@ -140,7 +141,7 @@ def means_of(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*keys, "n", "mean", "low", "high", "chance"])
 
 
-def evaluation_tables(evaluation: Evaluation) -> Iterator[TextTable]:
+def evaluation_tables(evaluation: Evaluation) -> Iterator[DataTable]:
     """Yield a table for each attack: rows are protocols and settings, beside what their runs reached and cost."""
     for attack in evaluation.attacks:
         if attack.kind in evaluation.tables:
@@ -149,21 +150,21 @@ def evaluation_tables(evaluation: Evaluation) -> Iterator[TextTable]:
 
 def evaluation_markdown(evaluation: Evaluation) -> str:
     """Return the same as Markdown, the text of ``evaluate.md``."""
-    title = f"{evaluation.scenario.name}: attacks"
-    return markdown_page(title, evaluation_tables(evaluation), evaluation.left_out)
+    return markdown(evaluation_tables(evaluation), f"{evaluation.scenario.name}: attacks", evaluation.left_out)
 
 
 def save(evaluation: Evaluation, folder: Path) -> list[Path]:
-    """Write a Parquet table for each attack, and ``evaluate.md``; return their places."""
+    """Write a Parquet table for each attack, ``evaluate.md`` and ``tables.json``; return their places."""
     written = []
     for kind, table in evaluation.tables.items():
         types = {name: _TYPES.get(table[name].dtype.kind, pa.string()) for name in table}
         columns = {name: pa.array(table[name], kind) for name, kind in types.items()}
         written.append(write_file(folder / f"{kind}.parquet", pa.table(columns)))
-    return [*written, write_file(folder / "evaluate.md", evaluation_markdown(evaluation))]
+    written.append(write_file(folder / "evaluate.md", evaluation_markdown(evaluation)))
+    return [*written, write_file(folder / TABLES_FILE, packed(evaluation_tables(evaluation)))]
 
 
-def _table(attack: Attack, evaluation: Evaluation) -> TextTable:
+def _table(attack: Attack, evaluation: Evaluation) -> DataTable:
     table, ends = evaluation.tables[attack.kind], evaluation.costs
     means, keys = means_of(table), ["protocol", *settings_of(table)]
     measures = [name for name in attack.measures if (means["measure"] == name).any()]
@@ -185,10 +186,10 @@ def _table(attack: Attack, evaluation: Evaluation) -> TextTable:
         rows.append(
             (
                 ", ".join(f"{each:g}" if isinstance(each, float) else str(each) for each in key),
-                *(_with_spread(mean[name]) if name in mean else "" for name in measures),
-                *(f"{mean[name]['chance']:.4f}" if name in mean else "" for name in chances),
-                _with_spread({"mean": spread.mean, "high": spread.high}),
-                f"{reached['seconds'].mean():.4g}",
+                *(_with_spread(mean[name]["mean"], mean[name]["high"]) if name in mean else "" for name in measures),
+                *(Amount(mean[name]["chance"], form=".4f") if name in mean else "" for name in chances),
+                _with_spread(spread.mean, spread.high),
+                Amount(reached["seconds"].mean(), form=".4g"),
                 quantity(reached["bytes"].mean(), "B"),
                 *(costs[str(key[0])] for costs in evaluation.to_target.values()),
             )
@@ -199,9 +200,8 @@ def _table(attack: Attack, evaluation: Evaluation) -> TextTable:
         f"Options: {', '.join(f'{name} {value}' for name, value in options.items())}.",
         f"Means over parties and seeds ± 95 % over seeds; {metric}, seconds and bytes are the runs' own, at their end.",
     ]
-    return TextTable(header, rows, title=attack.title, notes=notes)
+    return DataTable(header, rows, attack.title, notes)
 
 
-def _with_spread(found: Mapping[Any, float]) -> str:
-    spread = f" ± {found['high'] - found['mean']:.4f}" if np.isfinite(found["high"]) else ""
-    return f"{found['mean']:.4f}{spread}"
+def _with_spread(mean: float, high: float) -> Amount:
+    return Amount(mean, half=high - mean if np.isfinite(high) else np.nan, form=".4f")

@@ -43,11 +43,12 @@ def _show(page: Console, title: str, analyses: Sequence[Analysis]) -> None:
     from vflsim.analysis.findings import ClosedForm, Simulated
     from vflsim.api.timing import formulas_of
     from vflsim.cli.findings import HEADER, rows
-    from vflsim.text_table import TextTable, say
+    from vflsim.tables import DataTable
+    from vflsim.tables.terminal import say
 
     shown = {each.protocol: list(rows(each.protocol, each.findings)) for each in analyses}
     cells = [row for each in shown.values() for row, _ in each]
-    page.print(TextTable(HEADER, cells, title=f"{title}: closed forms", left=(0, 1, 8)))
+    page.print(DataTable(HEADER, cells, title=f"{title}: closed forms", left=(0, 1, 8)))
     for protocol, pairs in shown.items():
         page.print()
         page.print(Text(protocol, style="bold"))
@@ -75,7 +76,8 @@ def _show_choices(page: Console, analyses: Analyses, name: str, shown: list[obje
     """Print the protocol's tables of choices, but for tables that were ``shown`` for another entry."""
     from vflsim.analysis.cycles import Unanalysable
     from vflsim.analysis.findings import NoClosedForm
-    from vflsim.text_table import TextTable, say
+    from vflsim.tables import DataTable
+    from vflsim.tables.terminal import say
 
     try:
         tables = analyses.choices(name)
@@ -89,4 +91,4 @@ def _show_choices(page: Console, analyses: Analyses, name: str, shown: list[obje
             shown.append(table.same)
             page.print()
             title = f"{name}: {table.title}"
-            page.print(TextTable((table.key, *table.columns), table.rows, title=title, notes=table.notes))
+            page.print(DataTable((table.key, *table.columns), table.rows, title=title, notes=table.notes))

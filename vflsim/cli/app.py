@@ -93,7 +93,7 @@ Seeds = Annotated[str | None, typer.Option(help="Seeds to run instead of the sce
 
 def console(stderr: bool = False) -> Console:
     """Make the console that commands print to."""
-    from vflsim.text_table import SafeConsole
+    from vflsim.tables.terminal import SafeConsole
 
     terminal = (sys.stderr if stderr else sys.stdout).isatty()
     return SafeConsole(stderr=stderr, width=None if terminal else PLAIN_WIDTH)
@@ -101,9 +101,9 @@ def console(stderr: bool = False) -> Console:
 
 def say(text: str) -> None:
     """Print a line, wrapped to the console."""
-    from vflsim import text_table
+    from vflsim.tables import terminal
 
-    text_table.say(console(), text)
+    terminal.say(console(), text)
 
 
 def load(
@@ -156,6 +156,6 @@ def known(name: str, known: object, what: str, where: str) -> None:
 
 def complain(text: str) -> None:
     """Print a line to the standard error."""
-    from vflsim import text_table
+    from vflsim.tables import terminal
 
-    text_table.say(console(stderr=True), text)
+    terminal.say(console(stderr=True), text)

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from vflsim.cli.app import app, console, say
 from vflsim.cli.output import Trust
+from vflsim.vocabulary.amounts import Amount, quantity
 
 if TYPE_CHECKING:
     from vflsim.timing.calibrating import Calibration, FittedTime
@@ -68,20 +69,20 @@ def calibrate(
 
 
 def _table(found: Calibration) -> Any:
-    from vflsim.text_table import TextTable
+    from vflsim.tables import DataTable
 
     header = ("party", "what", "n", "mean", "law", "fitted", "KS", "R²", "residual p95")
     rows = [
         (
             fit.party,
             fit.activity,
-            f"{len(fit.measured.seconds):,}",
-            _time(float(fit.measured.seconds.mean())),
+            len(fit.measured.seconds),
+            quantity(float(fit.measured.seconds.mean()), "s"),
             fit.law.kind,
             _growth(fit),
-            "" if math.isnan(fit.ks) else f"{fit.ks:.3f}",
-            "" if math.isnan(fit.r_squared) else f"{fit.r_squared:.3f}",
-            _time(fit.residual_p95),
+            "" if math.isnan(fit.ks) else Amount(fit.ks, form=".3f"),
+            "" if math.isnan(fit.r_squared) else Amount(fit.r_squared, form=".3f"),
+            quantity(fit.residual_p95, "s"),
         )
         for fit in found.fits
     ]
@@ -89,7 +90,7 @@ def _table(found: Calibration) -> Any:
         "KS: Kolmogorov–Smirnov distance of the law. R²: the share of the variance that the size explains.",
         "Residual p95: 95 % of times are as near to the fitted mean.",
     ]
-    return TextTable(header, rows, notes=notes, left=(0, 1, 4, 5))
+    return DataTable(header, rows, notes=notes, left=(0, 1, 4, 5))
 
 
 def _growth(fit: FittedTime) -> str:
@@ -98,11 +99,4 @@ def _growth(fit: FittedTime) -> str:
         return f"no rate: {fit.why_not}" if fit.why_not else ""
     if fit.additive:
         return f"bytes / {8 * fit.rate / 1e6:.4g} Mbit/s + latency"
-    return f"({_time(fit.fixed)} + FLOPs / {fit.rate / 1e9:.4g} GFLOPS) × law"
-
-
-def _time(seconds: float) -> str:
-    for unit, factor in (("s", 1.0), ("ms", 1e3)):
-        if seconds * factor >= 1:
-            return f"{seconds * factor:.4g} {unit}"
-    return f"{seconds * 1e6:.4g} µs"
+    return f"({quantity(fit.fixed, 's')} + FLOPs / {fit.rate / 1e9:.4g} GFLOPS) × law"

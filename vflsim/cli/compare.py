@@ -13,7 +13,7 @@ from vflsim.errors import ResultsError
 
 if TYPE_CHECKING:
     from vflsim.results.read import Results
-    from vflsim.text_table import TextTable
+    from vflsim.tables import DataTable
 
 
 @app.command()
@@ -66,12 +66,12 @@ def compare(
         (say if form is None else complain)(str(path))
 
 
-def _written(folder: Path, results: Results | None, table: TextTable) -> list[Path]:
+def _written(folder: Path, results: Results | None, table: DataTable) -> list[Path]:
     """Write the comparison as Markdown, and every figure that the results have data for. Raises ResultsError."""
     from vflsim.plotting import save_all
     from vflsim.plotting.style import FORMATS
     from vflsim.results.store.write import SCENARIO, SWEEP, write_file
-    from vflsim.text_table import markdown_table
+    from vflsim.tables.formats import markdown
 
     if results is None:
         raise ResultsError("there are only sweeps, and a sweep has figures of its own", "--out", remedy="vflsim plot")
@@ -79,6 +79,4 @@ def _written(folder: Path, results: Results | None, table: TextTable) -> list[Pa
         raise ResultsError("holds results", f"--out {folder}", "a folder without results")
     if folder.suffix.lower() in FORMATS:
         raise ResultsError("is the name of one picture", f"--out {folder}", "a folder", str(folder.with_suffix("")))
-    lines = [f"# {table.title}", "", *markdown_table(table.header, table.rows), ""]
-    page = "\n".join([*lines, *(f"- {note}" for note in table.notes)]) + "\n"
-    return [write_file(folder / "comparison.md", page), *save_all(results, folder)]
+    return [write_file(folder / "comparison.md", markdown([table], table.title)), *save_all(results, folder)]

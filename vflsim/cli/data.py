@@ -21,15 +21,12 @@ app.add_typer(data_app, name="data")
 def data_list_command() -> None:
     """List the data sets that a scenario can name, and where each was found."""
     from vflsim.learning.data.files import data_list, folders
-    from vflsim.text_table import TextTable
+    from vflsim.tables import DataTable
 
     rows, page = data_list(), console()
     header = ("name", "rows", "features", "classes", "task", "licence", "where")
-    cells = [
-        (row.name, f"{row.rows:,}", str(row.features), str(row.classes), row.task, row.licence, row.where)
-        for row in rows
-    ]
-    page.print(TextTable(header, cells, left=(0, 4, 5, 6)))
+    cells = [(row.name, row.rows, row.features, row.classes, row.task, row.licence, row.where) for row in rows]
+    page.print(DataTable(header, cells, left=(0, 4, 5, 6)))
     page.print()
     sources = Table.grid(padding=(0, 2, 0, 0))
     for row in rows:

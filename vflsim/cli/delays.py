@@ -113,7 +113,7 @@ def fit_command(
 def _recommend(page: Console, fits: Fits) -> None:
     """Print what a scenario can take: the best law that is not rejected, if there is one, and the delays themselves."""
     from vflsim.scenario import emit
-    from vflsim.text_table import TextTable
+    from vflsim.tables import DataTable
     from vflsim.timing.goodness import quantiles
 
     def entry(title: str, delay: dict[str, Any]) -> None:
@@ -126,7 +126,7 @@ def _recommend(page: Console, fits: Fits) -> None:
         cells = [(f"{100 * row.level:g} %", _time(row.observed), _time(row.law)) for row in rows]
         where = f"the {worst.part} (at {100 * worst.level:g} %)"
         title = f"{fits.best.kind}, the first in rank, is rejected: it misses {where} most"
-        page.print(TextTable(("quantile", "observed", fits.best.kind), cells, title=title))
+        page.print(DataTable(("quantile", "observed", fits.best.kind), cells, title=title))
         page.print()
     if fits.recommended is not None:
         entry(f"the best law that is not rejected: {fits.recommended.kind}", fits.entry)
@@ -162,7 +162,7 @@ def _delay(text: str) -> DelayKind:
 
 def _ranking(fits: Iterable[Fit]) -> Any:
     from vflsim.api.fits import parameters_of
-    from vflsim.text_table import TextTable
+    from vflsim.tables import DataTable
 
     header = ("family", "AIC", "log-likelihood", "KS", "p", "parameters")
     rows = []
@@ -174,7 +174,7 @@ def _ranking(fits: Iterable[Fit]) -> Any:
         p_value = "" if math.isnan(fit.ks_p_value) else f"{fit.ks_p_value:.2g}"
         numbers = (f"{fit.aic:,.1f}", f"{fit.log_likelihood:,.1f}", f"{fit.ks_statistic:.4f}", p_value)
         rows.append((fit.kind, *numbers, parameters))
-    return TextTable(header, rows, left=(0, 5))
+    return DataTable(header, rows, left=(0, 5))
 
 
 def _file_name(law: str) -> str:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from vflsim.plotting.style import Picture
     from vflsim.results.read import Results
-    from vflsim.results.tables.formats import FormatName
-    from vflsim.text_table import TextTable
+    from vflsim.tables import DataTable
+    from vflsim.tables.formats import FormatName
 
 Trust = Annotated[
     bool, typer.Option("--trust", help="Import the modules that the results name, which runs their code.")
@@ -97,10 +97,10 @@ def form_of(command: str, latex: bool, markdown: bool, csv: bool, html: bool) ->
     return names[0] if names else None
 
 
-def show(page: Console, tables: Sequence[TextTable], form: FormatName | None) -> None:
+def show(page: Console, tables: Sequence[DataTable], form: FormatName | None) -> None:
     """Print tables for people, or in a format, as it is and without colours, to the standard output."""
     if form is not None:
-        from vflsim.results.tables.formats import written
+        from vflsim.tables.formats import written
 
         sys.stdout.write(written(tables, form))
         return

@@ -15,12 +15,12 @@ from vflsim.plotting.numbers import Numbers
 from vflsim.plotting.style import metric_label
 from vflsim.results.read import Results
 from vflsim.results.statistics.estimates import Estimate
-from vflsim.results.statistics.pairs import ratio, three_digits
+from vflsim.results.statistics.pairs import ratio
 from vflsim.results.statistics.plateau import past_best_note
 from vflsim.results.statistics.summary import outcomes
 from vflsim.results.tables.comparison import describe
 from vflsim.results.tables.footnotes import baseline_of, final_label, round_measure, select, targets_in
-from vflsim.vocabulary.amounts import quantity
+from vflsim.vocabulary.amounts import Amount, quantity, three_digits
 from vflsim.vocabulary.metrics import higher_is_better, is_share
 
 _MOST = 0.9
@@ -72,13 +72,13 @@ def time_spent(protocol: str, figures: dict[str, Numbers]) -> str:
     return ", ".join(f"{percent(share)} on “{part}”" for part, share in shown)
 
 
-def mean_round(protocol: str, figures: dict[str, Numbers]) -> str:
-    """Format the length of a protocol's mean round; empty if unknown."""
+def mean_round(protocol: str, figures: dict[str, Numbers]) -> Amount | str:
+    """Return the length of a protocol's mean round; empty if unknown."""
     if "breakdown" not in figures:
         return ""
     parts = figures["breakdown"]["rounds"]
     own = parts[parts["protocol"] == protocol]
-    return quantity(float(f"{own['seconds'].sum():.3g}"), "s") if len(own) else ""
+    return Amount(own["seconds"].sum(), "s", form="three") if len(own) else ""
 
 
 def waited_for(protocol: str, figures: dict[str, Numbers]) -> str:
@@ -145,8 +145,8 @@ class Ranking:
         """Format a protocol's value with its interval, or with three digits."""
         found = self.estimates[protocol]
         if not share and not found.censored and not found.wide and math.isnan(found.low):
-            return quantity(float(f"{found.mean:.3g}"), self.unit)
-        return describe(found, self.unit, share)
+            return str(Amount(found.mean, self.unit, form="three"))
+        return str(describe(found, self.unit, share))
 
 
 def ranking(

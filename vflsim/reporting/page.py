@@ -14,18 +14,18 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from vflsim.errors import printable
-from vflsim.reporting import charts, tables
+from vflsim.reporting import charts
 from vflsim.reporting.answer import Conclusion, answer
 from vflsim.reporting.charts import embedded
 from vflsim.reporting.figures import CAPTIONS, Drawn, Ink, drawn
 from vflsim.reporting.section import ROWS, Section, section
 from vflsim.reporting.swept import SweepSection, sweep_section
-from vflsim.reporting.tables import Sheet
 from vflsim.results.joined import JoinedResults, united
 from vflsim.results.read import Results
 from vflsim.results.sweeps.sweep import Sweep
-from vflsim.results.tables.comparison import comparison_table
+from vflsim.results.tables.comparison import comparison_table, difference_table
 from vflsim.results.tables.footnotes import targets_in
+from vflsim.tables import DataTable
 from vflsim.version import __version__
 
 KEY = "together"
@@ -40,10 +40,10 @@ class Together:
 
     key: str
     answer: Conclusion
-    comparison: Sheet
+    comparison: DataTable
     data: dict[str, Any]
     figures: list[Drawn]
-    differences: Sheet | None
+    differences: DataTable | None
 
 
 def joint(results: JoinedResults, ink: Ink, share: float) -> Together:
@@ -52,12 +52,12 @@ def joint(results: JoinedResults, ink: Ink, share: float) -> Together:
     figures = drawn(results, ink, f"{KEY}-", {name: CAPTIONS[name] for name in FIGURES[bool(targets_in(summary))]})
     numbers = {each.name: each.numbers for each in figures}
     found, remarks = answer(results, summary, numbers), [*results.remarks()]
-    comparison = Sheet.of(comparison_table(results), "Comparison of all studies")
-    differences = tables.differences(results, summary)
+    comparison = replace(comparison_table(results), title="Comparison of all studies")
+    differences = difference_table(results, summary)
     return Together(
         key=KEY,
         answer=replace(found, sentences=(*found.sentences, *_not_common(results), *remarks)),
-        comparison=replace(comparison, notes=tuple(note for note in comparison.notes if note not in remarks)),
+        comparison=replace(comparison, notes=[note for note in comparison.notes if note not in remarks]),
         data={"curves": charts.curves(results, numbers, share), "timeline": None, "looks": charts.looks(results)},
         figures=figures,
         differences=differences and differences.limited(ROWS, "vflsim.compare(…).estimates()"),

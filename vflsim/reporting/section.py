@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
+from vflsim.errors import ResultsError
 from vflsim.files import text
 from vflsim.kinds import TABLES
 from vflsim.plotting.style import metric_label
 from vflsim.reporting import charts, tables
 from vflsim.reporting.answer import Conclusion, answer
 from vflsim.reporting.figures import BRIEF, CAPTIONS, Drawn, Ink, drawn
-from vflsim.reporting.tables import Sheet
 from vflsim.results.read import Results, StoredRun
 from vflsim.results.statistics.targets import targets_of
 from vflsim.results.store.manifest import Manifest
 from vflsim.results.store.write import MANIFEST, SCENARIO
-from vflsim.results.tables.comparison import comparison_table
-from vflsim.results.tables.sections import ENERGY_TITLE, conditions_of_results, energy_table
-from vflsim.vocabulary.amounts import quantity
+from vflsim.results.tables.comparison import comparison_table, difference_table
+from vflsim.results.tables.sections import ENERGY_TITLE, answers_table, conditions_of_results, energy_table
+from vflsim.tables import DataTable
+from vflsim.tables.formats import TABLES_FILE, unpacked
+from vflsim.vocabulary.amounts import Amount
 
 ROWS = 300
 """Most rows of a table."""
 _WHOLE = {ENERGY_TITLE: "energy_by_party.parquet of each run"}
 """What has all rows of a table, by its title."""
-VIEWS = {"explained": "explain.md", "evaluated": "evaluate.md"}
-"""Folders beside the results, by the end of their names, and the pages of tables in them."""
+VIEWS = ("explained", "evaluated")
+"""Ends of the names of folders beside the results that have tables, too."""
 
 
 @final
@@ -39,19 +41,19 @@ class Section:
     name: str
     lead: str
     answer: Conclusion
-    comparison: Sheet
-    reasons: Sheet | None
+    comparison: DataTable
+    reasons: DataTable | None
     data: dict[str, Any]
     figures: list[Drawn]
     facts: list[tuple[str, str]]
-    described: list[Sheet]
+    described: list[DataTable]
     scenario: str
-    more: list[Sheet]
-    views: list[Sheet]
-    failed: Sheet | None
+    more: list[DataTable]
+    views: list[DataTable]
+    failed: DataTable | None
     repeat: str
-    versions: Sheet
-    hashes: Sheet | None
+    versions: DataTable
+    hashes: DataTable | None
 
 
 def section(results: Results, ink: Ink, key: str, brief: bool, share: float) -> Section:
@@ -70,22 +72,22 @@ def section(results: Results, ink: Ink, key: str, brief: bool, share: float) -> 
     more = [
         tables.closed_forms(results),
         tables.left_out(results),
-        _energy(results),
-        tables.answers(results),
+        energy_table(results, each=True),
+        answers_table(results),
         tables.measures(results, summary),
-        tables.differences(results, summary),
+        difference_table(results, summary),
     ]
     return Section(
         key=key,
         name=results.name,
         lead=_lead(results),
         answer=answer(results, summary, numbers),
-        comparison=Sheet.of(comparison_table(results), "Comparison"),
+        comparison=replace(comparison_table(results), title="Comparison"),
         reasons=tables.reasons(results, numbers),
         data=charted,
         figures=figures,
         facts=[*facts(results)],
-        described=[each for each in (protocols(results), conditions(results), timing(results)) if each],
+        described=[each for each in (protocols(results), conditions_of_results(results), timing(results)) if each],
         scenario=text(results.folder / SCENARIO),
         more=[each.limited(ROWS, _WHOLE.get(each.title, "summary.parquet")) for each in more if each],
         views=[*_views(results.folder)],
@@ -96,35 +98,32 @@ def section(results: Results, ink: Ink, key: str, brief: bool, share: float) -> 
     )
 
 
-def _energy(results: Results) -> Sheet | None:
-    """List the energy of every party; None where none was counted."""
-    table = energy_table(results, each=True)
-    return None if table is None else Sheet.of(table)
-
-
 def _lead(results: Results) -> str:
     """Count what was run."""
     seconds = sum(run.info.wall_clock_s for run in results.runs)
     timing = ", timing only" if all(run.info.timing_only for run in results.runs) else ""
     protocols, seeds = len(results.protocols), len(results.seeds)
     counted = f"{protocols} protocol{'s' * (protocols != 1)}, {seeds} seed{'s' * (seeds != 1)}"
-    return f"{counted}, {len(results.runs)} runs{timing}; {quantity(float(f'{seconds:.3g}'), 's')} of computing"
+    return f"{counted}, {len(results.runs)} runs{timing}; {Amount(seconds, 's', form='three')} of computing"
 
 
-def _views(folder: Path) -> Iterator[Sheet]:
+def _views(folder: Path) -> Iterator[DataTable]:
     """Read the tables that ``vflsim explain`` and ``vflsim evaluate`` have written beside the results."""
     whole = folder.resolve()
-    for end, page in VIEWS.items():
-        place = whole.with_name(f"{whole.name}-{end}") / page
+    for end in VIEWS:
+        place = whole.with_name(f"{whole.name}-{end}") / TABLES_FILE
         if place.is_file():
-            yield from tables.from_markdown(text(place))
+            try:
+                yield from unpacked(text(place))
+            except ValueError:
+                raise ResultsError("holds no tables of vflsim", str(place), remedy=f"remove {place.parent}") from None
 
 
-def failed(runs: Iterable[StoredRun]) -> Sheet | None:
+def failed(runs: Iterable[StoredRun]) -> DataTable | None:
     """List the runs that failed with their errors; None if there are none."""
-    rows = tuple((run.protocol, str(run.seed), run.info.status, run.info.error or "—") for run in runs if run.failed)
+    rows = [(run.protocol, str(run.seed), run.info.status, run.info.error or "—") for run in runs if run.failed]
     header = ("protocol", "seed", "how", "why")
-    return Sheet("Runs that failed", header, rows, left=(0, 2, 3)).limited(ROWS, "run.json") if rows else None
+    return DataTable(header, rows, "Runs that failed", left=(0, 2, 3)).limited(ROWS, "run.json") if rows else None
 
 
 def _repeat(results: Results) -> str:
@@ -137,7 +136,7 @@ def _repeat(results: Results) -> str:
     return f"{install}\nvflsim run {SCENARIO}{timing}{threads}   # {SCENARIO} holds the text above"
 
 
-def versions(runs: Sequence[StoredRun]) -> Sheet:
+def versions(runs: Sequence[StoredRun]) -> DataTable:
     """List versions and the machine, and what differs between runs."""
     names = dict.fromkeys(name for run in runs for name in run.info.versions)
     rows = [(name, _each(run.info.versions.get(name, "—") for run in runs)) for name in names]
@@ -150,17 +149,17 @@ def versions(runs: Sequence[StoredRun]) -> Sheet:
         if same
         else "Some runs stopped by the wall clock or ran in real time: repeating them gives other tables."
     )
-    return Sheet("Versions", ("what", "which"), tuple(rows), (note,), (0, 1))
+    return DataTable(("what", "which"), rows, "Versions", (note,), (0, 1))
 
 
-def _hashes(results: Results) -> Sheet | None:
+def _hashes(results: Results) -> DataTable | None:
     """List the digests of the study's files; None if it has no manifest."""
     manifest = Manifest.read(results.folder)
     if manifest is None:
         return None
-    rows = tuple((name, facts.sha256) for name, facts in sorted(manifest.files.items()))
+    rows = [(name, facts.sha256) for name, facts in sorted(manifest.files.items())]
     notes = (f"SHA-256, as in {MANIFEST}; each run.json has those of its run’s tables. vflsim verify compares them.",)
-    return Sheet("Digests", ("file", "SHA-256"), rows, notes, (0, 1)).limited(ROWS, MANIFEST)
+    return DataTable(("file", "SHA-256"), rows, "Digests", notes, (0, 1)).limited(ROWS, MANIFEST)
 
 
 def _one(values: Iterator[str]) -> str:
@@ -221,7 +220,7 @@ def facts(results: Results) -> Iterator[tuple[str, str]]:
             yield str(key).replace("_", " ").capitalize(), in_words(value)
 
 
-def timing(results: Results) -> Sheet | None:
+def timing(results: Results) -> DataTable | None:
     """Make the table of parties' timing: the server, then each selection of clients; later rows refine earlier ones."""
     said = results.scenario.get("timing")
     if not isinstance(said, Mapping):
@@ -234,15 +233,15 @@ def timing(results: Results) -> Sheet | None:
             select = in_words(each.get("select", "all"))
             rows.append(("all clients" if select == "all" else f"clients {select}", rest))
     keys = list(dict.fromkeys(key for _, row in rows for key in row))
-    cells = tuple((name, *(in_words(row[key]) if key in row else "" for key in keys)) for name, row in rows)
+    cells = [(name, *(in_words(row[key]) if key in row else "" for key in keys)) for name, row in rows]
     header = ("party", *(key.replace("_", " ") for key in keys))
     others = {key: value for key, value in said.items() if key not in ("server", "clients")}
     notes = [f"{in_words(others)}"] if others else []
     notes += ["Later rows refine earlier ones. i counts the clients of a selection, m all clients; N is their number."]
-    return Sheet("Timing", header, cells, tuple(notes), tuple(range(len(header)))) if rows else None
+    return DataTable(header, cells, "Timing", notes, range(len(header))) if rows else None
 
 
-def protocols(results: Results) -> Sheet:
+def protocols(results: Results) -> DataTable:
     """Make the table of the protocols: a description of each, and their differences."""
     meaning = {
         str(kind.model_fields["kind"].default): (kind.__doc__ or "").strip().splitlines()[0].replace("``", "")
@@ -256,10 +255,4 @@ def protocols(results: Results) -> Sheet:
         short = meaning.get(kind, "a protocol of the scenario’s own")
         rows.append((name, kind.replace("_", "-"), short, in_words(entry) or "—"))
     header = ("protocol", "kind", "in short", "its own settings")
-    return Sheet("Protocols", header, tuple(rows), left=(0, 1, 2, 3))
-
-
-def conditions(results: Results) -> Sheet | None:
-    """Make the table of differences besides timing: features, labels, optimisers and local steps."""
-    table = conditions_of_results(results)
-    return None if table is None else Sheet.of(table)
+    return DataTable(header, rows, "Protocols", left=(0, 1, 2, 3))

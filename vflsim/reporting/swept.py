@@ -12,7 +12,6 @@ from vflsim.plotting.style import target_label
 from vflsim.reporting.answer import Conclusion, Ranking, joined, ranking
 from vflsim.reporting.figures import Drawn, Ink, drawn
 from vflsim.reporting.section import ROWS, failed, versions
-from vflsim.reporting.tables import Sheet
 from vflsim.results.joined import tables_of_sweep
 from vflsim.results.read import Results
 from vflsim.results.store.write import RUN, SCENARIO
@@ -20,6 +19,7 @@ from vflsim.results.sweeps.answers_table import sentences as answered
 from vflsim.results.sweeps.sweep import Sweep, SweepPage
 from vflsim.results.tables.footnotes import round_measure, targets_in
 from vflsim.scenario.emit import flow
+from vflsim.tables import Cell, DataTable
 
 CAPTIONS = {"sweep": "The mean round at every point", "sweep-target": "The time to the target at every point"}
 """The figures of a sweep's report by name."""
@@ -34,25 +34,24 @@ class SweepSection:
     name: str
     lead: str
     answer: Conclusion
-    tables: list[Sheet]
+    tables: list[DataTable]
     figures: list[Drawn]
-    points: Sheet
-    failed: Sheet | None
+    points: DataTable
+    failed: DataTable | None
     scenario: str
-    versions: Sheet
+    versions: DataTable
 
 
 def sweep_section(sweep: Sweep, ink: Ink, key: str) -> SweepSection:
     """Make the section of a sweep; ``key`` begins the ids of its elements. Raises ResultsError."""
     rankings = [_ranking(*each) for each in zip(sweep.results, sweep.summaries, strict=True)]
     runs = [run for found in sweep.results for run in found.runs]
-    sheets = [Sheet.of(table) for table in tables_of_sweep(sweep)]
     return SweepSection(
         key=key,
         name=f"{sweep.scenario}: sweep over {sweep.label}",
         lead=_lead(sweep, len(runs)),
         answer=_answer(sweep, rankings),
-        tables=[sheet.limited(ROWS, "vflsim compare SWEEP") for sheet in sheets],
+        tables=[table.limited(ROWS, "vflsim compare SWEEP") for table in tables_of_sweep(sweep)],
         figures=drawn(sweep, ink, f"{key}-", CAPTIONS),
         points=_points(sweep, rankings).limited(ROWS, "sweep.json"),
         failed=failed(runs),
@@ -112,23 +111,23 @@ def _ranges(sweep: Sweep, known: Sequence[tuple[Any, Ranking]], what: str) -> It
             yield f"{name}: no {what} at any point, since some runs did not get there."
 
 
-def _points(sweep: Sweep, rankings: Sequence[Ranking | None]) -> Sheet:
+def _points(sweep: Sweep, rankings: Sequence[Ranking | None]) -> DataTable:
     """List every point with what its folder holds."""
     finished = iter(zip(sweep.results, rankings, strict=True))
-    rows: list[tuple[str, ...]] = []
+    rows: list[tuple[Cell, ...]] = []
     for entry in SweepPage.read(sweep.folder).points:
         here = (entry.folder, *map(flow, entry.values))
         if entry.finished:
             results, found = next(finished)
             first = "—" if found is None else f"{_first(found)}: {found.text(found.best)}"
-            runs, lost = f"{len(results.runs)}", f"{len(results.failed)}"
-            rows.append((*here, ", ".join(results.protocols), f"{len(results.seeds)}", runs, lost, first))
+            counts = len(results.seeds), len(results.runs), len(results.failed)
+            rows.append((*here, ", ".join(results.protocols), *counts, first))
         else:
-            runs = f"{len([*(sweep.folder / entry.folder).glob(f'*/seed-*/{RUN}')])}"
+            runs = len([*(sweep.folder / entry.folder).glob(f"*/seed-*/{RUN}")])
             rows.append((*here, "not finished", "—", runs, "—", "—"))
     target = any(targets_in(summary) for summary in sweep.summaries)
     labels = [axis.label for axis in sweep.axes]
     ends = ("protocols", "seeds", "runs", "failed", "first to the target" if target else "shortest rounds")
     notes = ("“a or b”: the seeds do not tell them apart. vflsim report SWEEP/FOLDER writes the report of a point.",)
     words = (0, len(labels) + 1, len(labels) + 5)
-    return Sheet("Points", ("folder", *labels, *ends), tuple(rows), notes, words)
+    return DataTable(("folder", *labels, *ends), rows, "Points", notes, words)

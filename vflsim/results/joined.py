@@ -24,7 +24,7 @@ from vflsim.results.tables.comparison import comparison_table
 from vflsim.results.tables.footnotes import baseline_of
 from vflsim.scenario.evaluate import Evaluate
 from vflsim.streams import few
-from vflsim.text_table import TextTable
+from vflsim.tables import DataTable
 from vflsim.vocabulary.targets import Target
 
 if TYPE_CHECKING:
@@ -263,7 +263,7 @@ def united(studies: Sequence[Results], baseline: str | None) -> Results | None:
 
 def table_of(
     results: Results, quantiles: bool = False, targets: Mapping[str, Any] | None = None, pairing: bool = False
-) -> TextTable:
+) -> DataTable:
     """Make the comparison of results, or their ``quantiles``; see ``comparison_table`` for the other parameters."""
     return quantile_table(results) if quantiles else comparison_table(results, targets, pairing)
 
@@ -274,7 +274,7 @@ def tables_of(
     targets: Mapping[str, Any] | None = None,
     pairing: bool = False,
     metric: str | None = None,
-) -> list[TextTable]:
+) -> list[DataTable]:
     """Make the tables of a folder: the comparison or ``quantiles`` of results, a sweep's tables, or a tuning's scores.
 
     ``targets`` and ``pairing`` are those of :func:`~vflsim.results.tables.comparison.comparison_table`, ``metric`` that
@@ -285,7 +285,7 @@ def tables_of(
     return tables_of_sweep(Sweep.open(folder, targets), metric, quantiles)
 
 
-def tables_of_sweep(sweep: Sweep, metric: str | None = None, quantiles: bool = False) -> list[TextTable]:
+def tables_of_sweep(sweep: Sweep, metric: str | None = None, quantiles: bool = False) -> list[DataTable]:
     """Make the tables of a sweep, or without a ``metric`` or ``quantiles`` a tuning's scores. Raises ResultsError."""
     if (sweep.folder / TUNING).is_file() and metric is None and not quantiles:
         return [tuning_table(Tuning.open(sweep.folder))]

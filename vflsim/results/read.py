@@ -11,7 +11,7 @@ from vflsim.results.store.run import NotRecordedError, StoredRun
 if TYPE_CHECKING:
     import pandas as pd
 
-    from vflsim.text_table import TextTable
+    from vflsim.tables import DataTable
 
 __all__ = ["NotRecordedError", "Results", "StoredRun"]
 
@@ -33,7 +33,7 @@ class Results(RunSet):
         found._chosen = self._chosen if targets is None else wanted_targets(self, targets)
         return found
 
-    def summary(self, targets: Mapping[str, Any] | None = None, *, pairing: bool = False) -> TextTable:
+    def summary(self, targets: Mapping[str, Any] | None = None, *, pairing: bool = False) -> DataTable:
         """Make the table that ``vflsim compare`` prints: see :func:`vflsim.results.comparison_table`."""
         from vflsim.results.tables.comparison import comparison_table
 

@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from vflsim.scenario.emit import dump, flow
-from vflsim.text_table import TextTable
+from vflsim.tables import DataTable
 
 
 def html(raw: Mapping[str, Any], clients: int, seeds: tuple[int, ...]) -> str:
@@ -20,5 +20,5 @@ def html(raw: Mapping[str, Any], clients: int, seeds: tuple[int, ...]) -> str:
     number = f"{len(seeds)} seed{'s' * (len(seeds) != 1)}"
     notes = [f"{clients} clients; {len(rows)} protocols × {number} = {len(rows) * len(seeds)} runs."]
     title = str(raw.get("name", "scenario"))
-    table = TextTable(("protocol", "kind", "its own settings"), rows, title=title, notes=notes, left=(0, 1, 2))
+    table = DataTable(("protocol", "kind", "its own settings"), rows, title=title, notes=notes, left=(0, 1, 2))
     return f"{table._repr_html_()}<details><summary>YAML</summary><pre>{escape(dump(raw))}</pre></details>"

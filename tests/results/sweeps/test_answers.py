@@ -142,7 +142,7 @@ def test_a_table_for_each_cost_names_best_values_ties_and_the_first(line: Sweep)
     low, high = stats.ttest_1samp(np.log(np.array([9, 10, 12]) / T_SYNC[2]), 0).confidence_interval(0.95)
     ratio = f"1.27 ({np.exp(low):.3g} … {np.exp(high):.3g}) ×"
     cost, other = (
-        spanned(stats.gmean(own), np.exp(ends.low), np.exp(ends.high), "s")
+        str(spanned(stats.gmean(own), np.exp(ends.low), np.exp(ends.high), "s"))
         for own in (T_SYNC[2], [9, 10, 12])
         for ends in [stats.ttest_1samp(np.log(own), 0).confidence_interval(0.95)]
     )

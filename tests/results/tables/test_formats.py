@@ -3,59 +3,36 @@
 from __future__ import annotations
 
 import csv
+import math
 import re
 import shutil
 import subprocess
-from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
 from vflsim.results import Results
-from vflsim.results.tables.formats import amount_of, escaped, written
-from vflsim.text_table import TextTable
+from vflsim.tables import DataTable
+from vflsim.tables.formats import escaped, packed, unpacked, written
+from vflsim.vocabulary.amounts import Amount, Bound, limit, quantity
 
 HOSTILE = "50 % & #1 $x_i^2$ {a} \\input{/etc/passwd} ~ < > | \" ` ' -- --- “q” ≥ − µ …"
-TABLE = TextTable(
+
+
+def ratio(value: float, low: float, high: float, bound: Bound = "") -> Amount:
+    return Amount(value, "×", low=low, high=high, bound=bound, form="three")
+
+
+TABLE = DataTable(
     ("protocol", "time to 0.9", "bytes", "speed-up vs wait", "seeds"),
     [
-        ("wait", "2.5 ± 1.1 s", "1.234 MB", "—", "3"),
-        ("t-sync", "36.1 ± 1.5 ms", "12 ± 3 kB", "13.2 (9.1 … 19) ×", "10"),
-        (HOSTILE, "> 52 s", "−5 ± 11 kB", "> 1.7 … 2.75 ×", "3"),
+        ("wait", quantity(2.51, "s", 1.1), quantity(1.234e6, "B"), "—", 3),
+        ("t-sync", quantity(0.0361, "s", 0.0015), quantity(12e3, "B", 3e3), ratio(13.2, 9.1, 19), 10),
+        (HOSTILE, limit("least", 52, "s"), quantity(-5e3, "B", 11e3), ratio(math.nan, 1.7, 2.75, "least"), 3),
     ],
     title=f"a_b: {HOSTILE}",
     notes=["Means over seeds ± 95 % Student-t intervals.", f"Not in the caption: {HOSTILE}"],
 )
-
-
-def number(text: str | None) -> Decimal | None:
-    return None if text is None else Decimal(text)
-
-
-@pytest.mark.parametrize(
-    ("cell", "value", "low", "high", "unit"),
-    [
-        ("2.8 ± 0.6 s", "2.8", "2.2", "3.4", "s"),
-        ("1.275 (0.968 … 1.68) MB", "1.275", "0.968", "1.68", "MB"),
-        ("−0.034 ± 0.010", "-0.034", "-0.044", "-0.024", ""),
-        ("> 52 s", None, "52", None, "s"),
-        ("< 4.61 … 7.82 ×", None, None, "7.82", "×"),
-        ("> 4.61 … 7.82 ×", None, "4.61", None, "×"),
-        ("12,300 ×", "12300", None, None, "×"),
-        ("1e+06", "1e+06", None, None, ""),
-    ],
-)
-def test_a_cell_has_the_numbers_that_it_shows(
-    cell: str, value: str | None, low: str | None, high: str | None, unit: str
-) -> None:
-    found = amount_of(cell)
-    assert found is not None
-    assert (found.value, *found.ends(), found.unit) == (number(value), number(low), number(high), unit)
-
-
-@pytest.mark.parametrize("cell", ["—", "target", "2 of 3: 45 s, > 60 s", "1 of 2", "5 furlongs", ""])
-def test_words_and_several_amounts_are_no_amount(cell: str) -> None:
-    assert amount_of(cell) is None
 
 
 def rows_of(text: str) -> list[list[str]]:
@@ -100,9 +77,8 @@ def test_the_caption_says_what_the_sign_means_and_other_notes_are_comments() -> 
     (caption,) = re.findall(r"\\caption\{(.*)\}\n", text)
     assert caption.endswith(r"Means over seeds \ensuremath{\pm} 95 \% Student-t intervals.")
     assert "Not in the caption" not in caption
-    scores = TextTable(
-        ("lr", "wait"), [("0.1", "* 0.9"), ("0.2", "0.8")], title="t", notes=["Score: a mean.", "Other."]
-    )
+    cells = [("0.1", Amount(0.9, before="* ")), ("0.2", Amount(0.8))]
+    scores = DataTable(("lr", "wait"), cells, title="t", notes=["Score: a mean.", "Other."])
     assert r"\caption{t. Score: a mean.}" in written([scores], "latex")
     assert "% Not in the caption: 50 % & #1" in text
     assert escaped("a--b_c") == r"a-{}-b\_c"
@@ -124,8 +100,10 @@ def test_csv_has_every_cell_and_behind_it_its_numbers_in_one_unit() -> None:
     head, *rows = csv.reader(written([TABLE], "csv").splitlines())
     assert head[:5] == ["protocol", "time to 0.9", *(f"time to 0.9: {what} [s]" for what in ("value", "low", "high"))]
     assert [row[1:5] for row in rows] == [
-        ["2.5 ± 1.1 s", "2.5", "1.4", "3.6"], ["36.1 ± 1.5 ms", "0.0361", "0.0346", "0.0376"], ["> 52 s", "", "52", ""]
-    ]  # fmt: skip
+        ["2.5 ± 1.1 s", "2.51", "1.41", "3.61"],
+        ["36.1 ± 1.5 ms", "0.0361", "0.0346", "0.0376"],
+        ["> 52 s", "", "52", ""],
+    ]
     assert [row[head.index("speed-up vs wait: low")] for row in rows] == ["", "9.1", "1.7"]
     assert head[-1] == "seeds"  # numbers already
     assert rows[2][0] == TABLE.rows[2][0]
@@ -140,3 +118,14 @@ def test_markdown_and_html_have_title_rows_and_notes() -> None:
     html = written([TABLE], "html")
     assert "<td>36.1 ± 1.5 ms</td>" in html
     assert "&lt; &gt;" in html
+
+
+def test_json_keeps_every_cell() -> None:
+    (read,) = unpacked(packed([TABLE]))
+    assert (read.rows, [*read.notes], read.title) == (TABLE.rows, TABLE.notes, TABLE.title)
+    assert [row[-1] for row in read.cells] == [3, 10, 3]
+
+
+def test_rows_are_sorted_by_amounts_and_counts_in_si_units() -> None:
+    keys = [[key for _, key in row] for row in TABLE.sortable()]
+    assert keys == [[None, 2.51, 1.234e6, None, 3], [None, 0.0361, 12e3, 13.2, 10], [None, 52, -5e3, 1.7, 3]]

@@ -107,7 +107,7 @@ def choice_row(choice: CodeChoice, by: str) -> tuple[str, ...]:
     seconds = (choice.round_s, choice.barrier_s, choice.upload_s, choice.data_sharing_s)
     return (
         str(choice.segments if by == "K" else choice.masks), str(choice.threshold), str(choice.spared),
-        *map(str, seconds), quantity(choice.storage, "B"),
+        *map(str, seconds), str(quantity(choice.storage, "B")),
     )  # fmt: skip
 
 

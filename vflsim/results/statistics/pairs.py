@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import final
+from dataclasses import dataclass, replace
+from typing import Literal, final
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,6 @@ import pandas as pd
 from vflsim.errors import ResultsError
 from vflsim.intervals.means import (
     CONFIDENCE,
-    ROUNDING,
     Interval,
     band,
     one_sided,
@@ -24,6 +23,7 @@ from vflsim.intervals.means import (
 from vflsim.results.run_set import RunSet
 from vflsim.results.statistics.estimates import WIDE
 from vflsim.timing.floats import Floats
+from vflsim.vocabulary.amounts import Amount, Bound, limit
 
 
 @final
@@ -44,27 +44,31 @@ class Ratio:
     low: float
     high: float
     n: int
-    bound: str = "exact"
+    bound: Literal["exact", "between", "most", "least", "none"] = "exact"
     common: int = 0
     of_bounds: tuple[float, float] = (float("nan"), float("nan"))
 
     def __str__(self) -> str:
-        """Format the ratio: ``13.2 (9.1 … 19) ×``, ``9.1 … 19 ×``, ``< 0.9 ×`` if it is bounded, or ``undetermined``.
+        return str(self.cell)
+
+    @property
+    def cell(self) -> Amount | str:
+        """The ratio: ``13.2 (9.1 … 19) ×``, ``9.1 … 19 ×``, ``< 0.9 ×`` if it is bounded, or ``undetermined``.
 
         A bound over several seeds has its interval, one end of which is the limit: ``< 0.56 … 0.9 ×``. Seeds without a
         ratio show: ``13.2 (9.1 … 19) × (4 of 5)``.
         """
         if self.bound == "none":
             return "undetermined"
-        low, high = self.of_bounds if self.bound in ("most", "least") else (self.low, self.high)
-        sign = {"most": "< ", "least": "> "}.get(self.bound, "")
-        if not low < high:
-            text = sign + three_digits(self.mean, self.bound)
-        elif self.bound == "exact":
-            text = f"{three_digits(self.mean)} ({three_digits(low)} … {three_digits(high)})"
-        else:
-            text = f"{sign}{three_digits(low, 'least')} … {three_digits(high, 'most')}"
-        return f"{text} ×" + (f" ({self.n} of {self.common})" if self.n < self.common else "")
+        bound: Bound = self.bound if self.bound in ("most", "least") else ""
+        low, high = self.of_bounds if bound else (self.low, self.high)
+        after = f" ({self.n} of {self.common})" if self.n < self.common else ""
+        if low < high:
+            value = self.mean if self.bound == "exact" else math.nan
+            return Amount(value, "×", low=low, high=high, bound=bound, form="three", after=after)
+        if bound:
+            return replace(limit(bound, self.mean, "×"), form="three", after=after)
+        return Amount(self.mean, "×", form="three", after=after)
 
 
 def ratio(measured: pd.DataFrame, protocol: str, baseline: str, paired: bool = True) -> Ratio | None:
@@ -107,25 +111,13 @@ def ratio(measured: pd.DataFrame, protocol: str, baseline: str, paired: bool = T
         return Ratio(found.mean, *((nothing, nothing) if alone else (low, high)), found.n, common=common)
     if not least and not most:
         return Ratio(found.mean, nothing, nothing, found.n, "none", common)
-    known, bound = (upper, "most") if most else (lower, "least")
-    limit = known.mean if alone else known.high if most else known.low
-    return Ratio(limit, nothing, nothing, found.n, bound, common, (known.low, known.high))
+    known = upper if most else lower
+    end = known.mean if alone else known.high if most else known.low
+    return Ratio(end, nothing, nothing, found.n, "most" if most else "least", common, (known.low, known.high))
 
 
 def _paired(others: Floats, times: Floats, confidence: float) -> Interval:
     return t_interval(others - times, confidence)
-
-
-def three_digits(value: float, bound: str = "exact") -> str:
-    """Format a positive number with three digits: ``0.0123``, ``4.56``, ``12,300``.
-
-    The number of a bound is rounded so that it stays one: up if the truth is at ``most`` the value, down if at
-    ``least``.
-    """
-    if bound in ("most", "least") and math.isfinite(value):
-        step = 10.0 ** (math.floor(math.log10(value)) - 2)
-        value = (math.ceil(value / step - ROUNDING) if bound == "most" else math.floor(value / step + ROUNDING)) * step
-    return f"{value:.3g}" if value < 1000 else f"{float(f'{value:.3g}'):,.0f}"
 
 
 @dataclass(frozen=True)

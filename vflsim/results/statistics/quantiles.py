@@ -21,7 +21,7 @@ from vflsim.intervals.means import CONFIDENCE
 from vflsim.intervals.steady import BATCHES, FEWEST, batch_means, constant, ranks, warm_up
 from vflsim.intervals.variation import Variation
 from vflsim.results.statistics.rounds import Rounds, ages_of, outlasting, variation_of
-from vflsim.text_table import TextTable
+from vflsim.tables import DataTable
 from vflsim.timing.floats import Floats
 from vflsim.vocabulary.amounts import quantity, spanned
 
@@ -220,7 +220,7 @@ def too_slow(results: RunSet) -> Iterator[str]:
             yield f"{name}: {seen:.2g} of {CYCLES * FEWEST} cycles of {cycle} seen: run longer, or with more seeds."
 
 
-def quantile_table(results: RunSet, levels: Sequence[float] = LEVELS) -> TextTable:
+def quantile_table(results: RunSet, levels: Sequence[float] = LEVELS) -> DataTable:
     """Make the table of quantiles for a terminal: one row per protocol, one column per level."""
     found = round_quantiles(results, levels)
     rows = []
@@ -230,7 +230,7 @@ def quantile_table(results: RunSet, levels: Sequence[float] = LEVELS) -> TextTab
             row["method"] if np.isnan(row["value"]) else spanned(row["value"], row["low"], row["high"], "s")
             for _, row in own.iterrows()
         ]
-        rows.append((str(name), f"{first['rounds']:,}", *cells))
+        rows.append((str(name), int(first["rounds"]), *cells))
     header = ("protocol", "rounds", *(f"{100 * level:.6g} %" for level in levels))
     notes = [QUANTILES]
     warm = found.groupby("protocol", sort=False)["warm_up"].first()
@@ -246,4 +246,4 @@ def quantile_table(results: RunSet, levels: Sequence[float] = LEVELS) -> TextTab
     if found["value"].isna().any():
         notes.append("“not enough rounds”: too few for an interval, and so for a number.")
     notes += too_slow(results)
-    return TextTable(header, rows, title=f"{results.name}: round durations after the warm-up", notes=notes)
+    return DataTable(header, rows, title=f"{results.name}: round durations after the warm-up", notes=notes)

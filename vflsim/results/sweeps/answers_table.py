@@ -12,8 +12,8 @@ from vflsim.results.sweeps.candidates import UNITS, Candidate
 from vflsim.results.sweeps.sweep import Sweep
 from vflsim.results.tables.comparison import describe
 from vflsim.results.tables.footnotes import BOUNDED, targets_in
-from vflsim.text_table import TextTable
-from vflsim.vocabulary.amounts import quantity
+from vflsim.tables import Cell, DataTable
+from vflsim.vocabulary.amounts import Amount, limit, quantity, with_words
 from vflsim.vocabulary.targets import target_note
 
 MOST = 6
@@ -21,7 +21,7 @@ MOST = 6
 _LEAST = {"time": "soonest", "bytes": "with the fewest bytes", "energy": "with the least energy"}
 
 
-def answer_tables(sweep: Sweep) -> list[TextTable]:
+def answer_tables(sweep: Sweep) -> list[DataTable]:
     """Tabulate every comparison: best values, what is not told apart from them, and each protocol against the first.
 
     A comparison has one table, with rows for each of the sweep's worlds. Notes below the last one explain them.
@@ -32,7 +32,7 @@ def answer_tables(sweep: Sweep) -> list[TextTable]:
         alike.setdefault((bool(answer.metric), answer.competition.cost), []).append(answer)
     tables = [_table(alike[key]) for key in sorted(alike, key=lambda key: (key[0], [*UNITS].index(key[1])))]
     if tables:
-        tables[-1].notes = (*tables[-1].notes, *_notes(sweep, found))
+        tables[-1].notes = [*tables[-1].notes, *_notes(sweep, found)]
     return tables
 
 
@@ -41,9 +41,9 @@ def sentences(sweep: Sweep) -> list[str]:
     return [text for answer in answers(sweep) if (text := _sentence(answer))]
 
 
-def _table(found: Sequence[SweepAnswer]) -> TextTable:
+def _table(found: Sequence[SweepAnswer]) -> DataTable:
     axes, several = found[0].axes, any(len(answer.choices) > 1 for answer in found)
-    amounts = list(dict.fromkeys(_after(answer) for answer in found if answer.metric))
+    amounts = [*dict.fromkeys(_after(answer) for answer in found if answer.metric)]
     what = found[0].metric.removeprefix("test_").replace("_", " ") or f"{found[0].competition.cost} to the target"
     worlds = [axis.label for axis in found[0].sweep.axes if axis.name in found[0].world]
     header = [*worlds, "protocol", *(f"best {axis.label}" for axis in axes)]
@@ -58,22 +58,23 @@ def _table(found: Sequence[SweepAnswer]) -> TextTable:
     said = [text for answer in found if (text := _sentence(answer))]
     more = [f"{len(said) - MOST} more sentences such as these: vflsim report."] if len(said) > MOST else []
     left = [place for place, head in enumerate(header) if head.startswith((*worlds, "best ", "protocol", "not told"))]
-    return TextTable(header, rows, title=_title(found[0], amounts), notes=[*said[:MOST], *more], left=left)
+    return DataTable(header, rows, title=_title(found[0], amounts), notes=[*said[:MOST], *more], left=left)
 
 
-def _best(answer: SweepAnswer, protocol: str, after: list[str]) -> list[str]:
-    """Write a protocol's best values, what it cost with them, and the settings that are not told apart."""
+def _best(answer: SweepAnswer, protocol: str, after: list[Amount]) -> list[Cell]:
+    """Return a protocol's best values, what it cost with them, and the settings that are not told apart."""
     choice, none = answer.choices[protocol], ["—"] if answer.axes else []
     if choice.best is None:
-        return ["—"] * len(answer.axes) + [*after, _missed(answer, protocol), *none]
+        return [*["—"] * len(answer.axes), *after, _missed(answer, protocol), *none]
     close = [_setting(answer, each) for each in choice.close]
     more = f" and {len(close) - MOST} more" if len(close) > MOST else ""
     between = "; " if len(answer.axes) > 1 else ", "
-    cells = [*answer.values(choice.best), *after, describe(answer.estimate(choice.best), answer.unit, answer.share)]
-    return cells + [between.join(close[:MOST]) + more or "—"] * bool(none)
+    level = describe(answer.estimate(choice.best), answer.unit, answer.share)
+    alike = [between.join(close[:MOST]) + more or "—"] * bool(none)
+    return [*answer.values(choice.best), *after, level, *alike]
 
 
-def _title(answer: SweepAnswer, amounts: Sequence[str]) -> str:
+def _title(answer: SweepAnswer, amounts: Sequence[Amount]) -> str:
     competition = answer.competition
     best = "best" if answer.axes else "compared"
     if competition.after is None:
@@ -83,29 +84,31 @@ def _title(answer: SweepAnswer, amounts: Sequence[str]) -> str:
     return f"{answer.sweep.scenario}: {best} by {answer.metric} after {after}"
 
 
-def _after(answer: SweepAnswer) -> str:
+def _after(answer: SweepAnswer) -> Amount:
     return quantity(float(answer.competition.after or 0), UNITS[answer.competition.cost])
 
 
-def _missed(answer: SweepAnswer, protocol: str) -> str:
+def _missed(answer: SweepAnswer, protocol: str) -> Amount:
     """Show the setting of which most runs reached the target, where none has all."""
     own = [answer.estimate(each) for each in answer.competition.samples if each.protocol == protocol]
     most = max(own, key=lambda found: (found.reached, -found.horizon))
     if most.reached:
         return describe(most, answer.unit)
-    return f"> {quantity(min(found.horizon for found in own), answer.unit)}"
+    return limit("least", min(found.horizon for found in own), answer.unit)
 
 
-def _against(answer: SweepAnswer, protocol: str) -> str:
+def _against(answer: SweepAnswer, protocol: str) -> Cell:
     place, found = answer.place(protocol), answer.against_first(protocol)
     if place in ("first", "reference"):
         return place
-    cell = "—"
+    cell: Cell = "—"
     if isinstance(found, Ratio):
-        cell = str(found)
+        cell = found.cell
     elif isinstance(found, Estimate):
         cell = describe(found, answer.unit, answer.share)
-    return cell if place == "behind" else f"{cell}, not told apart"
+    if place == "behind":
+        return cell
+    return with_words(cell, ", not told apart") if isinstance(cell, Amount) else f"{cell}, not told apart"
 
 
 def _setting(answer: SweepAnswer, candidate: Candidate) -> str:
@@ -188,7 +191,7 @@ def _notes(sweep: Sweep, found: Sequence[SweepAnswer]) -> Iterator[str]:
     after = [answer for answer in found if answer.metric]
     if after:
         which = "of the protocols that reached the target with no value in all runs" if costs else "of all protocols"
-        amounts = ", ".join(_after(answer) for answer in after)
+        amounts = ", ".join(str(_after(answer)) for answer in after)
         yield (
             f"{amounts}: the most that all runs {which} have spent. Between evaluations a metric keeps its last value. "
             "Against the first: the difference of the metric."

@@ -23,11 +23,11 @@ from vflsim.results.sweeps.tuning import Tuning, tuning_table
 from vflsim.results.tables.comparison import describe
 from vflsim.results.tables.footnotes import AT_LEAST, MEANS, about_means, final_label, round_measure
 from vflsim.scenario.emit import flow
-from vflsim.text_table import TextTable
+from vflsim.tables import DataTable
 from vflsim.vocabulary.metrics import is_share
 
 
-def sweep_tables(sweep: Sweep, metric: str | None = None, quantiles: bool = False) -> list[TextTable]:
+def sweep_tables(sweep: Sweep, metric: str | None = None, quantiles: bool = False) -> list[DataTable]:
     """Tabulate what was measured at every point, and then what the sweep answers.
 
     ``metric`` is shown alone: a metric, a measure, or a percentile of the rounds such as ``p99``; or ``quantiles`` of
@@ -42,7 +42,7 @@ def sweep_tables(sweep: Sweep, metric: str | None = None, quantiles: bool = Fals
     return [*measure_tables(sweep), *answer_tables(sweep)]
 
 
-def measure_tables(sweep: Sweep) -> list[TextTable]:
+def measure_tables(sweep: Sweep) -> list[DataTable]:
     """Tabulate the mean round duration and, if there was training, the time to each target at every point.
 
     Where some run did not reach the first target, or there is none, the final level of the main metric is added.
@@ -54,11 +54,11 @@ def measure_tables(sweep: Sweep) -> list[TextTable]:
     tables += [_table(sweep, "time_to_target", target, f"time to {target}") for target in targets]
     if not _all_reached(sweep, [*targets][:1]) and (metric := _main_metric(sweep)):
         tables.append(_table(sweep, f"plateau_{metric}", None, final_label(metric)))
-    tables[-1].notes = tuple(_notes(sweep, single))
+    tables[-1].notes = [*_notes(sweep, single)]
     return tables
 
 
-def _alone(sweep: Sweep, shown: Sequence[ShownMeasure]) -> list[TextTable]:
+def _alone(sweep: Sweep, shown: Sequence[ShownMeasure]) -> list[DataTable]:
     """Tabulate measures, without what the sweep answers."""
     tables = [_table(sweep, each.measure, each.target, each.label) for each in shown]
     if shown[0].measure in sweep.measures:
@@ -66,7 +66,7 @@ def _alone(sweep: Sweep, shown: Sequence[ShownMeasure]) -> list[TextTable]:
         notes = _notes(sweep, shown[0].measure == STEADY) if rounds or about_target else _about_other(sweep)
     else:
         notes = _about_quantiles(sweep, any("—" in row for table in tables for row in table.rows))
-    tables[-1].notes = tuple(notes)
+    tables[-1].notes = [*notes]
     return tables
 
 
@@ -81,7 +81,7 @@ def _main_metric(sweep: Sweep) -> str | None:
     return next((found.main_metric for found in sweep.results if found.evaluated), None)
 
 
-def _table(sweep: Sweep, measure: str, target: str | None, title: str) -> TextTable:
+def _table(sweep: Sweep, measure: str, target: str | None, title: str) -> DataTable:
     # Where rounds were not kept there is no mean round, and the table shows dashes.
     known = measure in sweep.measures or level_of(measure) is not None
     cells = {
@@ -95,7 +95,7 @@ def _table(sweep: Sweep, measure: str, target: str | None, title: str) -> TextTa
         for position, point in enumerate(sweep.points)
     ]
     labels = (axis.label for axis in sweep.axes)
-    return TextTable((*labels, *sweep.protocols), rows, title=f"{sweep.scenario}: {title}")
+    return DataTable((*labels, *sweep.protocols), rows, title=f"{sweep.scenario}: {title}")
 
 
 def _notes(sweep: Sweep, single: bool) -> Iterator[str]:
@@ -166,7 +166,7 @@ class SweepResults(Sweep):
     Example: ``SweepResults.open("results/batches").tables()``
     """
 
-    def tables(self, metric: str | None = None) -> list[TextTable]:
+    def tables(self, metric: str | None = None) -> list[DataTable]:
         """Make the tables that ``vflsim sweep`` prints: what was measured, and what the sweep answers.
 
         ``metric`` is shown alone: a metric, a measure, or a percentile of the rounds such as ``p99``.
@@ -188,7 +188,7 @@ class SweepResults(Sweep):
 class TuningResults(Tuning):
     """A finished tuning, with its table."""
 
-    def table(self) -> TextTable:
+    def table(self) -> DataTable:
         """Make the table that ``vflsim tune`` prints."""
         return tuning_table(self)
 

@@ -25,7 +25,9 @@ from vflsim.results.statistics.plateau import distinct, plateau_of
 from vflsim.results.store.json_files import damaged
 from vflsim.results.sweeps.sweep import Sweep
 from vflsim.scenario.emit import flow
-from vflsim.text_table import TextTable, markdown_table
+from vflsim.tables import Cell, DataTable
+from vflsim.tables.formats import markdown
+from vflsim.vocabulary.amounts import Amount
 from vflsim.vocabulary.metrics import higher_is_better
 
 Score = Literal["plateau", "area"]
@@ -217,21 +219,25 @@ def _number(value: Any) -> tuple[str, float | None]:
     return "", float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-_DIGITS = 4
-
-
-def tuning_table(tuning: Tuning) -> TextTable:
+def tuning_table(tuning: Tuning) -> DataTable:
     """Tabulate all scores (a row per value, a column per protocol), with the procedure and warnings as notes."""
+    rows: list[tuple[Cell, ...]] = []
+    table = tuning.scores.to_numpy(dtype=float)
+    for position, value in enumerate(tuning.sweep.values):
+        common = position == tuning.common
+        best = [*(tuning.chosen[name] == position for name in tuning.sweep.protocols), common]
+        scores = zip([*table[position].tolist(), float(table[position].mean())], best, strict=True)
+        cells = [Amount(score, form=".4g", before="* " * (first and not isnan(score))) for score, first in scores]
+        rows.append((flow(value) + " (common)" * common, *cells))
     notes = [*procedure(tuning), *(f"Warning: {each}." for each in tuning.warnings())]
-    return TextTable(_header(tuning), _rows(tuning), title=f"{tuning.sweep.scenario}: {tuning.metric}", notes=notes)
+    header = (leaf(tuning.sweep.key), *tuning.sweep.protocols, "mean")
+    return DataTable(header, rows, f"{tuning.sweep.scenario}: {tuning.metric}", notes)
 
 
 def tuning_markdown(tuning: Tuning) -> str:
     """Return the same table as Markdown, the text of ``tuning.md``."""
-    lines = [f"# {tuning.sweep.scenario}: {tuning.metric}", "", *markdown_table(_header(tuning), _rows(tuning)), ""]
-    lines += [f"- {each}" for each in procedure(tuning)]
-    lines += [f"- Warning: {each}." for each in tuning.warnings()]
-    return "\n".join(lines) + "\n"
+    table = tuning_table(tuning)
+    return markdown([table], table.title)
 
 
 def procedure(tuning: Tuning) -> Iterator[str]:
@@ -245,23 +251,3 @@ def procedure(tuning: Tuning) -> Iterator[str]:
     yield f"Score: {SCORES[tuning.score]} of {tuning.metric}."
     yield "* marks each protocol's best value; the common value has the best mean over protocols."
     yield "The best of several scores is best partly by chance: expect less of a chosen value on other seeds and rows."
-
-
-def _header(tuning: Tuning) -> tuple[str, ...]:
-    return (leaf(tuning.sweep.key), *tuning.sweep.protocols, "mean")
-
-
-def _rows(tuning: Tuning) -> list[tuple[str, ...]]:
-    rows, table = [], tuning.scores.to_numpy(dtype=float)
-    for position, value in enumerate(tuning.sweep.values):
-        common = position == tuning.common
-        cells = [
-            _cell(score, tuning.chosen[name] == position)
-            for name, score in zip(tuning.sweep.protocols, table[position], strict=True)
-        ]
-        rows.append((flow(value) + " (common)" * common, *cells, _cell(float(table[position].mean()), common)))
-    return rows
-
-
-def _cell(score: float, best: bool) -> str:
-    return "—" if isnan(score) else f"{'* ' if best else ''}{score:.{_DIGITS}g}"

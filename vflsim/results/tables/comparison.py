@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +27,10 @@ from vflsim.results.tables.footnotes import (
     select,
     targets_in,
 )
-from vflsim.results.tables.sections import answers_table, conditions_of_results, energy_table, round_sections
-from vflsim.text_table import TextTable, markdown_table
-from vflsim.vocabulary.amounts import quantity, span, spanned
+from vflsim.results.tables.sections import answers_table, conditions_of_results, energy_table, round_tables
+from vflsim.tables import Cell, DataTable
+from vflsim.tables.formats import markdown as in_markdown
+from vflsim.vocabulary.amounts import Amount, limit, quantity, span, spanned, with_words
 from vflsim.vocabulary.amounts import share as shared
 from vflsim.vocabulary.metrics import is_share
 
@@ -46,7 +47,7 @@ SYMMETRIC = 1.25
 """Ratio of an interval's sides up to which ± stands for both."""
 
 
-def comparison_table(results: RunSet, targets: Mapping[str, Any] | None = None, pairing: bool = False) -> TextTable:
+def comparison_table(results: RunSet, targets: Mapping[str, Any] | None = None, pairing: bool = False) -> DataTable:
     """Make the main table: costs to the (first) target, the final level of the main metric, and the speed-up.
 
     One row per protocol, in the scenario's order. ``targets`` replaces the scenario's: see
@@ -72,39 +73,32 @@ def write_summary(results: RunSet) -> list[Path]:
 def markdown(results: RunSet, summary: pd.DataFrame) -> str:
     """Return the whole summary as Markdown: the main table, further targets, and every pair's difference."""
     content = _comparison(results, summary, outcomes(results))
-    lines = [f"# {content.title}", "", *markdown_table(content.header, content.rows), ""]
-    lines += [f"- {note}" for note in content.notes]
+    tables: list[DataTable | None] = [content]
     for target in targets_in(summary)[1:]:
-        columns = _cost_columns(summary, target)
-        cells = [_cells(results, summary, *key) for key, _ in columns]
-        rows = [(name, *(each[name] for each in cells)) for name in results.protocols]
-        lines += ["", f"## To {target}", "", *markdown_table(("protocol", *(head for _, head in columns)), rows)]
+        costs = {head: _cells(results, summary, *key) for key, head in _cost_columns(summary, target)}
+        tables.append(_by_protocol(results, costs, f"To {target}"))
     if results.evaluated:
         label = final_label(results.main_metric)
         final = _cells(results, summary, f"plateau_{results.main_metric}", None)
-        levels = [(name, best, final[name]) for name, best in _best(results, summary).items()]
-        heads = ("protocol", label.replace("final", "best", 1), label)
-        lines += ["", "## Best and final", "", BEST, "", *markdown_table(heads, levels)]
-    pairs = list(_pairs(results, summary))
-    if pairs:
-        lines += ["", "## Paired differences", "", "Mean of first minus second, over common seeds."]
-        header = ("protocols", "measure", "seeds", "difference", "95 % interval", "by pairs")
-        lines += ["", *markdown_table(header, pairs), ""]
+        levels = {label.replace("final", "best", 1): _best(results, summary), label: final}
+        tables.append(_by_protocol(results, levels, "Best and final", [BEST]))
+    if (differences := difference_table(results, summary)) is not None:
         warned = heavy_tail_notes([(results, summary)], differences=True)
-        lines += [f"- {note}" for note in warned if note not in content.notes]
-    if (conditions := conditions_of_results(results)) is not None:
-        lines += ["", f"## {conditions.title}", "", *markdown_table(conditions.header, conditions.rows), ""]
-        lines += [f"- {note}" for note in conditions.notes]
-    for more in (energy_table(results), answers_table(results)):
-        if more is not None:
-            lines += ["", f"## {more.title}", "", *markdown_table(more.header, more.rows), ""]
-            lines += [f"- {note}" for note in more.notes]
-    lines += round_sections(results)
-    return "\n".join(lines) + "\n"
+        differences.notes = [*differences.notes, *(note for note in warned if note not in content.notes)]
+        tables.append(differences)
+    tables += [conditions_of_results(results), energy_table(results), answers_table(results), *round_tables(results)]
+    return in_markdown(filter(None, tables), content.title)
 
 
-def describe(found: Estimate, unit: str, share: bool = False) -> str:
-    """Format an estimate: ``12.3 ± 0.4 s``; a difference with censored runs as its limit, ``> 20 s``.
+def _by_protocol(
+    results: RunSet, columns: Mapping[str, Mapping[str, Cell]], title: str, notes: Sequence[str] = ()
+) -> DataTable:
+    rows = [(name, *(cells[name] for cells in columns.values())) for name in results.protocols]
+    return DataTable(("protocol", *columns), rows, title, notes)
+
+
+def describe(found: Estimate, unit: str, share: bool = False) -> Amount:
+    """Return an estimate as an amount: ``12.3 ± 0.4 s``; a difference with censored runs as its limit, ``> 20 s``.
 
     An interval that is not symmetric has its ends: ``5.3 (2.1 … 13) s``; after ± stands the longer of two nearly equal
     sides. A ``share`` has three digits: ``0.944 ± 0.007``, ``0.990 (0.961 … 1.000)``. A cost that evaluations too far
@@ -123,23 +117,20 @@ def describe(found: Estimate, unit: str, share: bool = False) -> str:
         if max(below, above) > SYMMETRIC * min(below, above):
             return spanned(found.mean, found.low, found.high, unit)
         return quantity(found.mean, unit, max(below, above))
-    if not math.isnan(found.horizon):
-        bound = f"> {quantity(found.horizon, unit)}"
-        if math.isnan(found.median):
-            return bound
-        if not math.isnan(found.median_low):
-            median = spanned(found.median, found.median_low, found.median_high, unit)
-        else:
-            median = span(found.least, found.most, unit) if found.wide else quantity(found.median, unit)
-        return f"{found.reached} of {found.n}: {median}, {bound}"
-    if not math.isnan(found.at_least):
-        return f"> {quantity(found.at_least, unit)}"
-    if not math.isnan(found.at_most):
-        return f"< {quantity(found.at_most, unit)}"
-    return "—"
+    if math.isnan(found.horizon):
+        end = found.at_most if math.isnan(found.at_least) else found.at_least
+        return limit("most" if math.isnan(found.at_least) else "least", end, unit)
+    bound = limit("least", found.horizon, unit)
+    if math.isnan(found.median):
+        return bound
+    if not math.isnan(found.median_low):
+        median = spanned(found.median, found.median_low, found.median_high, unit)
+    else:
+        median = span(found.least, found.most, unit) if found.wide else quantity(found.median, unit)
+    return with_words(median, f", {bound}", f"{found.reached} of {found.n}: ")
 
 
-def costs_to_target(results: RunSet) -> dict[str, dict[str, str]]:
+def costs_to_target(results: RunSet) -> dict[str, dict[str, Cell]]:
     """Return by heading and protocol what the first target has cost, each of ``COSTS``; empty without a target."""
     summary = summarise(results)
     columns = [column for target in targets_in(summary)[:1] for column in _cost_columns(summary, target)]
@@ -155,40 +146,34 @@ def pairing(factor: float) -> str:
     return "as wide as unpaired" if number == "1.0" else f"{number} × {'narrower' if factor > 1 else 'wider'}"
 
 
-def _comparison(results: RunSet, summary: pd.DataFrame, measured: pd.DataFrame, pairing: bool = False) -> TextTable:
+def _comparison(results: RunSet, summary: pd.DataFrame, measured: pd.DataFrame, pairing: bool = False) -> DataTable:
     targets = targets_in(summary)
-    rows = [[name] for name in results.protocols]
-    header = ["protocol"]
-
-    def add(head: str, cells: Mapping[str, str]) -> None:
-        header.append(head)
-        for row, name in zip(rows, results.protocols, strict=True):
-            row.append(cells[name])
+    columns: dict[str, Mapping[str, Cell]] = {}
 
     def estimated(head: str, measure: str, target: str | None = None) -> None:
         if chosen_rows(summary, measure, target).any():
-            add(head, _cells(results, summary, measure, target))
+            columns[head] = _cells(results, summary, measure, target)
 
     def levels(final: str) -> None:
         label = final_label(results.main_metric)
         estimated(label, final)
         if past_best(results):
-            add(label.replace("final", "best", 1), _best(results, summary))
+            columns[label.replace("final", "best", 1)] = _best(results, summary)
 
     runs = {name: _runs(results, summary, name) for name in results.protocols}
     final = f"plateau_{results.main_metric}" if results.evaluated else None
     if targets:
         value = _value(targets[0])
-        if not all(text == f"{text.split()[0]} of {text.split()[0]}" for text in runs.values()):
-            add(f"reached {value}", runs)
+        if not {*runs.values()} <= {f"{number} of {number}" for number in range(len(results.runs) + 1)}:
+            columns[f"reached {value}"] = runs
         for (measure, target), head in _cost_columns(summary, targets[0]):
             estimated(head, measure, target)
         if final:
             levels(final)
         compared: tuple[str, str | None] = ("time_to_target", targets[0])
     else:
-        add("seeds", runs)
-        add("ended by", {name: _ends(results, name) for name in results.protocols})
+        columns["seeds"] = runs
+        columns["ended by"] = {name: _ends(results, name) for name in results.protocols}
         if final:
             levels(final)
         for measure, head in (("end", "time"), *((cost, cost) for cost in COSTS[1:])):
@@ -200,22 +185,23 @@ def _comparison(results: RunSet, summary: pd.DataFrame, measured: pd.DataFrame, 
     first = baseline_of(results)
     differ = len(results.protocols) > 1 and bool(chosen_rows(summary, *compared).any())
     if differ and targets:
-        add(f"speed-up vs {first}", _speed_ups(results, measured, first, targets[0]))
+        columns[f"speed-up vs {first}"] = _speed_ups(results, measured, first, targets[0])
     if differ and (pairing or not targets):
         what = "time" if targets else final_label(results.main_metric) if final else "mean round"
-        add(f"{what} vs {first}", _cells(results, summary, *compared, baseline=first, paired=pairing))
+        columns[f"{what} vs {first}"] = _cells(results, summary, *compared, baseline=first, paired=pairing)
     title = f"{results.name} ({what})" if (what := _statistics(summary)) else results.name
-    return TextTable(
-        header, [*map(tuple, rows)], title=title, notes=[*notes(results, summary, measured, differ, pairing)]
-    )
+    return _by_protocol(results, columns, title, [*notes(results, summary, measured, differ, pairing)])
 
 
-def _best(results: RunSet, summary: pd.DataFrame) -> dict[str, str]:
+def _best(results: RunSet, summary: pd.DataFrame) -> dict[str, Cell]:
     """Format by protocol the best value of the main metric and when it was: ``0.944 ± 0.007 at 12.3 s``."""
     values, times = (
         _cells(results, summary, f"{what}_{results.main_metric}", None) for what in ("best", "time_of_best")
     )
-    return {name: value if value == "—" else f"{value} at {times[name]}" for name, value in values.items()}
+    return {
+        name: with_words(value, f" at {times[name]}") if isinstance(value, Amount) else value
+        for name, value in values.items()
+    }
 
 
 def _statistics(summary: pd.DataFrame) -> str:
@@ -228,15 +214,15 @@ def _statistics(summary: pd.DataFrame) -> str:
     return f"{'geometric means' if (costs == GEOMETRIC).all() else 'means'} of costs over seeds"
 
 
-def _speed_ups(results: RunSet, measured: pd.DataFrame, baseline: str, target: str) -> dict[str, str]:
-    """Format how many times sooner than ``baseline`` each protocol reached the target; a reference has no speed-up."""
+def _speed_ups(results: RunSet, measured: pd.DataFrame, baseline: str, target: str) -> dict[str, Cell]:
+    """Return how many times sooner than ``baseline`` each protocol reached the target; a reference has no speed-up."""
     measured = measured[(measured["measure"] == "time_to_target") & (measured["target"] == target)]
     references = {run.protocol for run in results.runs if run.info.reference}
-    cells = {}
+    cells: dict[str, Cell] = {}
     for name in results.protocols:
         paired = not results.unpaired(name, baseline)
         found = None if name == baseline else ratio(measured, name, baseline, paired)
-        cells[name] = "reference" if name in references else "—" if found is None else str(found)
+        cells[name] = "reference" if name in references else "—" if found is None else found.cell
     return cells
 
 
@@ -257,15 +243,15 @@ def _cells(
     target: str | None,
     baseline: str | None = None,
     paired: bool = False,
-) -> dict[str, str]:
-    """Format a measure by protocol, or its difference from ``baseline``; a dash for protocols without one."""
+) -> dict[str, Cell]:
+    """Return a measure by protocol, or its difference from ``baseline``; a dash for protocols without one."""
     bases = summary["baseline"].to_numpy(object)
     chosen = chosen_rows(summary, measure, target) & (pd.isna(bases) if baseline is None else bases == baseline)
     share = is_share(measure.removeprefix("plateau_").removeprefix("best_"), results.own_metrics)
-    cells = dict.fromkeys(results.protocols, "—")
+    cells: dict[str, Cell] = dict.fromkeys(results.protocols, "—")
     for row in _rows(summary, chosen):
         worth = pairing(row["narrower"]) if paired else ""
-        cells[row["protocol"]] = describe(Estimate.of(row), row["unit"], share=share) + (f" ({worth})" if worth else "")
+        cells[row["protocol"]] = with_words(describe(Estimate.of(row), row["unit"], share), f" ({worth})" * bool(worth))
     return cells
 
 
@@ -276,17 +262,18 @@ def _rows(summary: pd.DataFrame, chosen: npt.NDArray[np.bool_]) -> Iterator[dict
         yield dict(zip(summary.columns, values, strict=True))
 
 
-def _runs(results: RunSet, summary: pd.DataFrame, protocol: str) -> str:
-    """Count the runs behind a row: ``3``, ``2 of 3`` if there is a target, ``2 (1 failed)``."""
+def _runs(results: RunSet, summary: pd.DataFrame, protocol: str) -> Cell:
+    """Count the runs behind a row: ``3``, ``2 of 3`` if there is a target that some missed, ``2 (1 failed)``."""
     runs = [run for run in results.runs if run.protocol == protocol]
     diverged, failed = sum(run.diverged for run in runs), sum(run.failed and not run.diverged for run in runs)
-    count = f"{len(runs) - failed - diverged}"
+    count: Cell = len(runs) - failed - diverged
     if targets := targets_in(summary):
         costs = select(summary, "time_to_target", targets[0])
         own = costs[(costs["protocol"] == protocol) & costs["baseline"].isna()]
-        count = f"{own['reached'].sum()} of {own['n'].sum()}"
+        reached, n = int(own["reached"].sum()), int(own["n"].sum())
+        count = f"{reached} of {n}"
     lost = [f"{number} {what}" for number, what in ((diverged, "diverged"), (failed, "failed")) if number]
-    return count + (f" ({', '.join(lost)})" if lost else "")
+    return f"{count} ({', '.join(lost)})" if lost else count
 
 
 def _ends(results: RunSet, protocol: str) -> str:
@@ -300,15 +287,24 @@ def _ends(results: RunSet, protocol: str) -> str:
     return counted[0][0] if len(counted) == 1 else ", ".join(f"{number} {reason}" for reason, number in counted)
 
 
-def _pairs(results: RunSet, summary: pd.DataFrame) -> Iterator[tuple[str, ...]]:
+def difference_table(results: RunSet, summary: pd.DataFrame) -> DataTable | None:
+    """Tabulate differences of every pair of protocols in what matters most, with their intervals; None without any."""
     shown = {*(f"{cost}_to_target" for cost in COSTS), round_measure(summary)}
     shown |= {f"plateau_{results.main_metric}"} if results.evaluated else set()
+    rows, apart = [], False
     for row in _rows(summary, (summary["baseline"].notna() & summary["measure"].isin(shown)).to_numpy()):
         found, unit = Estimate.of(row), row["unit"]
         value = describe(found, unit) if found.censored or found.wide else quantity(found.mean, unit)
-        exact = not math.isnan(found.low)
-        interval = span(found.low, found.high, unit) if exact else "—"
+        interval = span(found.low, found.high, unit)
         measure = row["measure"].replace("_", " ")
         measure = measure if pd.isna(row["target"]) else measure.replace("target", row["target"])
-        worth = pairing(row["narrower"]) or "—"
-        yield f"{row['protocol']} − {row['baseline']}", measure, str(row["n"]), value, interval, worth
+        independent = row.get("paired", True) is False
+        apart = apart or independent
+        seeds = f"{row['n']} *" if independent else int(row["n"])
+        names = f"{row['protocol']} − {row['baseline']}"
+        rows.append((names, measure, seeds, value, interval, pairing(row["narrower"]) or "—"))
+    header = ("protocols", "measure", "seeds", "difference", "95 % interval", "by pairs")
+    notes = ["Mean of first minus second, over common seeds: all protocols have the same delays."]
+    notes += ["*: the difference of the means of independent runs, so many of both together."] * apart
+    title = "Differences" if apart else "Paired differences"
+    return DataTable(header, rows, title, notes, (0, 1)) if rows else None

@@ -1,4 +1,4 @@
-"""The sections of ``summary.md`` below the comparison: conditions, energy, answers, steady state, pairs of rounds."""
+"""The tables of ``summary.md`` below the comparison: conditions, energy, answers, steady state, pairs of rounds."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from vflsim.results.facts import Conditions
 from vflsim.results.statistics.answers import answer_means, answer_metric, answered
 from vflsim.results.statistics.rounds import round_pairs, steady_rounds
 from vflsim.results.store.schema import SERVER
-from vflsim.text_table import TextTable, markdown_table
-from vflsim.vocabulary.amounts import quantity
+from vflsim.tables import Cell, DataTable
+from vflsim.vocabulary.amounts import Amount, quantity
 from vflsim.vocabulary.amounts import share as shared
 from vflsim.vocabulary.metrics import facts_of, is_share
 
@@ -27,7 +27,7 @@ _CONDITIONS_NOTE = (
 )
 
 
-def conditions_table(found: Mapping[str, Conditions]) -> TextTable:
+def conditions_table(found: Mapping[str, Conditions]) -> DataTable:
     """Tabulate the conditions of protocols, by their names: a row for each."""
     rows = [
         (
@@ -40,10 +40,10 @@ def conditions_table(found: Mapping[str, Conditions]) -> TextTable:
         )
         for name, each in found.items()
     ]
-    return TextTable(_HEADER, rows, title=CONDITIONS_TITLE, notes=[_CONDITIONS_NOTE], left=(0, 2, 3, 4))
+    return DataTable(_HEADER, rows, title=CONDITIONS_TITLE, notes=[_CONDITIONS_NOTE], left=(0, 2, 3, 4))
 
 
-def conditions_of_results(results: RunSet) -> TextTable | None:
+def conditions_of_results(results: RunSet) -> DataTable | None:
     """Tabulate the conditions of a study's protocols; None where no run trained."""
     found = {run.protocol: run.info.conditions for run in results.runs if run.info.conditions is not None}
     ordered = {name: found[name] for name in results.protocols if name in found}
@@ -57,7 +57,7 @@ _ENERGY_NOTE = (
 )
 
 
-def energy_table(results: RunSet, each: bool = False) -> TextTable | None:
+def energy_table(results: RunSet, each: bool = False) -> DataTable | None:
     """Tabulate the mean energy of a run, in J: a row for the server and one for all clients, or for ``each`` party.
 
     None where no party of a finished run says what it draws.
@@ -70,11 +70,11 @@ def energy_table(results: RunSet, each: bool = False) -> TextTable | None:
     who = frame["party"] if each else frame["party"].where(frame["party"] == SERVER, "clients")
     sums = frame.groupby([frame["protocol"], frame["seed"], who, frame["state"]], sort=False)["joules"].sum()
     means = sums.groupby(["protocol", "party", "state"], sort=False).mean().unstack("state")[[*_STATES]]
-    rows = [
+    rows: list[tuple[Cell, ...]] = [
         (str(protocol), str(party), *(quantity(float(joules), "J") for joules in (*own, own.sum())))
         for (protocol, party), own in zip(means.index, means.to_numpy(), strict=True)
     ]
-    return TextTable(
+    return DataTable(
         ("protocol", "party", *_STATES, "all"), rows, title=ENERGY_TITLE, notes=[_ENERGY_NOTE], left=(0, 1)
     )
 
@@ -87,7 +87,7 @@ _NOTES = (
 )
 
 
-def answers_table(results: RunSet) -> TextTable | None:
+def answers_table(results: RunSet) -> DataTable | None:
     """Tabulate the answers of a study's protocols, a row for each deadline; None where no run answered."""
     if not answered(results):
         return None
@@ -98,40 +98,31 @@ def answers_table(results: RunSet) -> TextTable | None:
         for row in means[means["protocol"] == name].to_dict("records"):
             mean, low, high = row["mean"], row["low"], row["high"]
             value = shared(mean, low, high) if share else quantity(mean, unit, max(mean - low, high - mean))
-            waits = "none" if math.isinf(row["deadline_s"]) else quantity(row["deadline_s"], "s")
-            after = quantity(float(f"{row['answer_s']:.3g}"), "s")
-            rows.append((name, waits, after, f"{100 * row['complete']:.0f} %", value))
+            waits: Cell = "none" if math.isinf(row["deadline_s"]) else quantity(row["deadline_s"], "s")
+            after, whole = Amount(row["answer_s"], "s", form="three"), Amount(row["complete"], "%", form=".0f")
+            rows.append((name, waits, after, whole, value))
     header = ("protocol", "deadline", "answer after", "whole", metric.replace("_", " "))
-    return TextTable(header, rows, title=ANSWERS_TITLE, notes=_NOTES)
+    return DataTable(header, rows, title=ANSWERS_TITLE, notes=_NOTES)
 
 
 _STEADY = ("protocol", "runs", "with a sound interval", "warm-up [rounds]", "lag-1 correlation of batches")
 _PAIRS = ("protocols", "seeds", "correlation", "narrower by")
 
 
-def round_sections(results: RunSet) -> list[str]:
-    """Return the sections as lines of Markdown; none if no rounds were kept."""
+def round_tables(results: RunSet) -> Iterator[DataTable]:
+    """Tabulate rounds within runs, and runs paired round by round; nothing if no rounds were kept."""
     alone, pairs = steady_rounds(results), round_pairs(results)
-    lines: list[str] = []
-    if len(alone):
-        lines += ["", "## Rounds within runs", "", "Warm-up by MSER-5, intervals by batch means.", ""]
-        lines += markdown_table(_STEADY, list(_steady(alone)))
-    pairs = pairs[pairs["low"].notna()]
-    if len(pairs):
-        lines += ["", "## Round by round", "", "Within runs with the same seed, after the warm-up.", ""]
-        lines += markdown_table(_PAIRS, list(_pairs(pairs)))
-    return lines
-
-
-def _steady(alone: pd.DataFrame) -> Iterator[tuple[str, ...]]:
-    for name, own in alone.groupby("protocol", sort=False):
+    rows: list[tuple[Cell, ...]] = []
+    for name, own in alone.groupby("protocol", sort=False) if len(alone) else ():
         sound = own["settled"] & ~own["correlated"] & own["enough"] & own["low"].notna()
-        yield str(name), str(len(own)), str(sound.sum()), _range(own["warm_up"]), _range(own["lag1"])
-
-
-def _pairs(pairs: pd.DataFrame) -> Iterator[tuple[str, ...]]:
-    for (name, baseline), own in pairs.groupby(["protocol", "baseline"], sort=False):
-        yield f"{name} − {baseline}", str(len(own)), _range(own["correlation"]), _range(own["narrower"])
+        rows.append((str(name), len(own), int(sound.sum()), _range(own["warm_up"]), _range(own["lag1"])))
+    if rows:
+        yield DataTable(_STEADY, rows, "Rounds within runs", ["Warm-up by MSER-5, intervals by batch means."])
+    rows = []
+    for pair, own in pairs[pairs["low"].notna()].groupby(["protocol", "baseline"], sort=False):
+        rows.append((" − ".join(map(str, pair)), len(own), _range(own["correlation"]), _range(own["narrower"])))
+    if rows:
+        yield DataTable(_PAIRS, rows, "Round by round", ["Within runs with the same seed, after the warm-up."])
 
 
 def _range(values: pd.Series) -> str:

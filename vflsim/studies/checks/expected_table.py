@@ -9,8 +9,8 @@ from vflsim.learning.data.shelf import can_share
 from vflsim.scenario.models import Scenario
 from vflsim.studies.checks.expected import TRIAL_STEPS, Expectation
 from vflsim.studies.checks.run_speed import Speed, study_s
-from vflsim.text_table import TextTable
-from vflsim.vocabulary.amounts import quantity, roughly
+from vflsim.tables import Cell, DataTable
+from vflsim.vocabulary.amounts import quantity, roughly, with_words
 from vflsim.vocabulary.targets import target_note
 
 FEWEST = 10
@@ -25,21 +25,21 @@ def expectation_table(
     speeds: Mapping[str, Speed] | None = None,
     workers: int = 1,
     start_s: float = 0.0,
-) -> TextTable:
+) -> DataTable:
     """Tabulate the expected size and duration of each protocol's runs; ``speeds`` add wall-clock times.
 
     ``start_s`` is how long each of several ``workers`` takes to start.
     """
     header = ["protocol", "kind", "clients", "a step takes", "rounds at most", "bytes a round", "parameters", "memory"]
-    rows = [
+    rows: list[list[Cell]] = [
         [
             each.protocol,
             each.kind,
-            str(each.clients),
+            each.clients,
             quantity(each.step_s, "s"),
             _rounds(each.rounds),
             quantity(each.round_bytes, "B"),
-            f"{each.size.parameters:,}",
+            each.size.parameters,
             quantity(each.size.bytes, "B"),
         ]
         for each in found
@@ -71,7 +71,7 @@ def expectation_table(
             for each in found
             if scenario.stop_of(each.protocol).precision and each.variation
         ]
-    return TextTable(header, rows, notes=notes, left=(0, 1))
+    return DataTable(header, rows, notes=notes, left=(0, 1))
 
 
 def _memory_of_workers(found: Sequence[Expectation], workers: int) -> str:
@@ -112,18 +112,18 @@ def _standstill(expected: Expectation) -> str:
     )
 
 
-def _rounds(limit: float) -> str:
+def _rounds(limit: float) -> Cell:
     if limit != limit:
         return "none"
-    return "unlimited" if limit == float("inf") else f"{int(limit * (1 + 1e-9)):,}"
+    return "unlimited" if limit == float("inf") else int(limit * (1 + 1e-9))
 
 
-def _run_time(scenario: Scenario, expected: Expectation, speed: Speed) -> str:
-    """Format the wall-clock time of a run, or where nothing but a target ends it, that of a round."""
+def _run_time(scenario: Scenario, expected: Expectation, speed: Speed) -> Cell:
+    """Return the wall-clock time of a run, or where nothing but a target ends it, that of a round."""
     run_s = _run_s(scenario, expected, speed)
     if math.isfinite(run_s):
         return roughly(run_s)
-    return "—" if math.isnan(run_s) else f"{roughly(speed.per_round_s(expected))} a round"
+    return "—" if math.isnan(run_s) else with_words(roughly(speed.per_round_s(expected)), " a round")
 
 
 def _run_s(scenario: Scenario, expected: Expectation, speed: Speed) -> float:

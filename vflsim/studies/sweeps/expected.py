@@ -13,7 +13,7 @@ from vflsim.studies.checks.expected import expectation
 from vflsim.studies.checks.run_speed import BUDGET_S, calibrated, study_s
 from vflsim.studies.runs.options import RunOptions
 from vflsim.studies.sweeps.plan import SweepPlan
-from vflsim.text_table import TextTable
+from vflsim.tables import Cell, DataTable
 from vflsim.vocabulary.amounts import quantity, roughly
 
 _ALL_S = 30.0
@@ -67,15 +67,15 @@ def expected_runs(plan: SweepPlan, options: RunOptions) -> Iterator[ExpectedRuns
             yield ExpectedRuns(position, name, of.seeds, owner, of.virtual_s, of.real_s, of.memory)
 
 
-def expected_runs_table(plan: SweepPlan, found: list[ExpectedRuns], workers: int) -> TextTable:
+def expected_runs_table(plan: SweepPlan, found: list[ExpectedRuns], workers: int) -> DataTable:
     """Tabulate the runs of a plan, point by point, with the time of all on ``workers``."""
     axes = axes_of(plan.keys, [point.values for point in plan.points])
     rows = []
     for each in found:
         own = each.owner == each.position
         values = map(flow, plan.points[each.position].values)
-        real = _time(each.real_s) if own else f"as in {plan.points[each.owner].folder}"
-        rows.append((*values, each.protocol, str(each.seeds), _time(each.virtual_s), real, quantity(each.memory, "B")))
+        real: Cell = _time(each.real_s) if own else f"as in {plan.points[each.owner].folder}"
+        rows.append((*values, each.protocol, each.seeds, _time(each.virtual_s), real, quantity(each.memory, "B")))
     header = (*(axis.label for axis in axes), "protocol", "seeds", "a run in virtual time", "in real time", "memory")
     once = [each for each in found if each.owner == each.position]
     runs, done = sum(each.seeds for each in found), sum(each.seeds for each in once)
@@ -92,10 +92,10 @@ def expected_runs_table(plan: SweepPlan, found: list[ExpectedRuns], workers: int
         "Memory of a run, about: features, weights, gradients, optimisers, activations, and what a protocol keeps.",
     ]
     title = f"{plan.points[0].scenario.name}: what the sweep would run"
-    return TextTable(header, rows, title=title, notes=notes, left=tuple(range(len(axes) + 1)))
+    return DataTable(header, rows, title=title, notes=notes, left=tuple(range(len(axes) + 1)))
 
 
-def _time(seconds: float) -> str:
+def _time(seconds: float) -> Cell:
     if math.isnan(seconds):
         return "—"
     return "until the target" if math.isinf(seconds) else roughly(seconds)

@@ -23,7 +23,7 @@ from vflsim.studies.runs.simulator_choice import Choice
 from vflsim.studies.sweeps.sweep import Step, SweepWatcher
 from vflsim.studies.terminal.text import asides, choice_lines, kept, live_on, main_metric, sentences
 from vflsim.studies.time_left import Foresight, Remaining
-from vflsim.text_table import SafeConsole, say
+from vflsim.tables.terminal import SafeConsole, say
 from vflsim.vocabulary.amounts import quantity, roughly
 
 _BAR = 8

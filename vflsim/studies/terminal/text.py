@@ -23,7 +23,7 @@ from vflsim.studies.pool import Study
 from vflsim.studies.runs.progress import Growth, Run
 from vflsim.studies.runs.simulator_choice import Choice
 from vflsim.studies.sweeps.sweep import SweepDone
-from vflsim.text_table import say
+from vflsim.tables.terminal import say
 from vflsim.vocabulary.amounts import quantity
 
 

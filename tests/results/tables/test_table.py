@@ -8,7 +8,8 @@ import pytest
 from rich.console import Console
 
 from vflsim.results import Results, comparison_table
-from vflsim.text_table import TextTable, say
+from vflsim.tables import DataTable
+from vflsim.tables.terminal import say
 
 HEADER = ("protocol", "test accuracy", "bytes to 0.9", "mean round")
 ROWS = [("synchronous", "0.905 ± 0.007", "9.8 ± 1.2 MB", "6.5 ± 0.7 s"), ("async", "0.9", "1 B", "—")]
@@ -21,7 +22,7 @@ def shown(what: object, width: int) -> list[str]:
 
 
 def test_a_wide_terminal_shows_one_table_with_headers_on_one_line() -> None:
-    assert shown(TextTable(HEADER, ROWS, title="small", notes=["A note."]), 60) == [
+    assert shown(DataTable(HEADER, ROWS, title="small", notes=["A note."]), 60) == [
         "small",
         "protocol     test accuracy  bytes to 0.9   mean round",
         "─────────────────────────────────────────────────────",
@@ -32,7 +33,7 @@ def test_a_wide_terminal_shows_one_table_with_headers_on_one_line() -> None:
 
 
 def test_columns_that_do_not_fit_go_below_with_the_first_one_repeated() -> None:
-    table = TextTable(HEADER, ROWS)
+    table = DataTable(HEADER, ROWS)
     assert shown(table, 52) == [
         "protocol     test accuracy",
         "──────────────────────────",
@@ -47,7 +48,7 @@ def test_columns_that_do_not_fit_go_below_with_the_first_one_repeated() -> None:
 
 
 def test_headers_break_between_words_before_columns_go_below() -> None:
-    table = TextTable(("protocol", "test accuracy", "batches in an epoch"), [("wait", "0.9", "7")])
+    table = DataTable(("protocol", "test accuracy", "batches in an epoch"), [("wait", "0.9", "7")])
     assert shown(table, 34) == [
         "              test  batches in",
         "protocol  accuracy    an epoch",
@@ -57,12 +58,12 @@ def test_headers_break_between_words_before_columns_go_below() -> None:
 
 
 @pytest.fixture(scope="module")
-def table(toy_folder: Path) -> TextTable:
+def table(toy_folder: Path) -> DataTable:
     return comparison_table(Results.open(toy_folder))
 
 
 @pytest.mark.parametrize("width", range(30, 130, 7))
-def test_every_cell_is_whole_at_every_width(width: int, table: TextTable) -> None:
+def test_every_cell_is_whole_at_every_width(width: int, table: DataTable) -> None:
     text = shown(table, width)
     assert max(map(len, text)) <= width
     body = "\n".join(text)
@@ -72,7 +73,7 @@ def test_every_cell_is_whole_at_every_width(width: int, table: TextTable) -> Non
 
 
 def test_a_table_without_rows_is_its_header() -> None:
-    assert shown(TextTable(("a", "b"), []), 40)[0] == "a  b"
+    assert shown(DataTable(("a", "b"), []), 40)[0] == "a  b"
 
 
 def test_paragraphs_wrap_between_words_in_a_terminal_only() -> None:
@@ -101,4 +102,4 @@ def test_a_table_prints_as_in_a_terminal_and_has_its_cells_as_a_frame_and_as_htm
 
 
 def test_html_shows_text_as_it_is() -> None:
-    assert "<td>&lt;b&gt;</td>" in TextTable(("a",), [("<b>",)])._repr_html_()
+    assert "<td>&lt;b&gt;</td>" in DataTable(("a",), [("<b>",)])._repr_html_()
