@@ -33,7 +33,7 @@ def measured(path: str, seconds: float) -> list[dict[str, float | str]]:
     from vflsim.stopping.rules import Stop
     from vflsim.studies.checks.data import read_and_check
     from vflsim.studies.checks.expected import expectation
-    from vflsim.studies.checks.run_speed import calibrated
+    from vflsim.studies.checks.run_speed import measured_speed
     from vflsim.studies.runs.interrupt import Interrupt
     from vflsim.studies.runs.options import RunOptions
     from vflsim.studies.runs.progress import StudyRun
@@ -47,7 +47,7 @@ def measured(path: str, seconds: float) -> list[dict[str, float | str]]:
         entry, loaded = scenario.protocols[name], data.of(scenario.training_of(name))
         whole = expectation(scenario, name, loaded)
         began = time.process_time()
-        speed = calibrated(scenario, name, loaded, expected=whole)
+        speed = measured_speed(scenario, whole, loaded)
         check_s = time.process_time() - began
         each_s = speed.per_round_s(whole)
         rounds = int(max(1, min(whole.rounds, (seconds - speed.startup_s) / each_s)))

@@ -51,8 +51,6 @@ def noted(path: str, workers: int) -> dict[str, float | list[float | None]]:
     class NotingDisplay(Display):
         """Notes the time that is left whenever a terminal would show it."""
 
-        tells_time_left = True
-
         def show(self) -> None:
             """Show as usual."""
             super().show()

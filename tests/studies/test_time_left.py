@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
 from vflsim.simulation.reporter import Progress
@@ -80,16 +78,6 @@ def test_two_workers_share_what_is_left() -> None:
     assert story.remaining.seconds(2) == pytest.approx(12 + 12)
 
 
-def test_protocols_without_a_pace_take_what_is_expected_in_proportion() -> None:
-    story = Story()
-    story.remaining.expect({"wait": 4.0, "async": 8.0})
-    assert story.remaining.seconds(4) == pytest.approx(4 * 6)
-    story.remaining.ended(story.began("wait", 0), 10.0)  # 2.5 times as long as expected
-    assert story.remaining.seconds(3) == pytest.approx(10 + 2 * 20)
-    story.remaining.ended(story.began("async", 0), 30.0)
-    assert story.remaining.seconds(2) == pytest.approx(10 + 30)
-
-
 def test_the_time_in_which_files_are_written_counts() -> None:
     story = Story()
     run = story.began("wait", 0)
@@ -104,18 +92,6 @@ def test_what_follows_the_runs_is_left_until_the_end() -> None:
     remaining.began(run)
     remaining.ended(run, 10.0)
     assert remaining.seconds(0) == 3
-
-
-def test_what_only_a_target_ends_has_no_expectation() -> None:
-    story = Story()
-    assert story.remaining.unknown == ["wait", "async"]
-    story.remaining.expect({"wait": math.inf, "async": math.nan})
-    assert story.remaining.unknown == ["wait", "async"]
-    assert story.remaining.seconds(4) is None
-    story.remaining.expect({"wait": 4.0})
-    assert story.remaining.unknown == ["async"]
-    story.remaining.ended(story.began("async", 0), 30.0)
-    assert story.remaining.unknown == []
 
 
 def test_runs_end_at_the_share_at_which_a_target_has_ended_others() -> None:

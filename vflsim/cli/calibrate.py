@@ -11,7 +11,6 @@ from rich.text import Text
 
 from vflsim.cli.app import app, console, say
 from vflsim.cli.output import Trust
-from vflsim.vocabulary.amounts import Amount, quantity
 
 if TYPE_CHECKING:
     from vflsim.timing.calibrating import Calibration, FittedTime
@@ -70,6 +69,7 @@ def calibrate(
 
 def _table(found: Calibration) -> Any:
     from vflsim.tables import DataTable
+    from vflsim.vocabulary.amounts import Amount, quantity
 
     header = ("party", "what", "n", "mean", "law", "fitted", "KS", "R²", "residual p95")
     rows = [
@@ -95,6 +95,8 @@ def _table(found: Calibration) -> Any:
 
 def _growth(fit: FittedTime) -> str:
     """Say how a time grows with its size, or why it does not."""
+    from vflsim.vocabulary.amounts import quantity
+
     if not fit.per_unit:
         return f"no rate: {fit.why_not}" if fit.why_not else ""
     if fit.additive:

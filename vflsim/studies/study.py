@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 from vflsim.learning.data.shelf import Shelf
@@ -48,23 +46,8 @@ def run_study(
     paths = choices(scenario, path, timing_only)
     data = checked(scenario, timing_only, options.workers)  # report all errors before writing anything
     spec = StudySpec(scenario, folder, paths, timing_only, options, described=tuple(described(scenario, data)))
-    if watcher is not None and all(choice.path == "event" for choice in paths.values()):
-        watcher.predictable(partial(_predicted_s, scenario, data, options, timing_only))
     given = contextlib.nullcontext(engine) if engine else engine_of(options, len(spec.runs), data.shelf, spec, data)
     return Pool([spec], lambda _: watcher or Watcher(), data_of=lambda _: data).run(given)[0]
-
-
-def _predicted_s(
-    scenario: Scenario,
-    data: ScenarioData,
-    options: RunOptions,
-    timing_only: bool,
-    protocols: Sequence[str],
-    all_s: float,
-) -> Mapping[str, float]:
-    from vflsim.studies.checks.run_speed import predicted_s  # studies without a display need none of it
-
-    return predicted_s(scenario, data, protocols, options.execution, timing_only=timing_only, all_s=all_s)
 
 
 def engine_of(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -11,7 +10,7 @@ from statistics import fmean
 
 from vflsim.simulation.reporter import Progress
 from vflsim.studies.checks.run_speed import study_s
-from vflsim.studies.runs.progress import Predict, StudyRun
+from vflsim.studies.runs.progress import StudyRun
 
 
 @dataclass(slots=True)
@@ -38,11 +37,9 @@ class Remaining:
     """Estimates the wall-clock time that is left.
 
     A run under way continues at its pace, as far as its stop rules tell its end, or to the mean share at which those
-    runs of its protocol ended that came further. Other runs take as long as those of their protocol. Runs of protocols
-    that have no pace yet take what is ``expected`` of them, in proportion to how long the others take compared with
-    what is expected of those; or, if nothing is expected, as all on average. ``runs`` is the number of runs of each
-    protocol, ``after_s`` what is left once all have ended. ``point`` tells apart equal runs at different points of a
-    sweep.
+    runs of its protocol ended that came further. Other runs take as long as those of their protocol; runs of protocols
+    that have no pace yet take as long as all on average. ``runs`` is the number of runs of each protocol, ``after_s``
+    what is left once all have ended. ``point`` tells apart equal runs at different points of a sweep.
     """
 
     def __init__(
@@ -52,17 +49,6 @@ class Remaining:
         self._under_way: dict[tuple[StudyRun, int], _Pace] = {}
         self._ended: dict[str, list[float]] = {}
         self._shares: dict[str, list[float]] = {}
-        self._expected: dict[str, float] = {}
-
-    def expect(self, seconds: Mapping[str, float]) -> None:
-        """Note the expected seconds of a run of some protocols; those that are not finite tell nothing."""
-        self._expected |= {protocol: run_s for protocol, run_s in seconds.items() if math.isfinite(run_s) and run_s > 0}
-
-    @property
-    def unknown(self) -> list[str]:
-        """The protocols with runs to begin of which nothing is known or expected."""
-        known = {*self._known(), *self._expected}
-        return [protocol for protocol, count in self._to_begin.items() if count > 0 and protocol not in known]
 
     def began(self, run: StudyRun, point: int = 0) -> None:
         """Note the start of a run."""
@@ -88,12 +74,10 @@ class Remaining:
 
     def seconds(self, waiting: int) -> float | None:
         """Return the seconds left, given the runs still to begin; None if there is no basis for an estimate yet."""
-        known = self._known()
-        if not known and not self._expected:
+        paces = {run.protocol: whole_s for (run, _), pace in self._under_way.items() if (whole_s := pace.whole_s)}
+        known = paces | {protocol: fmean(seconds) for protocol, seconds in self._ended.items()}
+        if not known:
             return None
-        both = known.keys() & self._expected.keys()
-        factor = sum(known[each] for each in both) / sum(self._expected[each] for each in both) if both else 1.0
-        known = {protocol: factor * run_s for protocol, run_s in self._expected.items()} | known
         now, usual = self._clock(), fmean(known.values())
         left = []
         for (run, _), pace in self._under_way.items():
@@ -106,34 +90,3 @@ class Remaining:
         counts = {protocol: max(0, count) for protocol, count in self._to_begin.items()}
         waits = [known.get(protocol, usual) for protocol, count in counts.items() for _ in range(count)]
         return study_s([fmean(waits or [usual])] * waiting, left or [0.0]) + self._after_s
-
-    def _known(self) -> dict[str, float]:
-        """Return the seconds of a run of each protocol with a pace or an ended run."""
-        paces = {run.protocol: whole_s for (run, _), pace in self._under_way.items() if (whole_s := pace.whole_s)}
-        return paces | {protocol: fmean(seconds) for protocol, seconds in self._ended.items()}
-
-
-class Foresight:
-    """Measures protocols of a study that have not run, where these decide how long it takes.
-
-    A study that takes longer than ``LONG_S`` is worth the seconds of measuring. With ``SEEDS`` seeds or more, all
-    protocols have run after a quarter of it.
-    """
-
-    LONG_S, SEEDS = 15.0, 4
-    FIRST_S, ALL_S = 0.3, 2.0
-    """Seconds to measure the first protocol, and all others."""
-
-    def __init__(self, predict: Predict, remaining: Remaining) -> None:
-        self._predict, self._remaining, self._done = predict, remaining, False
-
-    def before(self, protocol: str, waiting: int) -> None:
-        """Look ahead before a run of ``protocol`` begins; ``waiting`` counts the runs to begin, this one included."""
-        unknown = self._remaining.unknown
-        if self._done or len(unknown) < 2 or waiting >= self.SEEDS * len(unknown):
-            return
-        if self._remaining.seconds(waiting) is None:
-            self._remaining.expect(self._predict([protocol], self.FIRST_S))
-        if (self._remaining.seconds(waiting) or 0.0) > self.LONG_S:
-            self._remaining.expect(self._predict(self._remaining.unknown, self.ALL_S))
-            self._done = True

@@ -24,7 +24,7 @@ from vflsim.studies.checks.sizes import Size, run_size
 
 TRIAL_STEPS = 200
 """Server steps that ``expectation`` simulates without training to estimate a step's duration."""
-TRIAL_MESSAGES, FEWEST_STEPS = 20_000, 2
+TRIAL_MESSAGES, FEWEST_STEPS = 4_000, 2
 """Limits for trials with many messages: how many in total (some 16 µs each), and fewest server steps."""
 
 
@@ -51,6 +51,8 @@ class Expectation:
     promise: str = ""
     """The guarantees of mechanism and blinding, if there are any."""
     evaluations_per_round: float = float("nan")
+    most_s: float = math.inf
+    """The wall-clock seconds of `stop.wall_clock`."""
     variation: Variation | None = None
     """The variation of rounds according to the scenario, if `stop` asks for it: a few steps do not show it."""
     conditions: Conditions | None = None
@@ -88,10 +90,21 @@ def expectation(scenario: Scenario, name: str, data: LoadedData, steps: int = TR
     size, particulars = run_size(scenario, name, resolved), "; ".join(filter(None, said))
     promises = [] if resolved.mechanism is None else [resolved.mechanism.promise()]
     promises += [] if resolved.blinding is None else [resolved.blinding.promise(clients)]
-    promise = "; ".join(promises)
-    kind, many = entry.protocol.kind, min(evaluations, 1.0)  # skipped where nothing has changed
     made = learners_of(entry.protocol, resolved, seed)
     of_sorts = [made.clients[sort[0]] for sort in resolved.sorts if made.clients]
-    conditions = conditions_of(entry.protocol, resolved, made.server, of_sorts)
-    facts = (particulars, promise, many, variation, conditions)
-    return Expectation(name, kind, clients, done, step_s, round_bytes, limit, size, *facts)
+    return Expectation(
+        protocol=name,
+        kind=entry.protocol.kind,
+        clients=clients,
+        steps=done,
+        step_s=step_s,
+        round_bytes=round_bytes,
+        rounds=limit,
+        size=size,
+        particulars=particulars,
+        promise="; ".join(promises),
+        evaluations_per_round=min(evaluations, 1.0),  # skipped where nothing has changed
+        most_s=stop.wall_clock or math.inf,
+        variation=variation,
+        conditions=conditions_of(entry.protocol, resolved, made.server, of_sorts),
+    )

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from vflsim.learning.data.shelf import can_share
 from vflsim.scenario.models import Scenario
 from vflsim.studies.checks.expected import TRIAL_STEPS, Expectation
-from vflsim.studies.checks.run_speed import Speed, study_s
+from vflsim.studies.checks.run_speed import Speed, together
 from vflsim.tables import Cell, DataTable
 from vflsim.vocabulary.amounts import quantity, roughly, with_words
 from vflsim.vocabulary.targets import target_note
@@ -62,8 +62,8 @@ def expectation_table(
     if speeds is not None:
         header.append("a run in real time")
         for row, each in zip(rows, found, strict=True):
-            row.append(_run_time(scenario, each, speeds[each.protocol]))
-        notes.append(_study_time(scenario, found, speeds, workers, start_s))
+            row.append(_run_time(each, speeds[each.protocol]))
+        notes.append(_study_time(len(scenario.seeds), found, speeds, workers, start_s))
     if any(scenario.stop_of(each.protocol).precision for each in found):
         notes.insert(2, "Where stop.precision ends a run, its rounds are a guess from the spread of those steps.")
         notes[3:3] = [
@@ -118,30 +118,22 @@ def _rounds(limit: float) -> Cell:
     return "unlimited" if limit == float("inf") else int(limit * (1 + 1e-9))
 
 
-def _run_time(scenario: Scenario, expected: Expectation, speed: Speed) -> Cell:
+def _run_time(expected: Expectation, speed: Speed) -> Cell:
     """Return the wall-clock time of a run, or where nothing but a target ends it, that of a round."""
-    run_s = _run_s(scenario, expected, speed)
+    run_s = speed.run_s(expected)
     if math.isfinite(run_s):
         return roughly(run_s)
     return "—" if math.isnan(run_s) else with_words(roughly(speed.per_round_s(expected)), " a round")
 
 
-def _run_s(scenario: Scenario, expected: Expectation, speed: Speed) -> float:
-    limit = scenario.stop_of(expected.protocol).wall_clock
-    return min(speed.run_s(expected), math.inf if limit is None else limit)
-
-
 def _study_time(
-    scenario: Scenario, found: Sequence[Expectation], speeds: Mapping[str, Speed], workers: int, start_s: float
+    seeds: int, found: Sequence[Expectation], speeds: Mapping[str, Speed], workers: int, start_s: float
 ) -> str:
-    runs_s = {each.protocol: _run_s(scenario, each, speeds[each.protocol]) for each in found}
-    ended = [run_s for _ in scenario.seeds for run_s in runs_s.values() if math.isfinite(run_s)]
-    processes = min(workers, len(ended))
+    runs_s = {each.protocol: speeds[each.protocol].run_s(each) for each in found}
+    ended = [run_s for run_s in runs_s.values() if math.isfinite(run_s)] * seeds
     measured = "Real time: about, for a run with a core to itself, from some rounds of each protocol on this machine"
     if not ended:
         return f"{measured}, until the target is reached."
-    total = roughly(study_s(ended, [start_s if workers > 1 else 0.0] * processes))
     open_ended = [name for name, run_s in runs_s.items() if not math.isfinite(run_s)]
     without = f" without {', '.join(open_ended)}" if open_ended else ""
-    how = "one after the other" if processes == 1 else f"on {processes} workers, if each has a core"
-    return f"{measured}; all {len(ended)} runs{without} take about {total} {how}."
+    return f"{measured}; all {len(ended)} runs{without} take about {together(ended, workers, start_s)}."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -18,12 +18,6 @@ from vflsim.vocabulary.imported import origin
 
 Run: TypeAlias = tuple[str, int]
 """Protocol and seed."""
-
-Predict: TypeAlias = Callable[[Sequence[str], float], Mapping[str, float]]
-"""Measures protocols for about so many seconds in all, and returns the seconds of a run of each.
-
-Infinite if only a target ends its runs; NaN if that is unknown. Protocols that fail are left out.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +90,6 @@ class Watcher:
 
     def chosen(self, paths: Mapping[str, Choice]) -> None:
         """Handle the simulation paths of a timing-only study."""
-
-    def predictable(self, predict: Predict) -> None:
-        """Handle a function that predicts how long runs take."""
 
     def began(self, run: StudyRun) -> None:
         """Handle the start of a run."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vflsim.results.sweeps.axis import axes_of
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.emit import flow
 from vflsim.studies.checks.expected import expectation
-from vflsim.studies.checks.run_speed import BUDGET_S, calibrated, study_s
+from vflsim.studies.checks.run_speed import BUDGET_S, measured_speed, together
 from vflsim.studies.runs.options import RunOptions
 from vflsim.studies.sweeps.plan import SweepPlan
 from vflsim.tables import Cell, DataTable
@@ -50,21 +50,14 @@ def expected_runs(plan: SweepPlan, options: RunOptions) -> Iterator[ExpectedRuns
             if owner == position:
                 loaded = data.of(scenario.training_of(name))
                 runs = expectation(scenario, name, loaded)
-                speed = calibrated(
-                    scenario,
-                    name,
-                    loaded,
-                    options.execution,
-                    timing_only=plan.timing_only,
-                    expected=runs,
-                    budget_s=budget_s,
+                speed = measured_speed(
+                    scenario, runs, loaded, options.execution, timing_only=plan.timing_only, budget_s=budget_s
                 )
-                real_s = min(speed.run_s(runs), scenario.stop_of(name).wall_clock or math.inf)
+                virtual_s, real_s = runs.rounds * runs.step_s, speed.run_s(runs)
                 found[position, name] = ExpectedRuns(
-                    position, name, len(scenario.seeds), owner, runs.rounds * runs.step_s, real_s, runs.size.bytes
+                    position, name, len(scenario.seeds), owner, virtual_s, real_s, runs.size.bytes
                 )
-            of = found[owner, name]
-            yield ExpectedRuns(position, name, of.seeds, owner, of.virtual_s, of.real_s, of.memory)
+            yield replace(found[owner, name], position=position, owner=owner)
 
 
 def expected_runs_table(plan: SweepPlan, found: list[ExpectedRuns], workers: int) -> DataTable:
@@ -81,14 +74,12 @@ def expected_runs_table(plan: SweepPlan, found: list[ExpectedRuns], workers: int
     runs, done = sum(each.seeds for each in found), sum(each.seeds for each in once)
     times = [each.real_s for each in once for _ in range(each.seeds)]
     ended = [seconds for seconds in times if math.isfinite(seconds)]
-    processes = max(1, min(workers, len(ended)))
-    how = "one after the other" if processes == 1 else f"on {processes} workers, if each has a core"
     without = f", without {len(times) - len(ended)} that only a target ends" if len(ended) < len(times) else ""
-    total = roughly(study_s(ended, [0.0] * processes))
     notes = [
         f"{len(plan.points)} points, {runs} runs"
         + (f"; {runs - done} of them the same as at an earlier point, and not run again." if done < runs else "."),
-        f"Real time: about, for a run with a core to itself, from some measured rounds; {total} {how}{without}.",
+        "Real time: about, for a run with a core to itself, from some measured rounds; "
+        f"{together(ended, workers)}{without}.",
         "Memory of a run, about: features, weights, gradients, optimisers, activations, and what a protocol keeps.",
     ]
     title = f"{plan.points[0].scenario.name}: what the sweep would run"

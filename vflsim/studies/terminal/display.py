@@ -18,11 +18,11 @@ from vflsim.scenario.changes import at_most
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.reporter import Progress
 from vflsim.studies.pool import Study
-from vflsim.studies.runs.progress import Growth, Predict, Report, StudyRun, Watcher
+from vflsim.studies.runs.progress import Growth, Report, StudyRun, Watcher
 from vflsim.studies.runs.simulator_choice import Choice
 from vflsim.studies.sweeps.sweep import Step, SweepWatcher
 from vflsim.studies.terminal.text import asides, choice_lines, kept, live_on, main_metric, sentences
-from vflsim.studies.time_left import Foresight, Remaining
+from vflsim.studies.time_left import Remaining
 from vflsim.tables.terminal import SafeConsole, say
 from vflsim.vocabulary.amounts import quantity, roughly
 
@@ -121,11 +121,6 @@ class Display(SweepWatcher):
         self._live.update([Text.assemble(*pair, no_wrap=True, overflow="ellipsis") for pair in pairs])
 
     @property
-    def tells_time_left(self) -> bool:
-        """Whether anybody sees how long it still takes: in a terminal or a notebook."""
-        return self._live is not None
-
-    @property
     def seconds_left(self) -> float | None:
         """The estimated seconds that are left, if all points are known; shared runs take none."""
         return self.remaining.seconds(sum(self.waiting.values())) if self._planned else None
@@ -159,7 +154,6 @@ class StudyDisplay(Watcher):
         self._moved_to: Path | None = None
         self._under_way: dict[StudyRun, Progress | None] = {}
         self._ended: set[StudyRun] = set()
-        self._foresight: Foresight | None = None
         self.count, self.total = 0, len(step.scenario.protocols) * len(step.scenario.seeds)
 
     @property
@@ -203,15 +197,8 @@ class StudyDisplay(Watcher):
         for line in choice_lines(paths) if self._alone else ():
             say(self._console, line)
 
-    def predictable(self, predict: Predict) -> None:
-        """Measure protocols ahead if somebody sees the time left; a sweep learns from its first points."""
-        if self._alone and self._owner.tells_time_left:
-            self._foresight = Foresight(predict, self._owner.remaining)
-
     def began(self, stage: StudyRun) -> None:
         """Show a line for the run until it ends."""
-        if self._foresight is not None:
-            self._foresight.before(stage.protocol, sum(self._owner.waiting.values()))
         self._need_not_begin(1)
         self._under_way[stage] = None
         self._owner.remaining.began(stage, self._step.number)
