@@ -17,8 +17,6 @@ from vflsim.plotting.protocol_style import PALETTE
 from vflsim.results import NotRecordedError, Results, RunTables, run_folder, write_run
 
 OF_THEIR_OWN = (
-    "round_time_against",
-    "time_to_target_against",
     "gallery",
     "timing_model",
     "fedvs_table1",
@@ -244,19 +242,29 @@ def test_figures_import_no_pyplot():
 @pytest.mark.usefixtures("unrendered")
 @pytest.mark.parametrize(
     "script",
-    [path for path in sorted(PLOTS_FOLDER.glob("*.py")) if path.stem not in OF_THEIR_OWN],
-    ids=lambda path: path.stem,
+    [
+        *([path.name] for path in sorted(PLOTS_FOLDER.glob("*.py")) if path.stem not in ("figure", *OF_THEIR_OWN)),
+        ["figure.py", "time", "--from", "1 s"],
+        ["figure.py", "timeline", "--seed", "1"],
+        ["figure.py", "durations", "--histogram"],
+        ["figure.py", "target", "--target", "test_accuracy=0.5"],
+    ],
+    ids=" ".join,
 )
 def test_scripts_draw_from_results_alone(
-    toy_folder: Path, tmp_path: Path, script: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    out = tmp_path / "figure.png"
-    monkeypatch.setattr("sys.argv", [str(script), str(toy_folder), "--out", str(out)])
-    runpy.run_path(str(script), run_name="__main__")
+    toy_folder: Path,
+    tmp_path: Path,
+    script: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out, path = tmp_path / "figure.png", str(PLOTS_FOLDER / script[0])
+    monkeypatch.setattr("sys.argv", [path, *script[1:2], str(toy_folder), "--out", str(out), *script[2:]])
+    runpy.run_path(path, run_name="__main__")
     assert out.read_bytes().startswith(b"\x89PNG")
     assert capsys.readouterr().out == f"{out}\n"
-    monkeypatch.setattr("sys.argv", [str(script), str(tmp_path)])
+    monkeypatch.setattr("sys.argv", [path, *script[1:2], str(tmp_path)])
     with pytest.raises(SystemExit) as ended:
-        runpy.run_path(str(script), run_name="__main__")
+        runpy.run_path(path, run_name="__main__")
     assert ended.value.code == 2
     assert "no scenario.yaml" in capsys.readouterr().err

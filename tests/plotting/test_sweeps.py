@@ -12,7 +12,7 @@ from story import Story
 from toy_runs import toy_results
 
 from vflsim.errors import ResultsError
-from vflsim.plotting import open_folder, plot, save_all
+from vflsim.plotting import SWEEP_PLOTS, open_folder, plot, save_all
 from vflsim.plotting.closed_forms import LOOK
 from vflsim.results import NotRecordedError
 from vflsim.results.sweeps.sweep import Sweep
@@ -139,14 +139,14 @@ def test_save_all_draws_what_a_sweep_has_data_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["round_time_against", "time_to_target_against"])
+@pytest.mark.parametrize("name", [*SWEEP_PLOTS])
 def test_scripts_draw_from_a_sweep(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for k, horizon in enumerate((10, 20)):
         toy_results(tmp_path / str(k), seeds=1, horizon=horizon)
     page(tmp_path, "stop.time", ["10 s", "20 s"])
-    script = Path(__file__).parents[2] / "plots" / f"{name}.py"
-    monkeypatch.setattr("sys.argv", [str(script), str(tmp_path)])
+    script = Path(__file__).parents[2] / "plots" / "figure.py"
+    monkeypatch.setattr("sys.argv", [str(script), name, str(tmp_path)])
     runpy.run_path(str(script), run_name="__main__")
     assert Path(capsys.readouterr().out.strip()).read_bytes().startswith(b"\x89PNG")

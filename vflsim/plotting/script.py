@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 from vflsim.errors import ResultsError, VflsimError, printable
-from vflsim.plotting import LOOKS, figure_of, open_folder, options_of, plot, plots_of
+from vflsim.plotting import LOOKS, PLOTS, SWEEP_PLOTS, figure_of, open_folder, options_of, plot, plots_of
 from vflsim.plotting.own import is_path
 from vflsim.plotting.panels import metric_panels
 from vflsim.plotting.style import FORMATS
 from vflsim.plotting.theme import appearance
 from vflsim.results import write_file
 from vflsim.results.read import Results
+from vflsim.results.statistics.targets import target_from_text
 from vflsim.results.sweeps.sweep import Sweep
+from vflsim.vocabulary.plain_yaml import parse_value
 
 OPTIONS = {
     "protocol": "protocols",
@@ -101,27 +104,38 @@ def _is_picture(out: Path) -> bool:
     return out.suffix.lower() in (*FORMATS, *_OTHER_PICTURES)
 
 
-def main(kind: str, description: str, options: Callable[[argparse.ArgumentParser], object] | None = None) -> None:
-    """Draw one figure from the command line: ``script.py RESULTS [--out FILE.png]`` and the options of `vflsim plot`.
+def main(description: str) -> None:
+    """Draw one figure: ``script.py KIND RESULTS [--out FILE.png]``, the options of `vflsim plot` and of its function.
 
-    ``options`` adds others, named like the drawing function's parameters. The process ends with code 2 if the results
-    cannot be read, the figure has no such option, or it cannot be written.
+    The process ends with code 2 if the results cannot be read, the figure has no such option, or it cannot be written.
     """
     parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("kind", help=f"{', '.join([*PLOTS, *SWEEP_PLOTS])}, or a class of your own: mine:Clients")
     parser.add_argument("results", type=Path, help="folder that vflsim run (or sweep) has written")
-    parser.add_argument("--out", type=Path, help=f".png, .svg or .pdf to write (default: RESULTS/{kind}.png)")
+    parser.add_argument("--out", type=Path, help=".png, .svg or .pdf to write (default: RESULTS/KIND.png)")
     add_options(parser)
-    if options is not None:
-        options(parser)
+    every = {each.name: each for function in PLOTS.values() for each in [*signature(function).parameters.values()][1:]}
+    for name, parameter in every.items():
+        if name not in OPTIONS.values():
+            more: dict[str, Any] = {"type": target_from_text if name == "target" else _value}
+            if isinstance(parameter.default, bool):
+                more = {"action": "store_const", "const": not parameter.default}
+            takers = [kind for kind, function in PLOTS.items() if name in options_of(function)]
+            parser.add_argument(f"--{name}", help=f"Of {', '.join(takers)}.", **more)
     said = vars(parser.parse_args())
-    folder, out = said.pop("results"), said.pop("out")
+    kind, folder, out = (said.pop(name) for name in ("kind", "results", "out"))
     try:
-        results, place = open_folder(folder), picture_file(out or folder, kind, "--out")
+        results = open_folder(folder)
+        place = picture_file(out or folder, figure_of(results, kind).__name__ if is_path(kind) else kind, "--out")
         written = write_file(place, plot(results, kind, **given(results, [kind], said)).rendered(place.suffix))
         print(printable(str(written)))
     except VflsimError as error:
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)
+
+
+def _value(text: str) -> Any:
+    return parse_value(text, "plot")[0]
 
 
 def panels_main(name: str, description: str, columns: int) -> None:
