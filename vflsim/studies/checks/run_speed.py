@@ -126,8 +126,12 @@ def measured_speed(
     still = expected.step_s == 0  # the clock stands still, and rows of metrics wait for an instant to end
     whole = play(data, every, max(every, ENOUGH) if still else None, budget_s)
     evaluation_s = max(0.0, whole.first_s - warm.first_s)
-    usual, share_s = (whole, evaluation_s / every) if whole.intervals else (warm, 0.0)
-    return Speed(whole.first_s + usual.once_s + warm.end_s, usual.round_s - share_s, evaluation_s)
+    once_s, round_s = warm.once_s, warm.round_s
+    if whole.intervals:
+        once_s = whole.once_s
+        if every >= int(apart) or evaluation_s < every * whole.round_s / 2:  # else their difference would be noise
+            round_s = whole.round_s - evaluation_s / every
+    return Speed(whole.first_s + once_s + warm.end_s, round_s, evaluation_s)
 
 
 def few_to_evaluate(data: LoadedData) -> LoadedData:
