@@ -39,10 +39,8 @@ ENTRY_POINTS = {"__init__", "__main__"}  # above all layers
 # The rooms of the largest folders, likewise from the bottom up; names without a folder are single modules.
 ROOMS: dict[str, list[set[str]]] = {
     "learning": [
-        {"loss_trial"},
         {"losses"},
         {"execution", "privacy", "states", "tasks"},
-        {"optimizer_trial"},
         {"optimizers"},
         {"stacked_optimizers", "training"},
         {"batches"},
@@ -206,7 +204,7 @@ def test_modules_that_need_each_other_are_named_here() -> None:
 
 
 def test_a_path_in_a_string_counts_as_an_import() -> None:
-    assert "vflsim.codecs.trial" in needed(MODULES["vflsim.codecs.by_direction"])
+    assert "vflsim.timing.delays" in needed(MODULES["vflsim.kinds"])
 
 
 @pytest.mark.parametrize("top", ROOMS)

@@ -16,7 +16,7 @@ BROKEN = {
     "Grouped": ("makes a grouped or fused optimiser", "foreach=False"),
     "Fractional": ("slots is 0.5", "a whole number"),
     "Overflowing": ("weights that are not finite", "finite"),
-    "Noisy": ("does not repeat itself", "follow from weights and gradients"),
+    "Noisy": ("Noisy.build draws from PyTorch's global generator", "follow from weights and gradients"),
     "Counting": ("goes on differently from its memory", "memory in `optimizer.state` alone"),
     "RememberingNumbers": ("remembers count, no tensor", "tensors"),
     "Failing": ("KeyError: 'rate'", "raised in"),

@@ -102,7 +102,7 @@ def test_a_loss_is_tried_out_on_as_many_rows_as_a_run_has() -> None:
     read_and_check(tiny("synchronous", training__loss=own("PerRowOf", rows=7)))
     scenario = tiny("synchronous", training__loss=own("PerRowOf", rows=20))
     with pytest.raises(
-        ScenarioError, match=r"PerRowOf\.value returned a Tensor of shape \(20,\) for 20 rows"
+        ScenarioError, match=r"PerRowOf\.value returned a Tensor of shape \(20,\), torch\.float64 for 20 rows"
     ) as caught:
         read_and_check(scenario)
     assert "a tensor without dimensions: the mean over the rows" in str(caught.value)
@@ -115,8 +115,8 @@ WRONG = {
     "Number": (r"Number\.value returned a float(.|\n)*a tensor without dimensions", "value"),
     "Counts": (r"Counts\.value does not depend on the predictions(.|\n)*differentiable", "value"),
     "Below": (r"Below\.value is -\d.* for random predictions(.|\n)*at least 0", "value"),
-    "Random": (r"Random\.value gives .*, then (.|\n)*no random numbers", "value"),
-    "Writes": (r"Writes\.value changes the tensors(.|\n)*copy them", "value"),
+    "Random": (r"Random\.value draws from PyTorch's global generator(.|\n)*no random numbers", "value"),
+    "Writes": (r"Writes\.value changes what it is given(.|\n)*copy it", "value"),
     "Infinite": (r"Infinite\.value is inf(.|\n)*finite", "value"),
     "NoTask": (r"NoTask\.tasks is \('clustering',\)(.|\n)*multiclass, binary, regression", "tasks"),
     "Double": (r"Double\.value has the dtype torch\.float64(.|\n)*float32", "value"),

@@ -119,8 +119,8 @@ def test_a_measure_that_fails_late_loses_no_tables() -> None:
 WRONG = {
     "Text": (r"Text\.value returned a str(.|\n)*one number", "value"),
     "Infinite": (r"Infinite\.value is inf(.|\n)*NaN for none", "value"),
-    "Random": (r"Random\.value is .*, then .* for the same tables", "value"),
-    "Writes": (r"Writes\.value changes the table metrics(.|\n)*copy it", "value"),
+    "Random": (r"Random\.value draws from Python's global generator for the same tables", "value"),
+    "Writes": (r"Writes\.value changes what it is given for the same tables(.|\n)*copy it", "value"),
     "F9": (r"F9 fails: KeyError: 'test_f9'(.|\n)*own_measures\.py:\d+, value", "mend it"),
     "Column": (r"there is no column 'test_f9'(.|\n)*test_accuracy", "choose one"),
     "NoUnit": (r"NoUnit\.unit is None(.|\n)*a text", "unit"),

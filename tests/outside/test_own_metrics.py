@@ -156,7 +156,7 @@ WRONG = {
     "Nothing": (r"Nothing\.value returned a NoneType(.|\n)*one number", "Nothing"),
     "BeyondItsRange": (r"BeyondItsRange\.value is \d+ for random predictions(.|\n)*from 0 to 1", "range"),
     "Infinite": (r"Infinite\.value is inf(.|\n)*finite", "finite"),
-    "Writes": (r"Writes\.value changes the tensors(.|\n)*allowed", "tensors"),
+    "Writes": (r"Writes\.value changes what it is given(.|\n)*allowed", "copy it"),
     "Raises": (r"Raises fails: LookupError: no such row(.|\n)*own_metrics\.py:\d+, value", "mend it"),
     "NoDirection": (r"NoDirection\.better is 'up'(.|\n)*higher or lower", "better"),
     "NoTask": (r"NoTask\.tasks is \('clustering',\)(.|\n)*multiclass, binary, regression", "tasks"),

@@ -118,7 +118,7 @@ WRONG = {
     "F9": (r"F9 fails: KeyError: 'test_f9'(.|\n)*own_stop_rules\.py:\d+, ends", "mend it"),
     "Column": (r"there is no column 'test_f9'(.|\n)*test_loss, test_accuracy", "choose one"),
     "Yes": (r"Yes\.ends returned False(.|\n)*a text", "ends"),
-    "Counting": (r"Counting\.ends answers 'often', then ''(.|\n)*rows alone", "ends"),
+    "Counting": (r"Counting\.ends gives 'often', then '' about the same rows(.|\n)*no state", "ends"),
     "Writes": (r"Writes fails: TypeError: 'mappingproxy'", "mend it"),
     "After, rows: 0": (r"rows: 0 is out of range|rows", "rows"),
     "After, row: 1": (r"there is no key 'row'", "rows"),

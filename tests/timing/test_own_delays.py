@@ -156,7 +156,7 @@ WRONG = {
     "Disagreeing": "Disagreeing.inverse_cdf disagrees with the cdf",
     "WrongMean": "WrongMean.expectation is 2.02, where the cdf has 2",
     "WrongSample": "WrongSample.sample are .* off its cdf",
-    "Restless": "Restless.sample gives other times for the same uniforms",
+    "Restless": "Restless.sample draws from NumPy's global generator",
     "Raising": "Raising fails: RuntimeError: no table; remedy: mend it; raised in .*own_delays.py",
 }
 
@@ -177,10 +177,18 @@ def test_a_delay_that_contradicts_itself_is_refused(name, says):
         ),
         ("inverse_cdf", lambda u: (u, u), "inverse_cdf returns a tuple"),
         ("inverse_cdf", lambda u: 1.0, "inverse_cdf returns a float"),
-        ("inverse_cdf", np.ravel, r"inverse_cdf returns a ndarray of shape \(6,\) for an array of shape \(2, 3\)"),
+        (
+            "inverse_cdf",
+            np.ravel,
+            r"inverse_cdf returns a ndarray of shape \(6,\).* for an array of shape \(2, 3\)",
+        ),
         ("density", lambda x: [2 * each for each in x], "density returns a list"),
         ("sample", lambda u: [*u], "sample returns a list; allowed: an array"),
-        ("expectation", lambda: np.array([0.5, 0.5]), "expectation returns a ndarray; allowed: one number"),
+        (
+            "expectation",
+            lambda: np.array([0.5, 0.5]),
+            r"expectation returns a ndarray .*allowed: one number",
+        ),
         ("variance", lambda: [1 / 12], "variance returns a list; allowed: one number"),
         ("support", [0.0, 0.5, 1.0], r"support is \[0.0, 0.5, 1.0\]; allowed: two numbers"),
         ("atoms", list, "atoms returns a list; allowed: Atoms"),

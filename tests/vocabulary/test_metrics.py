@@ -7,6 +7,7 @@ import torch
 from pydantic import ValidationError
 from sklearn.metrics import f1_score, mean_absolute_error
 
+from vflsim.vocabulary.imported import tried_out
 from vflsim.vocabulary.metric import Metric, Scored, TaskName
 from vflsim.vocabulary.metrics import (
     COLUMNS,
@@ -20,7 +21,6 @@ from vflsim.vocabulary.metrics import (
     range_of,
     unit_of,
 )
-from vflsim.vocabulary.trial import try_metric
 
 OWN = {"kwh": facts_of("rmse").model_copy(update={"unit": "kWh"})}
 
@@ -52,7 +52,7 @@ def test_a_scenarios_own_metrics_are_known_where_they_are_given() -> None:
 
 @pytest.mark.parametrize("kind", METRICS, ids=lambda kind: kind.__name__)
 def test_every_metric_passes_the_trial_of_those_from_outside(kind: type[Metric]) -> None:
-    try_metric(kind.model_validate({}))
+    tried_out(kind.model_validate({}))
 
 
 def scored(task: TaskName, prediction: torch.Tensor, target: torch.Tensor) -> Scored:

@@ -12,6 +12,6 @@ from vflsim.vocabulary.imported import OrModule
 
 CodecKind: TypeAlias = OneKind | ByDirection
 CODECS: tuple[type[Codec], ...] = get_args(CodecKind)
-AnyCodec = Annotated[CodecKind, Field(discriminator="kind"), OrModule(Codec, trial="vflsim.codecs.trial:try_out")]
+AnyCodec = Annotated[CodecKind, Field(discriminator="kind"), OrModule(Codec)]
 
 __all__ = ["CODECS", "AnyCodec", "Codec", "Plain"]

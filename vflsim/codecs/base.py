@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar, Literal, final
 
 import torch
+from torch import Tensor
 
 from vflsim.codecs.frame import (
     ONLY,
@@ -21,7 +22,9 @@ from vflsim.codecs.frame import (
     read_frame,
     write_frame,
 )
+from vflsim.errors import NonFiniteError
 from vflsim.vocabulary.base import Part
+from vflsim.vocabulary.trial import Trial, alike
 
 
 class Codec(Part, ABC):
@@ -153,8 +156,85 @@ class Codec(Part, ABC):
             place = end
         return envelope, tensors
 
+    def _contract(self, trial: Trial) -> None:
+        self._contract_at(trial, ((5,), (1, 3), (6, 4), (2, 3, 4)), (torch.float32, torch.float64))
+
+    def _contract_at(self, trial: Trial, shapes: Iterable[Shape], dtypes: Iterable[torch.dtype]) -> None:
+        """Send zeros, ordinary, small and large numbers, and nan, which may end in ``NonFiniteError``."""
+        for method, flag, called in (("backward", "straight_through", False), ("transmit", "remembers", True)):
+            idle = getattr(type(self), method) is not getattr(Codec, method) and getattr(self, flag) is not called
+            now, then = str(not called).lower(), str(called).lower()
+            what = f"{trial.name} defines '{method}', which is never called while {flag} is {now}"
+            remedy = f"set `{flag} = {called}`, or leave {method} out"
+            trial.must(not idle, what, f"{flag} {then} with a rule of its own", method, remedy)
+        for shape, dtype in [(shape, dtype) for shape in shapes for dtype in dtypes]:
+            for what, x in _tensors(shape, dtype):
+                try:
+                    self._contract_of(Trial(self), x, f"for {what} of shape {shape}, {dtype}")
+                except NonFiniteError:
+                    if what != "nan":
+                        raise
+
+    def _contract_of(self, trial: Trial, x: Tensor, where: str) -> None:
+        name, shape, keyed = trial.name, tuple(x.shape), self.keyed(_KEY)
+        by_key = "the same for one tensor and one key: random numbers follow from the key of 'keyed'"
+
+        def asked(method: str, *given: object) -> Tensor:
+            answer = trial.ask(method, *given, where=where, call=getattr(keyed, method), repeats=by_key)
+            trial.must_be_tensor(method, answer, shape, x.dtype, where)
+            arrived: Tensor = answer
+            return arrived
+
+        packed = trial.ask("pack", x, where=where, call=keyed.pack, repeats=by_key)
+        trial.must(
+            isinstance(packed, bytes), f"{name}.pack returned a {type(packed).__name__} {where}", "bytes", "pack"
+        )
+        counted = self.payload_bytes(shape, x.dtype)
+        what = f"{name}.payload_bytes says {counted!r} bytes where pack writes {len(packed)}, {where}"
+        allowed = "the number of bytes that pack writes, whatever the tensor holds"
+        trial.must(counted == len(packed), what, allowed, "payload_bytes")
+        arrived, decoded = asked("through", x), asked("unpack", packed, shape, x.dtype)
+        what = f"{name}.through differs from unpack(pack) {where}"
+        trial.must(alike(arrived, decoded), what, "equal tensors", "through")
+        unchanged = not self.lossless or alike(decoded, x)
+        trial.must(unchanged, f"{name} is lossless, but changes a tensor, {where}", "unchanged tensors", "lossless")
+        if self.elementwise:
+            two = keyed.through(torch.stack([x, x / 3]))
+            what = f"{name} treats an element differently in a stack of two tensors, {where}"
+            same = alike(two, torch.stack([arrived, keyed.through(x / 3)]))
+            trial.must(same, what, "elementwise false where elements depend on each other", "elementwise")
+        for tensors in ({ONLY: x}, {"a": x, "ids": torch.arange(3)}):  # a codec may write a frame of its own
+            data = keyed.encode(Envelope("embedding", 1), tensors)
+            counted = self.size_of({key: Spec(tuple(each.shape), each.dtype) for key, each in tensors.items()})
+            what = f"{name}.size_of says {counted} bytes where encode writes {len(data)}, {where}"
+            trial.must(len(data) == counted, what, "the number of bytes that encode writes", "size_of")
+            received, expected = self.decode(data)[1], {**tensors, next(iter(tensors)): decoded}
+            same = all(key in received and alike(received[key], each) for key, each in expected.items())
+            what = f"{name}.decode does not return what encode wrote, {where}"
+            trial.must(same, what, "integers unchanged", "decode")
+        if not self.straight_through:
+            asked("backward", torch.ones_like(x), x)
+        if self.remembers:
+            _, memory = keyed.transmit(x, None)
+            allowed = "a new memory from the tensor and the old one"
+            again, _ = trial.ask("transmit", x, memory, where=where, call=keyed.transmit, repeats=allowed)
+            trial.must_be_tensor("transmit", again, shape, x.dtype, where)
+        trial.end()
+
     def _bytes_of(self, spec: Spec) -> int:
         return (self.payload_bytes if spec.dtype.is_floating_point else raw_bytes)(spec.shape, spec.dtype)
+
+
+_KEY = 0x5EED
+
+
+def _tensors(shape: Shape, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
+    draw = torch.Generator().manual_seed(1)
+    ordinary = torch.randn(shape, dtype=torch.float64, generator=draw).to(dtype)
+    damaged = ordinary.clone()
+    damaged.view(-1)[:1] = torch.nan
+    yield from (("zeros", torch.zeros(shape, dtype=dtype)), ("ordinary numbers", ordinary))
+    yield from (("small numbers", ordinary * 1e-6), ("large numbers", ordinary * 1e6), ("nan", damaged))
 
 
 class Compressor(Codec):

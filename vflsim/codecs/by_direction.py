@@ -19,7 +19,7 @@ from vflsim.vocabulary.imported import OrModule
 
 OneKind: TypeAlias = Plain | ScalarQuantiser | VectorQuantiser | TopK | Round | Binarise | Float16 | BFloat16
 OneCodec = Annotated[
-    Annotated[OneKind, Field(discriminator="kind"), OrModule(Codec, trial="vflsim.codecs.trial:try_out")],
+    Annotated[OneKind, Field(discriminator="kind"), OrModule(Codec)],
     Shorthand(kind_from_text, {"type": "string"}),
 ]
 

@@ -6,6 +6,8 @@ To add one to vflsim: a final class like those below, and its name in ``LossKind
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from functools import partial
 from typing import Annotated, ClassVar, Literal, TypeAlias, final, get_args
 
 import torch
@@ -16,8 +18,9 @@ from typing_extensions import override
 
 from vflsim.vocabulary.base import Part, Shorthand, kind_from_text
 from vflsim.vocabulary.imported import OrModule
-from vflsim.vocabulary.metric import TaskName
+from vflsim.vocabulary.metric import TaskName, predictions
 from vflsim.vocabulary.quantities import NonNegativeNumber, PositiveNumber
+from vflsim.vocabulary.trial import Trial, is_some_of, type_of
 
 
 class Loss(Part, ABC):
@@ -52,6 +55,51 @@ class Loss(Part, ABC):
         """Return the mean of the losses of G predictions for the same rows, (G, n, outputs)."""
         repeated = target.expand(len(predictions), *target.shape).flatten(0, 1)
         return self.value(predictions.flatten(0, 1), repeated)
+
+    def _contract(self, trial: Trial) -> None:
+        trial.fact("tasks", is_some_of(get_args(TaskName)), f"a tuple of some of {', '.join(get_args(TaskName))}")
+        for task in self.tasks:
+            for what, prediction, target in predictions(task):
+                where = f"for {what} of a {task} task"
+                value, slope = self._asked(trial, where, prediction, target)
+                what = f"the gradient of {trial.name}.value is not finite {where}"
+                trial.must(bool(torch.isfinite(slope).all()), what, "finite", "value")
+                rows = zip(torch.split(prediction, 1), torch.split(target, 1), strict=True)
+                mean = sum(self._differentiated(trial, where, *row)[0] for row in rows) / len(prediction)
+                what = f"{trial.name}.value is {value:.6g} {where}, and the mean of that of each row by itself is"
+                alike = abs(value - mean) <= 1e-4 * max(1.0, abs(mean))
+                trial.must(alike, f"{what} {mean:.6g}", "the mean over the rows", "value")
+
+    def _contract_at(self, trial: Trial, task: TaskName, outputs: int, dtype: torch.dtype, rows: Iterable[int]) -> None:
+        """Compute the loss of random predictions of a run's sizes: ``rows`` of its mini-batches and splits."""
+        draw = torch.Generator().manual_seed(1)
+        for count in rows:
+            prediction = torch.randn(count, outputs, generator=draw, dtype=dtype)
+            target = (
+                torch.arange(count) % outputs if task == "multiclass" else torch.arange(count)[:, None].to(dtype) % 2
+            )
+            self._asked(trial, f"for {count:,} rows and {outputs} outputs of a {task} task", prediction, target)
+
+    def _asked(self, trial: Trial, where: str, prediction: Tensor, target: Tensor) -> tuple[float, Tensor]:
+        call = partial(self._differentiated, trial, where)
+        value, slope = trial.ask("value", prediction, target, where=where, call=call)
+        allowed = "finite, at least 0 (a constant added changes no gradient)"
+        trial.must(0 <= value < float("inf"), f"{trial.name}.value is {value:g} {where}", allowed, "value")
+        return value, slope
+
+    def _differentiated(self, trial: Trial, where: str, prediction: Tensor, target: Tensor) -> tuple[float, Tensor]:
+        """Return the loss, and its gradient by the prediction."""
+        name, leaf = f"{trial.name}.value", prediction.requires_grad_()
+        value = self.value(leaf, target)
+        scalar = isinstance(value, Tensor) and value.shape == ()
+        allowed = "a tensor without dimensions: the mean over the rows"
+        trial.must(scalar, f"{name} returned {type_of(value)} {where}", allowed, "value")
+        same = value.dtype == prediction.dtype
+        trial.must(same, f"{name} has the dtype {value.dtype}", f"that of the predictions, {prediction.dtype}", "value")
+        what = f"{name} does not depend on the predictions {where}"
+        trial.must(value.requires_grad, what, "differentiable; use operations of PyTorch", "value")
+        (slope,) = torch.autograd.grad(value, leaf)
+        return float(value.detach()), slope
 
 
 @final
@@ -174,7 +222,7 @@ LOSSES: tuple[type[Loss], ...] = get_args(LossKind)
 AnyLoss = Annotated[
     LossKind,
     Field(discriminator="kind"),
-    OrModule(Loss, trial="vflsim.learning.loss_trial:try_out"),
+    OrModule(Loss),
     Shorthand(kind_from_text, {"type": "string"}),
 ]
 """A field that takes any kind of loss, or its name."""

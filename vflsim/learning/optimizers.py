@@ -8,11 +8,14 @@ from typing import Annotated, Literal, Self, TypeAlias, get_args
 
 import torch
 from pydantic import AfterValidator, Field, model_validator
+from torch import Tensor
 from torch.nn.parameter import Parameter
 
+from vflsim.learning.states import load_optimizer, optimizer_state
 from vflsim.vocabulary.base import Part
 from vflsim.vocabulary.imported import OrModule
 from vflsim.vocabulary.quantities import Fraction01, NonNegativeNumber, PositiveNumber
+from vflsim.vocabulary.trial import Trial, alike, type_of
 
 
 def _below_one(value: float) -> float:
@@ -62,6 +65,55 @@ class Optimizer(Part, ABC):
 
         The grouped and fused ones may sum in another order, which would tie the results to the hardware.
         """
+
+    def _contract(self, trial: Trial) -> None:
+        trial.fact("slots", lambda value: type(value) is int and value >= 0, "a whole number, 0 or more")
+        allowed = "steps that follow from weights and gradients"
+        whole = trial.ask("build", trial, False, call=self._stepped, where="after some steps", repeats=allowed)
+        what = f"{trial.name} goes on differently from its memory"
+        trial.must(alike(whole, self._stepped(trial, True)), what, "memory in `optimizer.state` alone", "build")
+
+    def _stepped(self, trial: Trial, resumed: bool) -> list[Tensor]:
+        """Return the weights after each of four steps; ``resumed``: from a checkpoint after the second."""
+        parameters, optimizer = self._built(trial)
+        course: list[Tensor] = []
+        for step in range(_STEPS):
+            if resumed and step == _STEPS // 2:
+                before, state = parameters, optimizer_state(optimizer)
+                parameters, optimizer = self._built(trial)
+                load_optimizer(optimizer, state)
+                with torch.no_grad():
+                    for own, other in zip(parameters, before, strict=True):
+                        own.copy_(other)
+            draw = torch.Generator().manual_seed(2 + step)
+            for parameter in parameters:
+                parameter.grad = torch.randn(parameter.shape, generator=draw)
+            optimizer.step()
+            optimizer.zero_grad()
+            course += [parameter.detach().clone() for parameter in parameters]
+        finite = all(bool(torch.isfinite(values).all()) for values in course)
+        what = f"{trial.name} gives weights that are not finite for gradients of magnitude 1"
+        trial.must(finite, what, "finite", "build")
+        memories = (item for memory in optimizer.state.values() for item in memory.items())
+        lost = {key for key, value in memories if not (value is None or isinstance(value, Tensor))}
+        what = f"{trial.name} remembers {', '.join(sorted(lost))}, no tensor"
+        trial.must(not lost, what, "tensors, which are kept", "build")
+        return course
+
+    def _built(self, trial: Trial) -> tuple[list[Parameter], torch.optim.Optimizer]:
+        draw = torch.Generator().manual_seed(1)
+        parameters = [Parameter(torch.randn(shape, generator=draw)) for shape in ((3, 2), (3,))]
+        made, name = self.build(parameters), f"{trial.name}.build"
+        known = isinstance(made, torch.optim.Optimizer)
+        trial.must(known, f"{name} returned {type_of(made)}", "a torch.optim.Optimizer", "build")
+        plain = not (made.defaults.get("fused") or made.defaults.get("foreach"))
+        trial.must(plain, f"{name} makes a grouped or fused optimiser", "foreach=False, fused=False", "build")
+        untouched = all(parameter.grad is None for parameter in parameters)
+        trial.must(untouched, f"{name} sets gradients", "an optimiser of the parameters as they are", "build")
+        return parameters, made
+
+
+_STEPS = 4
 
 
 class Sgd(Optimizer):
@@ -132,6 +184,4 @@ class Adam(Optimizer):
 
 OptimizerKind: TypeAlias = Sgd | Adam
 OPTIMIZERS: tuple[type[Optimizer], ...] = get_args(OptimizerKind)
-AnyOptimizer = Annotated[
-    OptimizerKind, Field(discriminator="kind"), OrModule(Optimizer, trial="vflsim.learning.optimizer_trial:try_out")
-]
+AnyOptimizer = Annotated[OptimizerKind, Field(discriminator="kind"), OrModule(Optimizer)]

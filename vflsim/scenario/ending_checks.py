@@ -22,7 +22,6 @@ from vflsim.vocabulary.imported import tried_out
 from vflsim.vocabulary.metrics import LOSS, belongs_to_a_party, column_of
 from vflsim.vocabulary.plain_yaml import Location
 from vflsim.vocabulary.targets import Targets
-from vflsim.vocabulary.trial import try_stop_rule as try_rule
 
 
 def stop_problems(scenario: Scenario, name: str, task: str | None, waits: bool) -> Iterator[Problem]:
@@ -54,7 +53,7 @@ def stop_problems(scenario: Scenario, name: str, task: str | None, waits: bool) 
 def _rules(scenario: Scenario, name: str, task: str) -> Iterator[Problem]:
     for key, rule in (scenario.stop_of(name).rules or {}).items():
         try:
-            tried_out(rule, partial(try_rule, rule, columns_in(scenario, task)))
+            tried_out(rule, partial(rule._contract_at, columns=columns_in(scenario, task)))
         except ValueError as error:
             yield Problem.of_message(location_of(scenario, name, "stop", "rules", key), str(error))
 

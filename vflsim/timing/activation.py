@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from itertools import count
+from functools import partial
+from itertools import count, islice, pairwise
 from typing import Annotated, Literal, Self, TypeAlias, final, get_args
 
 import numpy as np
@@ -20,6 +21,7 @@ from vflsim.timing.sampler import Sampler
 from vflsim.vocabulary import Part, PositivePerSecond, Seconds, Shorthand, kind_from_text
 from vflsim.vocabulary.imported import OrModule
 from vflsim.vocabulary.quantities import SHORTEST, Period
+from vflsim.vocabulary.trial import REPEATS, SEEDS_AND_PARTIES, Trial, is_number, type_of
 
 Busy: TypeAlias = Literal["skip", "queue"]
 
@@ -76,6 +78,41 @@ class Activation(Part, ABC):
     def cycle_s(self) -> float:
         """The period (s) of its rate or of its times; 0 without a period."""
         return 0.0
+
+    def _contract(self, trial: Trial) -> None:
+        trial.fact("last", is_number(least=0, finite=False), "seconds, at least 0")
+        trial.fact("cycle_s", is_number(least=0), "seconds, finite and at least 0")
+        allowed = f"{REPEATS}; draw from generator(seed, party, …)"
+        for seed, party in SEEDS_AND_PARTIES:
+            call, where = partial(self._first, trial), f"for seed {seed} and party {party}"
+            blocks = trial.ask("process", seed, party, where=where, call=call, repeats=allowed)
+            times = [float(time) for block, _ in blocks for time in block]
+            for early, late in pairwise(times):
+                what = f"{trial.name}.process has an arrival at {late:.6g} s after one at {early:.6g} s"
+                trial.must(late >= early, what, "in order", "process")
+            if times:
+                what = f"{trial.name}.process has arrivals from {times[0]:.6g} s to {times[-1]:.6g} s"
+                fits = math.isfinite(times[-1]) and times[0] >= 0
+                trial.must(fits, what, "finite times of at least 0 s", "process")
+                what = f"{trial.name}.last is {self.last:.6g} s, and an arrival comes at {times[-1]:.6g} s"
+                trial.must(times[-1] <= self.last, what, "when the last one comes, or inf", "last")
+
+    def _first(self, trial: Trial, seed: int, party: int) -> list[Block]:
+        """Return the first blocks of arrivals of a user's class."""
+        process, name = self.process(seed, party), f"{trial.name}.process"
+        known = isinstance(process, ActivationProcess)
+        trial.must(known, f"{name} returned {type_of(process)}", "ActivationProcess(blocks, queue=…)", "process")
+        blocks = list(islice(process.arrivals, _BLOCKS))
+        for block in blocks:
+            pair = isinstance(block, tuple) and [getattr(each, "ndim", 0) for each in block] == [1, 1]
+            fits = pair and block[0].shape == block[1].shape and block[0].dtype == np.float64
+            what, allowed = f"{name} has a block {block!r:.80}", "(times, drawn): two arrays (n,) of float64"
+            trial.must(fits, what, allowed, "process")
+            trial.must(len(block[0]), f"{name} has an empty block", "at least one arrival in each", "process")
+        return blocks
+
+
+_BLOCKS = 3
 
 
 @final
@@ -195,7 +232,7 @@ ACTIVATIONS: tuple[type[Part], ...] = get_args(ActivationKind)
 AnyActivation = Annotated[
     ActivationKind,
     Field(discriminator="kind"),
-    OrModule(Activation, trial="vflsim.timing.process_trial:try_activation"),
+    OrModule(Activation),
     Shorthand(kind_from_text, {"const": "immediate"}),
 ]
 """A field that takes any kind of activation, or ``immediate``."""

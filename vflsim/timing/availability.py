@@ -9,6 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterable
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeAlias, final, get_args
 
@@ -19,11 +20,12 @@ from typing_extensions import override
 from vflsim.errors import RunError
 from vflsim.timing.delays import AnyDelay
 from vflsim.timing.instants import columns_of
-from vflsim.timing.profile import Flat, Interrupted, Profile, StepProfile
+from vflsim.timing.profile import Flat, Interrupted, Profile, StepProfile, tried_profile
 from vflsim.timing.sampler import Sampler
 from vflsim.vocabulary import Part, Seconds, Shorthand, kind_from_text
 from vflsim.vocabulary.imported import OrModule
 from vflsim.vocabulary.quantities import SHORTEST, TIME, Period, Quantity
+from vflsim.vocabulary.trial import SEEDS_AND_PARTIES, Trial, is_any, is_number
 
 MOST_TURNS = 10_000_000
 """Periods after which a run fails: the client's activities are too long for such short outages."""
@@ -86,6 +88,22 @@ class Availability(Part, ABC):
     def regular(self) -> bool:
         """Whether every cycle lasts equally long."""
         return True
+
+    def _contract(self, trial: Trial) -> None:
+        remedy = 'add `interrupted: Interrupted` to the class, or `interrupted: Interrupted = "lost"`'
+        kinds, name = get_args(Interrupted), f"{trial.name}.profile"
+        trial.fact("interrupted", lambda value: value in kinds, ", ".join(kinds), remedy)
+        for key in ("recurs", "regular"):
+            trial.fact(key, is_any(bool), "True or False")
+        trial.fact("cycle_s", is_number(least=0), "seconds, finite and at least 0")
+        for seed, party in SEEDS_AND_PARTIES:
+            where, allowed = f" for seed {seed} and party {party}", "a Profile, such as StepProfile(times, values)"
+            pieces = tried_profile(trial, partial(self.profile, seed, party), (Profile,), allowed, where)
+            wrong = [value for _, value, _ in pieces if value not in (0, 1)]
+            what = f"{name} has the value {wrong[0]!r}" if wrong else ""
+            trial.must(not wrong, what, "1 while the client is up, 0 while it is down", "profile")
+            up = self.profile(seed, party).finish(0.0, 0.0) < math.inf
+            trial.must(up, f"{name} is 0 for ever", "some time up", "profile")
 
 
 @final
@@ -276,7 +294,7 @@ AVAILABILITIES: tuple[type[Part], ...] = get_args(AvailabilityKind)
 AnyAvailability = Annotated[
     AvailabilityKind,
     Field(discriminator="kind"),
-    OrModule(Availability, trial="vflsim.timing.process_trial:try_availability"),
+    OrModule(Availability),
     Shorthand(kind_from_text, {"const": "always"}),
 ]
 """A field that takes any kind of availability, or ``always``."""

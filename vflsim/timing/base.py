@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,11 +18,15 @@ from pydantic import model_validator
 from typing_extensions import override
 
 from vflsim.errors import NoClosedFormError
+from vflsim.streams import BLOCK, Uniforms
+from vflsim.timing.atoms import Atoms
 from vflsim.timing.bisection import LARGEST_UNIFORM
 from vflsim.timing.floats import Floats, floats
 from vflsim.timing.law import Law
+from vflsim.timing.moments import moments
 from vflsim.vocabulary import Part
 from vflsim.vocabulary.imported import tried_out
+from vflsim.vocabulary.trial import Trial, type_of
 
 if TYPE_CHECKING:
     import sympy
@@ -144,9 +148,7 @@ class Delay(Part, Law):
             raise ValueError(f"{name} defines neither 'cdf' nor 'inverse_cdf'; allowed: at least one of them")
         self._check()
         if not type(self).__module__.startswith("vflsim."):
-            from vflsim.timing.trial import try_out
-
-            tried_out(self, lambda: try_out(self, self.sample, self.uniforms))
+            tried_out(self, self._contract_of_law)
         shape = (2,) if self.uniforms == 1 else (2, self.uniforms)
         extremes = np.empty(shape)
         extremes[0], extremes[1] = 0.0, LARGEST_UNIFORM
@@ -157,6 +159,96 @@ class Delay(Part, Law):
             if not 0 <= seconds < math.inf:
                 raise ValueError(f"a {what} of {seconds} s could come out; allowed: finite and at least 0")
         return self
+
+    @np.errstate(all="ignore")
+    def _contract_of_law(self, trial: Trial) -> None:
+        """Compare what a delay of a user's class says about itself: cdf, quantiles, samples and moments of one law."""
+        self._contract_of_types(trial)
+        name, (shortest, longest) = trial.name, self.support
+        possible = 0 <= shortest <= longest and not math.isinf(shortest)
+        what, allowed = f"{name}.support is {shortest} to {longest}", "0 ≤ shortest ≤ longest, the shortest finite"
+        trial.must(possible, what, allowed, "support")
+        x = self.quantile(_LEVELS)
+        rising = np.all(np.diff(x) >= 0) and np.all(np.isfinite(x))
+        what, allowed = f"{name}.inverse_cdf decreases, or is not finite", "non-decreasing and finite below the level 1"
+        trial.must(rising, what, allowed, "inverse_cdf")
+        beyond = min(longest, 1e300)
+        at = np.unique(np.concatenate([[-1.0, 0.0, shortest], x, (x[1:] + x[:-1]) / 2, [2 * x[-1] + 1, beyond]]))
+        p = floats(self.cdf(at))
+        trial.must(p.shape == at.shape, f"{name}.cdf returns shape {p.shape} for {at.shape}", "elementwise", "cdf")
+        s = floats(self.survival(at))
+        below, reached = floats(self.cdf(x * (1 - 1e-9))), floats(self.cdf(x * (1 + 1e-9)))
+        off = (reached < _LEVELS - _AGREE) | (below > _LEVELS + _AGREE)
+        for wrong, times, values, says, allowed, method in (
+            (~((p >= -ROUNDING) & (p <= 1 + ROUNDING)), at, p, "", "between 0 and 1", "cdf"),
+            (np.append(False, np.diff(p) < -ROUNDING), at, p, " falls: it", "non-decreasing", "cdf"),
+            ((at < shortest) & (p > _AGREE), at, p, ", before the shortest time,", "0", "cdf"),
+            ((at >= beyond) & (p < 1 - _AGREE), at, p, ", at the end,", "1", "cdf"),
+            (off, x, reached, " disagrees with the cdf, which", "the level whose quantile it is", "inverse_cdf"),
+            (~(np.abs(s + p - 1) < _AGREE), at, s, "", "1 − cdf", "survival"),
+        ):
+            for time, value in zip(times[wrong][:1], values[wrong][:1], strict=True):
+                trial.must(False, f"{name}.{method}{says} is {value:.6g} at {time:.6g} s", allowed, method)
+        self._contract_of_samples(trial)
+        self._contract_of_moments(trial)
+
+    def _contract_of_types(self, trial: Trial) -> None:
+        for method in ("inverse_cdf", "cdf", "survival", "density"):
+            for at in (np.array([0.25, 0.5, 0.75]), np.full((2, 3), 0.5)):
+                if getattr(type(self), method) is not getattr(Law, method):
+                    given = trial.ask(method, at)
+                    fits = isinstance(given, np.ndarray) and given.shape == at.shape and given.dtype.kind in "fiub"
+                    what = f"{trial.name}.{method} returns {type_of(given)} for an array of shape {at.shape}"
+                    allowed = "an array of that shape, each number from its own, as np.sqrt(x) returns"
+                    trial.must(fits, what, allowed, method)
+        trial.fact("support", lambda ends: len(ends) == 2, "two numbers, the shortest and the longest")
+        atoms = self.atoms()
+        allowed = "Atoms (vflsim.timing.atoms) of values and masses"
+        trial.must(isinstance(atoms, Atoms), f"{trial.name}.atoms returns {type_of(atoms)}", allowed, "atoms")
+        for method in ("expectation", "variance"):
+            given = trial.ask(method)
+            is_number = isinstance(given, int | float | np.number)
+            trial.must(is_number, f"{trial.name}.{method} returns {type_of(given)}", "one number", method)
+
+    def _contract_of_samples(self, trial: Trial) -> None:
+        """Check draws, and their distribution by the test of Kolmogorov and Smirnov, wrong once in a million."""
+        from scipy.stats import kstwo
+
+        name = f"{trial.name}.sample"
+        drawn = trial.ask("sample", Uniforms(0, 0, "trial").blocks(0, _DRAWS // BLOCK, self.uniforms))
+        fits = isinstance(drawn, np.ndarray) and drawn.shape == (_DRAWS,)
+        trial.must(fits, f"{name} returns {type_of(drawn)}", f"an array of shape {(_DRAWS,)}", "sample")
+        possible = bool(np.all((drawn >= 0) & np.isfinite(drawn)))
+        trial.must(possible, f"{name} gives {drawn.min():.6g} s", "finite and at least 0", "sample")
+        values, counts = np.unique(drawn, return_counts=True)
+        upto = np.cumsum(counts) / _DRAWS
+        before = np.append(0.0, upto[:-1])
+        gap = max(np.max(upto - self.cdf(values * (1 + 1e-9))), np.max(self.cdf(values * (1 - 1e-9)) - before))
+        agree = kstwo.sf(max(float(gap), 0.0), _DRAWS) > _FALSE_ALARM
+        what = f"{_DRAWS} draws of {name} are {gap:.3f} off its cdf"
+        trial.must(agree, what, "samples of the law of the cdf", "sample")
+
+    def _contract_of_moments(self, trial: Trial) -> None:
+        own = type(self)
+        if own.expectation is Law.expectation and own.variance is Law.variance:
+            return
+        known = moments(self)
+        for method, default, said, right, error in (
+            ("expectation", Law.expectation, self.expectation(), known.mean, known.error),
+            ("variance", Law.variance, self.variance(), known.variance, known.variance_error),
+        ):
+            near = math.isfinite(right) and abs(said - right) <= _AGREE * abs(right) + 4 * error
+            agree = getattr(own, method) is default or said == right or near
+            what = f"{trial.name}.{method} is {said:.6g}, where the cdf has {right:.6g}"
+            trial.must(agree, what, "that of the cdf", method)
+
+
+ROUNDING: Final = 1e-12
+"""The largest amount by which a cdf may leave [0, 1] or fall, which is the accuracy that closed forms assume."""
+_AGREE: Final = 1e-6
+_LEVELS = np.concatenate([[1e-9, 1e-6, 1e-3], np.linspace(0.01, 0.99, 99), [0.999, 1 - 1e-6, 1 - 1e-9]])
+_DRAWS: Final = 16 * BLOCK
+_FALSE_ALARM: Final = 1e-6
 
 
 def _without_rounding(method: Callable[[Any, ArrayLike], ArrayLike]) -> Callable[[Any, ArrayLike], Floats]:

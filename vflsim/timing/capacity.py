@@ -12,11 +12,12 @@ from typing import Annotated, Any, Literal, Self, TypeAlias, final, get_args
 from pydantic import Discriminator, Field, Tag, ValidationInfo, model_validator
 from typing_extensions import override
 
-from vflsim.timing.profile import Flat, StepProfile
+from vflsim.timing.profile import Flat, StepProfile, tried_profile
 from vflsim.timing.traces import packet_trace, rate_trace
 from vflsim.vocabulary import BitsPerSecond, Part, PositiveSeconds, Seconds, Shorthand
 from vflsim.vocabulary.imported import OrModule
 from vflsim.vocabulary.quantities import BANDWIDTH, PLAIN_FROM, Period, Quantity
+from vflsim.vocabulary.trial import Trial
 
 Rate = Annotated[float, Quantity(BANDWIDTH, at_least=0, unlimited=True, plain_from=PLAIN_FROM)]
 TimeUnit = Literal["s", "ms", "us"]
@@ -48,10 +49,16 @@ class Capacity(Part, ABC):
     @model_validator(mode="after")
     def _must_be_possible(self) -> Self:
         if not type(self).__module__.startswith("vflsim."):
-            return self  # the trial reports the mistake
+            return self  # the contract says so
         if self.profile().finish(0.0, 0.0) == float("inf"):
             raise ValueError("every rate is 0: nothing would ever move; allowed: at least one rate above 0")
         return self
+
+    def _contract(self, trial: Trial) -> None:
+        allowed = "StepProfile(times, rates) in bit/s, or Flat(rate)"
+        tried_profile(trial, self.profile, (StepProfile, Flat), allowed, "")
+        what, moves = f"{trial.name}.profile is 0 at all times: nothing would ever move", self.profile()
+        trial.must(moves.finish(0.0, 0.0) < float("inf"), what, "at least one rate above 0", "profile")
 
 
 @final
@@ -150,7 +157,7 @@ AnyCapacity = Annotated[
     | Annotated[
         CapacityKind,
         Field(discriminator="kind"),
-        OrModule(Capacity, trial="vflsim.timing.process_trial:try_capacity"),
+        OrModule(Capacity),
         _STEPS,
         Tag("varying"),
     ],

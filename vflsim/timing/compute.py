@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from functools import partial
+from itertools import product
 from typing import Annotated, ClassVar, Literal, Self, TypeAlias, final, get_args
 
 from pydantic import Field, model_validator
@@ -15,8 +17,10 @@ from typing_extensions import override
 from vflsim.errors import RunError
 from vflsim.timing.costs import Costed, OperationCost
 from vflsim.timing.delays import QUANTITY, AnyDelay, Constant, Delay, DelayKind, Uniform
+from vflsim.timing.sampler import Sampler
 from vflsim.vocabulary import FlopsPerSecond, Part, Seconds
 from vflsim.vocabulary.imported import OrModule, origin, reason
+from vflsim.vocabulary.trial import Trial, is_any, is_number, type_of
 
 _EXACTLY_ONCE = Constant(value=1.0)
 _LEVEL = Uniform(low=0.0, high=1.0)
@@ -53,6 +57,26 @@ class ComputeModel(Part, ABC):
     @abstractmethod
     def seconds(self, cost: OperationCost, draw: float) -> float:
         """Return how long an operation takes, in seconds, at least 0: a function of its cost and its draw alone."""
+
+    def _contract(self, trial: Trial) -> None:
+        own, allowed = self.law(), "the same for one cost and one draw: let `law` say what is random"
+        trial.must(isinstance(own, Delay), f"{trial.name}.law returned {type_of(own)}", "a Delay, such as a key", "law")
+        trial.fact("proportional", is_any(bool), "True or False")
+        draws = [Sampler(own, 0, 1, "compute.trial").draw(index) for index in range(_DRAWS)]
+        for kind, rows, units, flops, draw in product(_KINDS, (0, 64, 10_000), (0.0, 1.0, 2.5), (0.0, 1e12), draws):
+            cost = OperationCost(kind, rows, units, partial(float, flops))
+            where, what = f"for {cost} and a draw of {draw:g}", f"{trial.name}.seconds is"
+            seconds = trial.ask("seconds", cost, draw, where=where, repeats=allowed)
+            fits = is_number(least=0)(seconds)
+            trial.must(fits, f"{what} {seconds!r} {where}", "a number, finite and at least 0", "seconds")
+            if self.proportional:
+                one = self.seconds(cost, 1.0)
+                what = f"{what} {seconds:g} for a draw of {draw:g}, and {one:g} for a draw of 1"
+                follows = abs(seconds - draw * one) <= 1e-9 * seconds
+                trial.must(follows, what, "proportional to the draw, or proportional = False", "proportional")
+
+
+_KINDS, _DRAWS = ("embed", "client_step", "server_step", "evaluate", "decode"), 2
 
 
 @final
@@ -133,7 +157,7 @@ ComputeKind: TypeAlias = DelayKind | Flops | ByOperation
 AnyCompute = Annotated[
     ComputeKind,
     Field(discriminator="kind"),
-    OrModule(Delay, ComputeModel, trial="vflsim.timing.compute_trial:try_out"),
+    OrModule(Delay, ComputeModel),
     QUANTITY,
 ]
 """A field that takes any way of computing, or a plain quantity for a constant time."""

@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias, final
 
 from typing_extensions import override
+
+from vflsim.vocabulary.trial import REPEATS, Trial
 
 TRACE = 1e-12
 """The negligible share of an amount that rounding may leave after its last bit has been transferred."""
@@ -297,3 +299,33 @@ def gated(profile: Profile, gate: Profile) -> Profile:
 def _must_be_possible(value: float) -> None:
     if not value >= 0:  # also refuses NaN
         raise ValueError(f"a value of {value!r}; allowed: at least 0")
+
+
+_PIECES = 200
+
+
+def tried_profile(
+    trial: Trial, made: Callable[[], Profile], kinds: tuple[type, ...], allowed: str, where: str
+) -> list[tuple[float, float, float]]:
+    """Return beginning, value and end of the first pieces of the ``profile`` of a user's class.
+
+    One is walked through, and another one in the other order; both have to be of these ``kinds``, and alike.
+    """
+    name, (first, again) = f"{trial.name}.profile", (made(), made())
+    for profile in (first, again):
+        trial.must(isinstance(profile, kinds), f"{name} returned a {type(profile).__name__}", allowed, "profile")
+    t, pieces = 0.0, list[tuple[float, float, float]]()
+    while t < math.inf and len(pieces) < _PIECES:
+        value, until = first.piece(t)
+        pieces.append((t, value, until))
+        same = value == first.value(t) and until == first.next_change(t)
+        trial.must(same, f"{name}: piece({t:.6g}) disagrees with value and next_change", "the same", "profile")
+        what = f"{name}: the next change after {t!r} s is at {until!r} s"
+        trial.must(until > t, what, "a later time, or inf", "profile")
+        t = until
+    for t, value, until in reversed(pieces):
+        now, end = again.piece(t)
+        what = f"{name} is {value:g} from {t:.6g} to {until:.6g} s, and {now:g} from {t:.6g} to {end:.6g} s"
+        allowed = f"{REPEATS}; draw from generator(seed, party, …)"
+        trial.must((now, end) == (value, until), f"{what} when it is asked again{where}", allowed, "profile")
+    return pieces

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from vflsim.vocabulary.trial import Trial
+
 _EXAMPLES = re.compile(r"^Examples?: (``.*``)$", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"``(.*?)``", re.DOTALL)
 
@@ -131,6 +133,9 @@ class Part(BaseModel):
         """
         known = type(self).__module__.startswith("vflsim.")
         return known and not type(self).__pydantic_decorators__.model_validators and not self.__pydantic_private__
+
+    def _contract(self, trial: Trial) -> None:
+        """Ask a part of a user's own class what its base class promises; by default nothing."""
 
     def changed(self, update: Mapping[str, Any]) -> Self:
         """Return a copy with some values replaced, as they are; what the original has cached stays behind."""

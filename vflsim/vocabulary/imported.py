@@ -7,8 +7,8 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial, reduce
-from typing import Annotated, Any
+from functools import reduce
+from typing import Annotated, Any, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -22,7 +22,9 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from vflsim.vocabulary.base import Part
+from vflsim.vocabulary.trial import ContractError, Trial
 
+Own = TypeVar("Own", bound=Part)
 OWN_FIELDS = "vflsim_own_fields"
 """The type of a pydantic error that wraps those of a user's class; its context has ``error`` and ``part``."""
 
@@ -90,14 +92,17 @@ def origin(error: BaseException) -> str:
     return f"{own[-1].filename}:{own[-1].lineno}, {own[-1].name}" if own else type(error).__name__
 
 
-def tried_out(part: Part, trial: Callable[[], None]) -> Part:
-    """Try out a part of a user's own class, and return it. Raises ValueError with the mistake and its place."""
+def tried_out(part: Own, contract: Callable[[Trial], None] | None = None) -> Own:
+    """Try out a part of a user's own class by a ``contract``, by default its own, and return it.
+
+    Raises ValueError with the mistake and its place.
+    """
+    trial = Trial(part)
     try:
-        trial()
-    except ValueError as error:
-        if origin(error).partition(":")[0].endswith("trial.py"):
-            raise ValueError(f"{error} in {_file_of(type(part))}") from error
-        raise _broken(type(part), error) from error
+        (contract or part._contract)(trial)
+        trial.end()
+    except ContractError as error:
+        raise ValueError(f"{error} in {_file_of(type(part))}") from error
     except Exception as error:  # the user's code may raise anything
         raise _broken(type(part), error) from error
     return part
@@ -119,13 +124,11 @@ class OrModule:
     fields, validated like those of a built-in kind. Importing runs the Python module that the path names: name only
     code that you trust.
 
-    ``trial`` is the path of a function ``module:function`` that raises ValueError for a part that breaks the contract
-    of its base class. It is imported for parts of users' own classes alone.
+    A part of a user's own class is tried out by its ``_contract`` when it is made.
     """
 
     base: type[Part]
     also: type[Part] | None = None
-    trial: str = ""
 
     @property
     def _bases(self) -> tuple[type[Part], ...]:
@@ -155,7 +158,7 @@ class OrModule:
     def _validate(self, value: Any, inner: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
         if isinstance(value, self._bases):
             if not type(value).__module__.startswith("vflsim."):
-                self._try_out(value)
+                tried_out(value)
             return value
         if not isinstance(value, Mapping) or value.get("kind") != "module":
             return inner(value)
@@ -173,10 +176,7 @@ class OrModule:
             raise PydanticCustomError(OWN_FIELDS, "the fields of a class of your own", context) from None
         except Exception as error:  # the user's code may raise anything
             raise _broken(part, error) from error
-        return self._try_out(made)
-
-    def _try_out(self, part: Part) -> Part:
-        return tried_out(part, partial(imported(self.trial), part)) if self.trial else part
+        return tried_out(made)
 
     @property
     def _names(self) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,6 +16,7 @@ from pydantic import BaseModel
 from vflsim.errors import RunError
 from vflsim.vocabulary.base import Part
 from vflsim.vocabulary.imported import origin, reason
+from vflsim.vocabulary.trial import ContractError, Trial, is_any
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -83,6 +85,21 @@ class Measure(Part, ABC):
             raise RunError(what, remedy=f"mend it; raised in {origin(error)}") from error
         return MeasuredValue(value=None if math.isnan(found) else found, unit=self.unit)
 
+    def _contract_at(self, trial: Trial, columns: Mapping[str, Sequence[str]]) -> None:
+        """Measure runs with these columns of metrics, rounds and events."""
+        trial.fact("unit", is_any(str), "a text, empty for none")
+        for column in self.columns:
+            allowed = ", ".join(columns["metrics"])
+            trial.must(
+                column in columns["metrics"], f"there is no column {column!r}", allowed, "", "choose one of them"
+            )
+        for kept in (("metrics", "rounds", "events"), ("metrics", "rounds"), ("metrics",)):
+            tables = [_table(columns[name]) if name in kept else None for name in ("metrics", "rounds", "events")]
+            trial.ask("value", *tables, where="for the same tables", call=self._tried)
+
+    def _tried(self, *tables: Any) -> float:
+        return as_number(self.value(FinishedRun("trial", 0, *tables)), type(self).__name__)
+
 
 def as_number(value: Any, name: str) -> float:
     """Return a measure's value as a float. Raises ValueError for anything but a number, and for infinity."""
@@ -90,7 +107,30 @@ def as_number(value: Any, name: str) -> float:
         found = float(value)
     except (TypeError, ValueError):
         what = f"{name}.value returned a {type(value).__name__}; allowed: one number"
-        raise ValueError(f"{what}; mend 'value' of the class") from None
+        raise ContractError(f"{what}; mend 'value' of the class") from None
     if math.isinf(found):
-        raise ValueError(f"{name}.value is {found}; allowed: finite, or NaN for none; mend 'value' of the class")
+        raise ContractError(f"{name}.value is {found}; allowed: finite, or NaN for none; mend 'value' of the class")
     return found
+
+
+_ROWS = 8
+
+
+def _table(columns: Sequence[str]) -> pd.DataFrame:
+    """Return a table to try measures with."""
+    import numpy as np
+    import pandas as pd
+
+    texts = {"party": "server", "kind": "compute.embed", "outcome": "done", "peer": "done"}
+    numbers = range(_ROWS)
+    made: dict[str, list[Any]] = {}
+    for name in columns:
+        if name in ("used", "missing", "fresh"):  # numbers of clients
+            made[name] = [np.arange(1, 3, dtype=np.int32)] * _ROWS
+        elif name in texts:
+            made[name] = [texts[name]] * _ROWS
+        elif name in ("round", "updates"):
+            made[name] = [*numbers]
+        else:
+            made[name] = [0.5 * (number + 1) if name.endswith("_s") else 1 / (number + 1) for number in numbers]
+    return pd.DataFrame({name: pd.Series(values) for name, values in made.items()})

@@ -5,17 +5,19 @@ To add one to vflsim: a final class in ``metrics.py``, and its name in ``MetricK
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
 
 from pydantic import BaseModel
 
 from vflsim.errors import RunError
 from vflsim.vocabulary.base import Part
 from vflsim.vocabulary.imported import origin, reason
+from vflsim.vocabulary.trial import ContractError, Trial, is_any, is_number, is_some_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -149,6 +151,38 @@ class Metric(Part, ABC):
             what = f"the metric {type(self).__name__} fails: {reason(error)}"
             raise RunError(what, remedy=f"mend it; raised in {origin(error)}") from error
 
+    def _contract(self, trial: Trial) -> None:
+        trial.fact("tasks", is_some_of(get_args(TaskName)), f"a tuple of some of {', '.join(get_args(TaskName))}")
+        trial.fact("better", lambda value: value in get_args(Better), " or ".join(get_args(Better)))
+        for end in ("least", "most"):
+            allowed = "a finite number, or None for no limit"
+            trial.fact(end, lambda value: value is None or is_number()(value), allowed)
+        least, most = self.facts.span
+        trial.fact("most", lambda _: least < most, f"above least, {least:g}")
+        for text in ("unit", "undefined"):
+            trial.fact(text, is_any(str), "a text, empty for none")
+        for task in self.tasks:
+            for what, prediction, target in predictions(task):
+                where, name = f"for {what} of a {task} task", f"{trial.name}.value"
+                value = trial.ask("value", prediction, target, where=where, call=partial(self._tried, task))
+                may_lack = self.undefined and what in (ALIKE, ONE_ROW)
+                remedy = f"mend 'value', or say when it has none: undefined = 'where …' of {trial.name}"
+                trial.must(may_lack or not math.isnan(value), f"{name} is NaN {where}", "a number", "value", remedy)
+                fits = math.isnan(value) or (math.isfinite(value) and least <= value <= most)
+                remedy = "mend 'value', or the range ('least', 'most') of the class"
+                allowed = f"finite, from {least:g} to {most:g}"
+                trial.must(fits, f"{name} is {value:g} {where}", allowed, "value", remedy)
+
+    def _tried(self, task: TaskName, prediction: Tensor, target: Tensor) -> float:
+        import torch.nn.functional as F
+        from torch import no_grad
+
+        losses: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+            "multiclass": F.cross_entropy, "binary": F.binary_cross_entropy_with_logits, "regression": F.mse_loss
+        }  # fmt: skip
+        with no_grad():
+            return as_number(self.value(Scored(task, prediction, target, losses[task])), type(self).__name__)
+
 
 def as_number(value: Any, name: str) -> float:
     """Return a metric's value, a number or a tensor with one element, as a float. Raises ValueError for others."""
@@ -156,6 +190,33 @@ def as_number(value: Any, name: str) -> float:
         return float(value.item() if hasattr(value, "item") else value)
     except (TypeError, ValueError, RuntimeError):
         of = f" of shape {tuple(value.shape)}" if hasattr(value, "shape") else ""
-        raise ValueError(
+        raise ContractError(
             f"{name}.value returned a {type(value).__name__}{of}; allowed: one number; mend 'value' of the class"
         ) from None
+
+
+ALIKE, ONE_ROW = "labels that are all alike", "one row"
+_ROWS, _CLASSES = 24, 3
+
+
+def predictions(task: TaskName) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """Yield predictions and targets to try a class with, in the shapes that a run has, and what they are in words."""
+    import torch
+    import torch.nn.functional as F
+
+    draw = torch.Generator().manual_seed(1)
+    for dtype in (torch.float64, torch.float32):
+        if task == "multiclass":
+            target = torch.arange(_ROWS) % _CLASSES
+            good = 8 * F.one_hot(target, _CLASSES).to(dtype)
+        elif task == "binary":
+            target = (torch.arange(_ROWS) % 2)[:, None].to(dtype)
+            good = 8 * target - 4
+        else:
+            target = torch.randn(_ROWS, 1, generator=draw, dtype=dtype)
+            good = target + 0.01
+        drawn = torch.randn(good.shape, generator=draw, dtype=dtype)
+        yield "random predictions", drawn, target
+        yield "good predictions", good, target
+        yield ALIKE, drawn, target[:1].expand_as(target).clone()
+        yield ONE_ROW, drawn[:1], target[:1]

@@ -175,7 +175,7 @@ METRICS: tuple[type[Metric], ...] = get_args(MetricKind)
 AnyMetric = Annotated[
     MetricKind,
     Field(discriminator="kind"),
-    OrModule(Metric, trial="vflsim.vocabulary.trial:try_metric"),
+    OrModule(Metric),
     Shorthand(kind_from_text, {"type": "string"}),
 ]
 """A field that takes any kind of metric, or its name."""

@@ -5,6 +5,7 @@ To add one to vflsim: a final class in ``stop_rules.py``, and its name in ``Stop
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -13,6 +14,7 @@ from typing import Any, TypeAlias
 from vflsim.errors import RunError
 from vflsim.vocabulary.base import Part
 from vflsim.vocabulary.imported import origin, reason
+from vflsim.vocabulary.trial import ContractError, Trial
 
 Row: TypeAlias = Mapping[str, float]
 """A row of metrics: ``time_s``, ``round``, ``updates``, ``bytes_up``, ``train_loss`` (NaN before the first step),
@@ -58,12 +60,39 @@ class StopRule(Part, ABC):
             what = f"the stop rule {type(self).__name__} fails: {reason(error)}"
             raise RunError(what, remedy=f"mend it; raised in {origin(error)}") from error
 
+    def _contract_at(self, trial: Trial, columns: Sequence[str]) -> None:
+        """Ask about rows with these columns."""
+        names = trial.fact("columns", _are_names, "a tuple of names")
+        for name in names:
+            allowed = ", ".join(columns)
+            trial.must(name in columns, f"there is no column {name!r}", allowed, "", "choose one of them")
+        rows = [_row(columns, number) for number in range(_ROWS)]
+        for number in range(_ROWS):
+            trial.ask("ends", tuple(rows[: number + 1]), where="about the same rows", call=self._tried)
+
+    def _tried(self, rows: Sequence[Row]) -> str:
+        return as_answer(self.ends(rows), type(self).__name__)
+
+
+_ROWS = 12
+
+
+def _are_names(value: Any) -> bool:
+    return isinstance(value, tuple) and all(isinstance(each, str) for each in value)
+
+
+def _row(columns: Sequence[str], number: int) -> Row:
+    """Return a row to try rules with."""
+    values = dict.fromkeys(columns, 1 / (number + 1))
+    values |= {"time_s": 0.5 * number, "round": number, "updates": 2 * number}
+    return row_of(values | ({} if number else {"train_loss": math.nan}))
+
 
 def as_answer(value: Any, name: str) -> str:
     """Return a rule's answer. Raises ValueError for anything but text."""
     if not isinstance(value, str):
         what = f"{name}.ends returned {value!r:.60}; allowed: a text, why the run ends, or '' if it goes on"
-        raise ValueError(f"{what}; mend 'ends' of the class")
+        raise ContractError(f"{what}; mend 'ends' of the class")
     return value
 
 

@@ -1,178 +1,183 @@
-"""Trials of metrics, measures and stop rules from outside: their answers are as promised, and repeat themselves."""
+"""The trial of a user's class: it is asked, asked again, at last in the other order, and its answers are compared.
+
+What a family of classes promises stands beside its base class, in ``_contract``: what to ask, and which answers fit.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, get_args
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
-import torch
-import torch.nn.functional as F
-from torch import Tensor
+REPEATS = "the same each time, from what it is given alone: draw no random numbers in it, and keep no state"
 
-from vflsim.vocabulary.measure import FinishedRun, Measure
-from vflsim.vocabulary.measure import as_number as number_of
-from vflsim.vocabulary.metric import Better, Metric, Scored, TaskName, as_number
-from vflsim.vocabulary.stop_rule import Row, StopRule, as_answer, row_of
-
-_ROWS, _CLASSES = 24, 3
+SEEDS_AND_PARTIES = ((0, 1), (0, 2), (1, 1))
+"""Those that times of parties are tried with."""
 
 
-def try_metric(metric: Metric) -> None:
-    """Compute a metric of random, of perfect and of one-sided predictions. Raises ValueError for the first mistake."""
-    _facts(metric)
-    for task in metric.tasks:
-        for what, prediction, target in _cases(task):
-            _one(metric, task, what, prediction, target)
+class ContractError(ValueError):
+    """A part of a user's own class breaks the contract of its base class."""
 
 
-def _facts(metric: Metric) -> None:
-    """Refuse facts that are missing, of another type, or contradict each other."""
-    own = type(metric)
-    tasks, better = getattr(own, "tasks", None), getattr(own, "better", None)
-    known = get_args(TaskName)
-    if not isinstance(tasks, tuple) or not tasks or not set(tasks) <= set(known):
-        _refuse(own, "tasks", tasks, f"a tuple of some of {', '.join(known)}")
-    if better not in get_args(Better):
-        _refuse(own, "better", better, " or ".join(get_args(Better)))
-    for end in ("least", "most"):
-        value = getattr(own, end)
-        if value is not None and not (isinstance(value, int | float) and math.isfinite(value)):
-            _refuse(own, end, value, "a finite number, or None for no limit")
-    if own.least is not None and own.most is not None and not own.least < own.most:
-        _refuse(own, "most", own.most, f"above least, {own.least:g}")
-    for text in ("unit", "undefined"):
-        if not isinstance(getattr(own, text), str):
-            _refuse(own, text, getattr(own, text), "a text, empty for none")
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A call of a method: ``call`` of copies of what is ``given``. ``where`` says in words what that is."""
+
+    method: str
+    call: Callable[..., Any]
+    given: tuple[Any, ...]
+    where: str
+    repeats: str
 
 
-def _refuse(own: type[Metric], key: str, value: object, allowed: str) -> None:
-    raise ValueError(f"{own.__name__}.{key} is {value!r}; allowed: {allowed}; mend '{key}' of the class")
+class Trial:
+    """Asks a part of a user's own class, and refuses wrong answers by ``ContractError``.
+
+    Example::
+
+        def _contract(self, trial: Trial) -> None:
+            trial.fact("width", is_number(above=0), "a number above 0")
+            seconds = trial.ask("seconds", 3)
+            trial.must(seconds > 0, f"{trial.name}.seconds is {seconds}", "above 0", "seconds")
+    """
+
+    def __init__(self, part: object) -> None:
+        self.part, self.name = part, type(part).__name__
+        self._asked: list[tuple[Question, Any]] = []
+
+    def must(self, holds: object, what: str, allowed: str, method: str, remedy: str = "") -> None:
+        """Refuse the part unless a statement ``holds``: what is wrong, what is allowed, and where to mend it."""
+        if not holds:
+            remedy = remedy or f"mend '{method}' of the class"
+            raise ContractError(f"{what}; allowed: {allowed}; {remedy}")
+
+    def fact(self, key: str, fits: Callable[[Any], bool], allowed: str, remedy: str = "") -> Any:
+        """Return an attribute, whose value has to fit."""
+        value = getattr(self.part, key, None)
+        self.must(fits(value), f"{self.name}.{key} is {value!r}", allowed, key, remedy)
+        return value
+
+    def ask(
+        self, method: str, *given: Any, where: str = "", call: Callable[..., Any] | None = None, repeats: str = REPEATS
+    ) -> Any:
+        """Return the answer of a method, or of ``call`` in its stead, to what is ``given``.
+
+        It is asked twice, and once more at the ``end``: it has to answer the same, to change nothing that it is given,
+        and to leave the global random generators alone. ``repeats`` says so in words.
+        """
+        where = f" {where}" if where else ""
+        question = Question(method, call or getattr(self.part, method), given, where, repeats)
+        answer = self._answer(question)
+        self._compare(question, answer)
+        self._asked.append((question, answer))
+        return answer
+
+    def must_be_tensor(self, method: str, value: Any, shape: Sequence[int], dtype: Any, where: str = "") -> None:
+        """Refuse what is no tensor of this shape and dtype."""
+        fits = hasattr(value, "dtype") and (tuple(value.shape), value.dtype) == (tuple(shape), dtype)
+        what = f"{self.name}.{method} returned {type_of(value)}{where and ' '}{where}"
+        self.must(fits, what, f"a Tensor of shape {tuple(shape)}, {dtype}", method)
+
+    def end(self) -> None:
+        """Ask everything once more, the last question first."""
+        for question, answer in reversed(self._asked):
+            self._compare(question, answer)
+
+    def _answer(self, question: Question) -> Any:
+        copies, before = copied(question.given), _generators()
+        answer = question.call(*copies)
+        what = f"{self.name}.{question.method}"
+        for name, state in _generators().items():
+            drawn = f"{what} draws from {name}'s global generator{question.where}"
+            self.must(state == before[name], drawn, question.repeats, question.method)
+        changes = f"{what} changes what it is given{question.where}"
+        self.must(alike(copies, question.given), changes, "only to read it; copy it", question.method)
+        return copied(answer)
+
+    def _compare(self, question: Question, before: Any) -> None:
+        again = self._answer(question)
+        if not alike(before, again):
+            one, two = first_difference(before, again)
+            what = f"{self.name}.{question.method} gives {told(one)}, then {told(two)}{question.where}"
+            self.must(False, what, question.repeats, question.method)
 
 
-def _cases(task: TaskName) -> Iterator[tuple[str, Tensor, Tensor]]:
-    """Yield predictions and targets, in the shapes that a run has: random, perfect, of one class or value, one row."""
-    draw = torch.Generator().manual_seed(1)
-    for dtype in (torch.float64, torch.float32):
-        if task == "multiclass":
-            labels = torch.arange(_ROWS) % _CLASSES
-            prediction = torch.randn(_ROWS, _CLASSES, generator=draw, dtype=dtype)
-            perfect = 8 * F.one_hot(labels, _CLASSES).to(dtype)
-        else:
-            labels = (torch.arange(_ROWS) % 2)[:, None].to(dtype)
-            if task == "regression":
-                labels = torch.randn(_ROWS, 1, generator=draw, dtype=dtype)
-            prediction = torch.randn(_ROWS, 1, generator=draw, dtype=dtype)
-            perfect = labels.clone() if task == "regression" else 16 * labels - 8
-        yield "random predictions", prediction, labels
-        yield "perfect predictions", perfect, labels
-        yield "labels that are all alike", prediction, labels[:1].expand_as(labels).clone()
-        yield "one row", prediction[:1], labels[:1]
+def _generators() -> dict[str, Any]:
+    import numpy as np
+    import torch
+
+    _, words, place, *_ = np.random.get_state(legacy=True)
+    states = torch.get_rng_state().numpy().tobytes(), (np.asarray(words).tobytes(), place), random.getstate()
+    return dict(zip(("PyTorch", "NumPy", "Python"), states, strict=True))
 
 
-def _one(metric: Metric, task: TaskName, what: str, prediction: Tensor, target: Tensor) -> None:
-    """Compute one case twice, and compare."""
-    name = type(metric).__name__
-    values = []
-    for _ in range(2):
-        given = Scored(task, prediction.clone(), target.clone(), _LOSSES[task])
-        with torch.no_grad():
-            values.append(as_number(metric.value(given), name))
-        if not (torch.equal(given.prediction, prediction) and torch.equal(given.target, target)):
-            raise ValueError(
-                f"{name}.value changes the tensors that it is given; allowed: only to read them; copy them"
-            )
-    first, again = values
-    where = f"for {what} of a {task} task"
-    if first != again and not (math.isnan(first) and math.isnan(again)):
-        raise ValueError(
-            f"{name}.value gives {first:g}, then {again:g} {where}; allowed: a function of predictions and targets; "
-            "draw no random numbers in it"
-        )
-    least, most = metric.facts.span
-    defined = what in ("random predictions", "perfect predictions")
-    if math.isnan(first) and (defined or not metric.undefined):
-        remedy = f"mend 'value', or say when it has none: undefined = 'where …' of {name}"
-        raise ValueError(f"{name}.value is NaN {where}; allowed: a number; {remedy}")
-    if math.isinf(first) or first < least or first > most:
-        raise ValueError(
-            f"{name}.value is {first:g} {where}; allowed: finite, from {least:g} to {most:g}; mend 'value', or the "
-            "range ('least', 'most') of the class"
-        )
+def copied(value: Any) -> Any:
+    """Return a copy of tensors, arrays and tables, within tuples and lists too; anything else as it is."""
+    if isinstance(value, tuple | list):
+        return type(value)(map(copied, value)) if type(value) in (tuple, list) else value
+    if hasattr(value, "clone"):
+        return value.detach().clone()
+    return value.copy() if hasattr(value, "dtype") or hasattr(value, "equals") else value
 
 
-_LOSSES: dict[TaskName, Callable[[Tensor, Tensor], Tensor]] = {
-    "multiclass": F.cross_entropy,
-    "binary": F.binary_cross_entropy_with_logits,
-    "regression": F.mse_loss,
-}
+def alike(one: Any, two: Any) -> bool:
+    """Return whether two answers are the same to the bit; NaN is like NaN."""
+    return next(_differences(one, two), None) is None
 
 
-_MEASURED_ROWS = 8
+def first_difference(one: Any, two: Any) -> tuple[Any, Any]:
+    """Return the first parts of two answers that are not alike."""
+    return next(_differences(one, two))
 
 
-def try_measure(measure: Measure, columns: Mapping[str, Sequence[str]]) -> None:
-    """Measure runs with these columns of metrics, rounds and events. Raises ValueError for the first mistake."""
-    name, unit = type(measure).__name__, measure.unit
-    if not isinstance(unit, str):
-        raise ValueError(f"{name}.unit is {unit!r}; allowed: a text, empty for none; mend 'unit' of the class")
-    if unknown := [each for each in measure.columns if each not in columns["metrics"]]:
-        allowed = ", ".join(columns["metrics"])
-        raise ValueError(f"there is no column {unknown[0]!r}; allowed: {allowed}; choose one of them")
-    for has_rounds, has_events in ((True, True), (True, False), (False, False)):
-        run, before = (_run(columns, has_rounds, has_events) for _ in range(2))
-        first, again = (number_of(measure.value(run), name) for _ in range(2))
-        if first != again and not (math.isnan(first) and math.isnan(again)):
-            what = f"{name}.value is {first:g}, then {again:g} for the same tables"
-            raise ValueError(f"{what}; allowed: a function of the tables alone; mend 'value' of the class")
-        for table in ("metrics", "rounds", "events"):
-            one, other = getattr(run, table), getattr(before, table)
-            if one is not None and not one.equals(other):
-                what = f"{name}.value changes the table {table}"
-                raise ValueError(f"{what}; allowed: only to read it; copy it; mend 'value' of the class")
+def _differences(one: Any, two: Any) -> Iterator[tuple[Any, Any]]:
+    if isinstance(one, tuple | list) and type(one) is type(two) and len(one) == len(two):
+        for pair in zip(one, two, strict=True):
+            yield from _differences(*pair)
+    elif hasattr(one, "equals"):  # a table
+        if type(one) is not type(two) or not one.equals(two):
+            yield one, two
+    elif not (hasattr(one, "shape") or hasattr(two, "shape")):
+        if one != two and (one == one or two == two):
+            yield one, two
+    elif type(one) is not type(two) or (one.shape, one.dtype) != (two.shape, two.dtype):
+        yield one, two
+    else:
+        differ = (one != two) & ((one == one) | (two == two))
+        yield from zip(one[differ].tolist(), two[differ].tolist(), strict=True)
 
 
-def _run(columns: Mapping[str, Sequence[str]], has_rounds: bool, has_events: bool) -> FinishedRun:
-    import pandas as pd
-
-    frames = {
-        table: pd.DataFrame({name: pd.Series(_values(name)) for name in names})
-        for table, names in columns.items()
-        if {"metrics": True, "rounds": has_rounds, "events": has_events}[table]
-    }
-    return FinishedRun("trial", 0, frames["metrics"], frames.get("rounds"), frames.get("events"))
+def told(value: Any) -> str:
+    """Write a number or a text; describe any other answer by its type."""
+    if isinstance(value, int | float | str):
+        return f"{value:.6g}" if isinstance(value, float) else repr(value)
+    return f"{len(value)} bytes" if isinstance(value, bytes) else type_of(value)
 
 
-def _values(column: str) -> list[Any]:
-    if column in ("used", "missing", "fresh"):  # numbers of clients
-        return [np.arange(1, 3, dtype=np.int32)] * _MEASURED_ROWS
-    if column in ("party", "kind", "outcome", "peer"):
-        return ["server" if column == "party" else "compute.embed" if column == "kind" else "done"] * _MEASURED_ROWS
-    if column.endswith("_s"):
-        return [0.5 * (number + 1) for number in range(_MEASURED_ROWS)]
-    if column in ("round", "updates"):
-        return [*range(_MEASURED_ROWS)]
-    return [1 / (number + 1) for number in range(_MEASURED_ROWS)]
+def type_of(value: Any) -> str:
+    """Describe the type of an answer."""
+    shaped = hasattr(value, "shape") and hasattr(value, "dtype")
+    return f"a {type(value).__name__}{f' of shape {tuple(value.shape)}, {value.dtype}' if shaped else ''}"
 
 
-_RULE_ROWS = 12
+def is_number(*, least: float = -math.inf, above: float | None = None, finite: bool = True) -> Callable[[Any], bool]:
+    """Return what tests for a number, no truth value, that is not NaN: at least ``least``, and above ``above``."""
+
+    def fits(value: Any) -> bool:
+        if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+            return False
+        return value >= least and (above is None or value > above) and not (finite and math.isinf(value))
+
+    return fits
 
 
-def try_stop_rule(rule: StopRule, columns: Sequence[str]) -> None:
-    """Ask a rule about rows with these columns. Raises ValueError for the first mistake."""
-    name, rows = type(rule).__name__, list[Row]()
-    known = rule.columns
-    if not isinstance(known, tuple) or not all(isinstance(each, str) for each in known):
-        raise ValueError(f"{name}.columns is {known!r}; allowed: a tuple of names; mend 'columns' of the class")
-    if unknown := [each for each in known if each not in columns]:
-        raise ValueError(f"there is no column {unknown[0]!r}; allowed: {', '.join(columns)}; choose one of them")
-    for number in range(_RULE_ROWS):
-        values = dict.fromkeys(columns, 1 / (number + 1))
-        values |= {"time_s": 0.5 * number, "round": number, "updates": 2 * number}
-        values |= {"train_loss": math.nan} if not number else {}
-        rows.append(row_of(values))
-        first, again = (as_answer(rule.ends(tuple(rows)), name) for _ in range(2))
-        if first != again:
-            what = f"{name}.ends answers {first!r}, then {again!r} about the same rows"
-            raise ValueError(f"{what}; allowed: a function of the rows alone; keep no state; mend 'ends' of the class")
+def is_any(*kinds: type) -> Callable[[Any], bool]:
+    """Return what tests for instances of classes."""
+    return lambda value: isinstance(value, kinds)
+
+
+def is_some_of(names: tuple[str, ...]) -> Callable[[Any], bool]:
+    """Return what tests for a tuple, not empty, of some of these names."""
+    return lambda value: isinstance(value, tuple) and bool(value) and set(value) <= set(names)

@@ -25,7 +25,7 @@ def test_a_codec_that_is_wrong_for_the_width_of_embeddings_is_refused(key: str |
 
 
 def test_a_codec_that_cannot_encode_the_last_batch_is_refused() -> None:
-    with pytest.raises(ScenarioError, match=r"(?s)codec.*own fails: .*seven rows do not fit.*own_codecs.py"):
+    with pytest.raises(ScenarioError, match=r"(?s)codec.*SevenRows fails: .*seven rows do not fit.*own_codecs.py"):
         read_and_check(world("SevenRows", training__batch=83))  # 90 rows: 83 and 7
     read_and_check(world("SevenRows", training__batch=30))
 

@@ -30,6 +30,7 @@ from vflsim.learning.privacy.accounting import (
 )
 from vflsim.vocabulary.base import Part
 from vflsim.vocabulary.quantities import Count, PositiveNumber
+from vflsim.vocabulary.trial import Trial, is_any, is_number
 
 
 def _below_one(delta: float) -> float:
@@ -166,6 +167,72 @@ class Mechanism(Part, ABC):
     def mu_of(self, released: Released) -> float | None:
         """Give μ of Gaussian differential privacy; None where it has none."""
         return None
+
+    def _contract(self, trial: Trial) -> None:
+        if self.needs_plan:
+            trial.part = self.planned(Plan(rate=0.1, per_epoch=10, rounds=100))
+            return trial.part._contract_planned(trial)
+        return self._contract_planned(trial)
+
+    def _contract_planned(self, trial: Trial) -> None:
+        trial.fact("sensitivity", is_number(above=0), "a number above 0")
+        for key in ("sigma", "inner_noise"):
+            trial.fact(key, is_number(least=0), "a number of at least 0")
+        for key in ("secret", "needs_plan"):
+            trial.fact(key, is_any(bool), "True or False")
+        promise = trial.ask("promise")
+        is_text = isinstance(promise, str) and promise != ""
+        trial.must(is_text, f"{trial.name}.promise returned {promise!r}", "the guarantee in words", "promise")
+        for dtype in (torch.float64, torch.float32):
+            self._contract_of_rows(trial, dtype)
+            self._contract_of_noise(trial, dtype)
+        before = -1.0
+        for releases in (0, 1, 2, 10, 100):
+            released = Released(releases, ((0.1, 1, releases),) if releases else ())
+            for method, given in (("epsilon_after", releases), ("spent", released)):
+                epsilon, what = trial.ask(method, given), f"{trial.name}.{method} is"
+                fits = is_number(least=0)(epsilon)
+                trial.must(fits, f"{what} {epsilon!r} for {releases} releases", "a number of at least 0", method)
+                trial.must(releases or not epsilon, f"{what} {epsilon:g} for no release", "0", method)
+            what = f"{trial.name}.spent falls to {epsilon:g} with {releases} releases"
+            trial.must(epsilon >= before, what, "no less for more releases", "spent")
+            before = epsilon
+
+    def _contract_of_rows(self, trial: Trial, dtype: torch.dtype) -> None:
+        draw, name = torch.Generator().manual_seed(1), f"{trial.name}.bounded"
+        sizes = torch.logspace(-3, 3, _ROWS, dtype=dtype)[:, None] * self.sensitivity
+        rows = sizes * torch.randn(_ROWS, _WIDTH, generator=draw, dtype=dtype)
+        bounded = trial.ask("bounded", rows)
+        trial.must_be_tensor("bounded", bounded, rows.shape, dtype)
+        leaf = rows.clone().requires_grad_()
+        out = self.bounded(leaf)
+        smooth = out.requires_grad and bool(torch.isfinite(torch.autograd.grad(out.sum(), leaf)[0]).all())
+        trial.must(smooth, f"{name} has no finite gradient", "differentiable in the rows", "bounded")
+        alone = torch.cat([self.bounded(row) for row in torch.split(rows, 1)])
+        same = torch.allclose(alone, bounded, rtol=1e-5, atol=0.0)
+        trial.must(same, f"{name} gives a row other values among other rows", "each row by itself", "bounded")
+        farthest, most = float(torch.cdist(bounded.double(), -bounded.double()).max()), self.sensitivity
+        what = f"two bounded rows of {trial.name} are {farthest:.6g} apart, and sensitivity is {most:.6g}"
+        trial.must(farthest <= most * (1 + 1e-5), what, "rows that are no farther apart than that (L2)", "bounded")
+
+    def _contract_of_noise(self, trial: Trial, dtype: torch.dtype) -> None:
+        def drawn(key: int) -> Tensor:
+            return self.noise(shape, dtype, np.random.Philox(key=key))
+
+        shape, name = (_DRAWS // _WIDTH, _WIDTH), f"{trial.name}.noise"
+        noise = trial.ask("noise", 1, where="for the same bits", call=drawn)
+        trial.must_be_tensor("noise", noise, shape, dtype)
+        trial.must(bool(torch.isfinite(noise).all()), f"{name} is not finite", "finite", "noise")
+        other = not self.sigma or not torch.equal(noise, drawn(2))
+        trial.must(other, f"{name} is the same for other bits", "numbers that follow from `bits`", "noise")
+        size = float(noise.double().square().mean().sqrt())
+        what = f"{noise.numel():,} draws of {name} have the standard deviation {size:.6g}"
+        trial.must(abs(size - self.sigma) <= _OFF * self.sigma, what, f"sigma, {self.sigma:.6g}", "noise")
+
+
+_ROWS, _WIDTH, _DRAWS = 16, 5, 1 << 16
+_OFF = 0.05
+"""By how much the noise of so many draws may miss its standard deviation: over five times what Laplace noise may."""
 
 
 class GaussianNoise(Mechanism, ABC):

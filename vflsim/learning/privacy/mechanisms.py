@@ -153,5 +153,5 @@ MECHANISMS: tuple[type[Mechanism], ...] = get_args(MechanismKind)
 AnyMechanism = Annotated[
     MechanismKind,
     Field(discriminator="kind"),
-    OrModule(Mechanism, trial="vflsim.learning.privacy.mechanism_trial:try_out"),
+    OrModule(Mechanism),
 ]

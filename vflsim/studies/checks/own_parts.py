@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 import torch
 
-from vflsim.codecs.trial import try_out as try_codec
 from vflsim.learning.learners.watch import from_outside
-from vflsim.learning.loss_trial import try_out_at
 from vflsim.protocols import Protocol
 from vflsim.protocols.defaults import exchanges_of
 from vflsim.results.store.schema import EVENTS, metrics_schema, rounds_schema
@@ -19,8 +17,10 @@ from vflsim.scenario.problems import Problem
 from vflsim.scenario.resolve import location_of
 from vflsim.setting import Setting
 from vflsim.streams import SERVER
-from vflsim.vocabulary.imported import origin, reason, tried_out
-from vflsim.vocabulary.trial import try_measure
+from vflsim.vocabulary.base import Part
+from vflsim.vocabulary.imported import tried_out
+from vflsim.vocabulary.plain_yaml import Location
+from vflsim.vocabulary.trial import Trial
 
 ELEMENTS = 2**18
 """Tensors with more elements are tried with fewer rows: each is encoded some sixty times."""
@@ -33,15 +33,15 @@ def own_codec_problems(scenario: Scenario, settings: Mapping[str, Setting]) -> I
             codec = resolved.codec.towards(receiver)
             if from_outside(codec):
                 shapes = sorted(set(_shapes(scenario.protocols[name].protocol, resolved, receiver)))
-                try:
-                    try_codec(codec, shapes, (resolved.dtype,))
-                except Exception as error:  # the user's code may raise anything
-                    key, said = location_of(scenario, name, "codec"), reason(error)
-                    if isinstance(error, ValueError) and origin(error).partition(":")[0].endswith("trial.py"):
-                        yield Problem.of_message(key, str(error))
-                    else:
-                        yield Problem(key, f"{codec.kind} fails: {said}", remedy=f"mend it; raised in: {origin(error)}")
-                    break
+                contract = partial(codec._contract_at, shapes=shapes, dtypes=(resolved.dtype,))
+                yield from _problems(location_of(scenario, name, "codec"), codec, contract)
+
+
+def _problems(where: Location, part: Part, contract: Callable[[Trial], None]) -> Iterator[Problem]:
+    try:
+        tried_out(part, contract)
+    except ValueError as error:
+        yield Problem.of_message(where, str(error))
 
 
 def _shapes(protocol: Protocol, resolved: Setting, receiver: int) -> Iterator[tuple[int, ...]]:
@@ -67,11 +67,14 @@ def own_loss_problems(scenario: Scenario, settings: Mapping[str, Setting]) -> It
         if not from_outside(training.loss) or key in known:
             continue
         known.add(key)
-        trial = partial(try_out_at, training.loss, data.task.name, data.outputs, training.torch_dtype, sorted(rows))
-        try:
-            tried_out(training.loss, trial)
-        except ValueError as error:
-            yield Problem.of_message(location_of(scenario, name, "training", "loss"), str(error))
+        contract = partial(
+            training.loss._contract_at,
+            task=data.task.name,
+            outputs=data.outputs,
+            dtype=training.torch_dtype,
+            rows=sorted(rows),
+        )
+        yield from _problems(location_of(scenario, name, "training", "loss"), training.loss, contract)
 
 
 def own_measure_problems(scenario: Scenario, task: str, training: bool) -> Iterator[Problem]:
@@ -79,7 +82,4 @@ def own_measure_problems(scenario: Scenario, task: str, training: bool) -> Itera
     scores = columns_in(scenario, task) if training else ()
     columns = {"metrics": metrics_schema(scores).names, "rounds": rounds_schema(()).names, "events": EVENTS.names}
     for name, measure in scenario.measures.items():
-        try:
-            tried_out(measure, partial(try_measure, measure, columns))
-        except ValueError as error:
-            yield Problem.of_message(("measures", name), str(error))
+        yield from _problems(("measures", name), measure, partial(measure._contract_at, columns=columns))
