@@ -1,4 +1,4 @@
-"""What it costs that code from outside is watched: its random numbers are seeded, its attributes compared.
+"""What it costs that code from outside is watched: its random numbers are seeded.
 
 The tiny digits scenario of the tests, with protocols and a tower named by path; evaluated every 10 rounds. Each case
 runs with and without the watch, in turns, in one process with one thread. Printed are medians of processor time, and

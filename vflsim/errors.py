@@ -80,6 +80,10 @@ class CheckpointError(ResultsError):
     """A checkpoint does not match the run that should resume from it."""
 
 
+class UnkeptStateError(CheckpointError):
+    """Operations changed something of their party that a checkpoint does not keep."""
+
+
 class RunError(VflsimError):
     """A run failed; ``where`` names the party, the round and the virtual time."""
 
@@ -117,10 +121,6 @@ class DisconnectedError(RunError):
             except DisconnectedError:
                 return None
     """
-
-
-class UnkeptStateError(RunError):
-    """An operation changed something of its party that a checkpoint does not keep."""
 
 
 DIVERGED = "a smaller learning rate, scaled features, or, of a regression, labels scaled to about 1"

@@ -15,9 +15,11 @@ from ruamel.yaml import YAML
 from tiny_worlds import raw, run, tiny
 from warm import command
 
-from vflsim.errors import UnkeptStateError
+from vflsim.errors import ScenarioError, UnkeptStateError
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.execution import Execution
+from vflsim.studies.checks.data import read_and_check
+from vflsim.studies.checks.tryout import refuse_broken
 
 pytestmark = pytest.mark.usefixtures("no_closed_forms")
 
@@ -31,25 +33,25 @@ def remembering(way: str, **changes: Any) -> Scenario:
 
 
 @pytest.mark.parametrize("way", LOST)
-def test_a_change_that_checkpoints_do_not_keep_ends_the_run(way: str) -> None:
-    with pytest.raises(UnkeptStateError) as caught:
-        run(remembering(way))
-    error = caught.value
-    assert error.what.startswith("client_step changed Remembering.mine, which checkpoints do not keep")
-    assert error.where.startswith("client-1, client_step, round 1 at ")
-    assert 'self.kept["mine"]' in error.remedy
+def test_a_change_that_checkpoints_do_not_keep_is_found_before_the_run(way: str) -> None:
+    scenario = remembering(way)
+    with pytest.raises(ScenarioError, match=r"operations of client-1 changed Remembering\.(mine|held)") as caught:
+        refuse_broken(scenario, read_and_check(scenario))
+    assert "protocols.mine" in str(caught.value)
+    remedy = "copy features and labels" if "held" in str(caught.value) else 'self.kept["mine"]'
+    assert remedy in str(caught.value)
 
 
-@pytest.mark.parametrize("every", ["1 rounds", "3 rounds", "6 rounds"])
-def test_a_change_that_comes_late_is_found_where_values_are_needed_next(every: str) -> None:
+@pytest.mark.parametrize("way", ["counter", "late"])
+@pytest.mark.parametrize("every", ["1 rounds", "3 rounds"])
+def test_a_change_that_comes_late_is_found_when_a_run_is_resumed(way: str, every: str, tmp_path: Path) -> None:
+    scenario = remembering(way, evaluate={"every": every}, stop={"rounds": 9})
+    _, last = whole(scenario)
+    interrupted(scenario, tmp_path, [last - 1])
     with pytest.raises(UnkeptStateError) as caught:
-        run(remembering("late", evaluate={"every": every}))
-    error = caught.value
-    assert "client_step" in error.what.partition(" changed ")[0].split(" or ")
-    assert "changed Remembering.mine, which checkpoints do not keep" in error.what
-    assert error.where.startswith("by client-1, ")
-    assert "round 5" in error.where or "round 6" in error.where
-    assert 'self.kept["mine"]' in error.remedy
+        run(scenario, keeper=KeptAt(tmp_path))
+    assert caught.value.what.startswith("operations of client-1 changed Remembering.mine, which checkpoints do not")
+    assert 'self.kept["mine"]' in caught.value.remedy
 
 
 @pytest.mark.sampled(6)
@@ -72,8 +74,8 @@ def test_what_is_kept_changes_the_training() -> None:
 
 def test_a_protocol_of_ones_own_in_python_is_watched_too() -> None:
     scenario = tiny("synchronous", **SHORT, **EVERY).with_protocols({"mine": Remember(way="counter")})
-    with pytest.raises(UnkeptStateError):
-        run(scenario, "mine")
+    with pytest.raises(ScenarioError, match=r"changed Remembering\.mine"):
+        refuse_broken(scenario, read_and_check(scenario))
 
 
 @pytest.mark.slow
@@ -87,7 +89,7 @@ def test_a_killed_run_with_kept_state_is_resumed_to_the_byte(
         YAML().dump(said, Path(f"{way}.yaml"))
     refused = vflsim("run", "list.yaml")
     assert refused.status == 2
-    assert "client_step changed Remembering.mine" in refused.err
+    assert "operations of client-1 changed Remembering.mine" in refused.err
     assert not Path("results").exists()
     assert vflsim("run", "kept list.yaml", "--out", "whole", "--checkpoint-every", "off").status == 0
     process = command(Path("errors"), "run", "kept list.yaml", "--out", "killed", "--checkpoint-every", "10 ms")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from vflsim.errors import ScenarioError
 from vflsim.learning.batches import BatchSequence
 from vflsim.learning.learners.party import PartyLearner
-from vflsim.learning.learners.watch import Burst, Watch
+from vflsim.learning.learners.watch import Watch
+from vflsim.learning.randomness import drawing_apart
 from vflsim.protocols import Protocol
 from vflsim.protocols.capabilities import OwnNodes, Peering
 from vflsim.protocols.defaults import participants_of
@@ -132,9 +134,8 @@ def own_party(
     )
     watch = None
     if brings_code(protocol, resolved):
-        burst = Burst(resolved.device)
-        world.executor.around = burst.around
-        watch = Watch(learner, seed, refuses=False, burst=burst)
+        world.executor.around = partial(drawing_apart, resolved.device)
+        watch = Watch(learner, seed)
     node: Node = Node(state, learner, watch)
     return OwnParty(node, shared, resolved, reader, expected, recorder, wires, conditions, stays_away)
 

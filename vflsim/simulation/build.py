@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from vflsim.learning.batches import BatchSequence
-from vflsim.learning.execution.deferred import DeferredExecutor
 from vflsim.learning.learners.lazy_values import KeptValue
 from vflsim.learning.learners.party import PartyLearner
-from vflsim.learning.learners.watch import Burst, Watch, from_outside
+from vflsim.learning.learners.watch import Watch, from_outside
 from vflsim.learning.models.client import ModuleClient
 from vflsim.learning.models.server import ModuleServer
 from vflsim.learning.privacy.releases import Releases
+from vflsim.learning.randomness import drawing_apart
 from vflsim.protocols import Protocol
 from vflsim.protocols.capabilities import OwnNodes
 from vflsim.protocols.made import learners_of
@@ -98,14 +99,12 @@ def parties(
         shared.views = Views(chosen, world.executor, world.now, own, views.keep == "all")
 
     watched = world.executor.values and brings_code(protocol, setting)
-    burst = Burst(setting.device)
     if watched:
-        world.executor.around = burst.around
+        world.executor.around = partial(drawing_apart, setting.device)
 
     def node(party: int, learner: PartyLearner) -> Node:
         state = Party(party, shared, party_clock(timings[party], seed, party), Draws(seed, party), own[party])
-        refuses = isinstance(world.executor, DeferredExecutor)
-        watch = Watch(learner, seed, refuses, burst) if watched else None
+        watch = Watch(learner, seed) if watched else None
         made = Node(state, learner, watch)
         return protocol.placed(made) if isinstance(protocol, OwnNodes) else made
 

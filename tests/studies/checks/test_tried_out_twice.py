@@ -33,7 +33,7 @@ def tried_out(scenario: Scenario) -> None:
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
-        ({"name": "Remember", "way": "list"}, ["client_step changed Remembering.mine", 'self.kept["mine"]']),
+        ({"name": "Remember", "way": "list"}, ["operations of client-1 changed Remembering.mine", 'self.kept["mine"]']),
         ({"name": "Remember", "way": "generator of its own"}, ["Remembering.mine", "self.kept"]),
         ({"name": "Broken", "how": "forgetful"}, ["resumed from a checkpoint differs", "the weights ", "kept"]),
         ({"name": "Broken", "how": "hidden"}, ["resumed from a checkpoint differs", "self.kept"]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from functools import cached_property
 from itertools import count
 from types import SimpleNamespace
@@ -110,6 +111,16 @@ LOST: dict[str, Way] = {
     ),
     "Python generator": Way(
         lambda: {"mine": random.Random(0)}, lambda _me, _g: None, lambda me: decay(me.mine.random())
+    ),
+    "features in place": Way(
+        dict, lambda me, _: me.features("train").mul_(0.9), lambda me: float(me.features("train").abs().max())
+    ),
+    "batch": Way(
+        lambda: {"mine": [Batch(0, np.array([0, 1]))]},
+        lambda me, _: me.mine.append(Batch(len(me.mine), np.array([0, 1]))), lambda me: decay(len(me.mine)),
+    ),
+    "what only Python keeps": Way(
+        lambda: {"mine": Fraction(1)}, lambda me, _: add(me, "mine", Fraction(1, 2)), lambda me: decay(float(me.mine))
     ),
     "module of its own": Way(
         lambda: {"mine": nn.Linear(1, 1)}, lambda me, _: me.mine.weight.data.add_(1),

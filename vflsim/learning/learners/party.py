@@ -41,8 +41,8 @@ class PartyLearner:
     indices, when the operation completes in virtual time, and again when a resumed run repeats its timing.
 
     ``kept`` is what the party remembers between operations beside its models, by name: tensors, numbers, texts, and
-    lists and mappings of these. Checkpoints keep it. A change of any other attribute by ``run`` is refused, since a
-    resumed run would lose it (``learning.watch``).
+    lists and mappings of these. Checkpoints keep it. A resumed run in which any other attribute is not as before is
+    refused: ``run`` has changed it (``watch``).
 
     Example, a client that takes three local steps a round::
 

@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import cached_property, partial
-from typing import Any
+from hashlib import sha256
+from io import BytesIO
+from itertools import count
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any, TypeAlias
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from vflsim.errors import UnkeptStateError
+from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Operation
-from vflsim.learning.learners.attribute_changes import Attributes, attributes_of_module
+from vflsim.learning.learners.embedding_table import EmbeddingTable
+from vflsim.learning.learners.graphs import KeptGraph
 from vflsim.learning.learners.party import PartyLearner
-from vflsim.learning.randomness import draw_from, drawing_apart, generators_of
+from vflsim.learning.learners.party_model import PartyModel
+from vflsim.learning.randomness import draw_from, generators_of
 from vflsim.learning.states import ALLOWED
-from vflsim.streams import torch_seed
+from vflsim.streams import party_name, torch_seed
 
-_KEPT = ("kept", "graphs", "models", "releases", "blinder", "stack")
-"""The attributes of every learner that its state has."""
-ALONE = 2
-"""How many operations of each kind of a party are looked at one by one, so that an error can name the one."""
+Unkept: TypeAlias = dict[str, str]
+"""Digests of attributes that checkpoints do not keep, by class and name, and by the model of a module."""
+_KEPT = {"kept", "graphs", "models", "releases", "blinder", "stack", "held"}
+"""The attributes of every learner that its state has, or that are looked at by themselves."""
+_OF_MODULES = frozenset(vars(nn.Module()))
+_IN = " in the model "
+_LOOKED_INTO = (PartyModel, KeptGraph, EmbeddingTable, nn.Module)
+_NAMED = (type, FunctionType, BuiltinFunctionType, MethodType, ModuleType)
 
 
 def from_outside(thing: Any) -> bool:
@@ -32,144 +42,143 @@ def from_outside(thing: Any) -> bool:
     return kind.__module__.partition(".")[0] != "vflsim"
 
 
-class Burst:
-    """The operations that run one after the other, with nothing of the timing plane in between.
-
-    Code from outside changes a party only during a burst, and checkpoints are taken only between bursts. So it is
-    enough to compare the party at the end of a burst with the party at its beginning.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._began: dict[Watch, Look] = {}
-
-    @contextmanager
-    def around(self) -> Iterator[None]:
-        """Seed the global generators for what is inside, and then look at the parties whose operations ran.
-
-        Raises ``UnkeptStateError`` for a change that checkpoints do not keep.
-        """
-        with drawing_apart(self._device):
-            try:
-                yield
-                for watch, look in self._began.items():
-                    watch.end(look)
-            finally:
-                self._began.clear()
-
-    def begin(self, watch: Watch) -> None:
-        """Look at the party of ``watch``, unless that was done in this burst."""
-        if watch not in self._began:
-            self._began[watch] = watch.look()
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """What a party is like at one time, as far as operations can change it and checkpoints do not keep it."""
-
-    attributes: Attributes | None
-    held: list[tuple[int, int]]
-    modules: dict[nn.Module, Attributes]
-
-
 class Watch:
     """Watches over the operations of one party, so that a run repeats itself to the byte, resumed or not.
 
     While an operation runs, the global random generators of PyTorch, NumPy and Python are seeded with the run's seed,
-    the party, the operation's kind, and how many of that kind the party has done before. ``refuses``: operations that
-    change an attribute of the learner which its ``state`` does not have end in an ``UnkeptStateError``; so do those
-    that change a plain attribute of a model's module. The first operations of each kind are looked at one by one, the
-    others of a ``burst`` together. A learner with a ``state`` of its own answers for itself.
+    the party, the operation's kind, and how many of that kind the party has done before. A checkpoint notes what the
+    learner and the modules of its models are like beside their states: a resumed run has to be like that again. A
+    learner with a ``state`` of its own answers for itself.
     """
 
-    def __init__(self, learner: PartyLearner, seed: int, refuses: bool, burst: Burst) -> None:
-        self._learner, self._seed, self._refuses, self._burst = learner, seed, refuses, burst
-        self._looks = refuses and from_outside(learner) and not _has_own_state(type(learner))
+    def __init__(self, learner: PartyLearner, seed: int) -> None:
+        self._learner, self._seed = learner, seed
+        self._looks = from_outside(learner) and not _has_own_state(type(learner))
         self._done: Counter[str] = Counter()
-        self._modules: dict[str, list[nn.Module]] = {}
-        self._alone: Counter[str] = Counter()
-        self._together: dict[str, Operation[Any]] = {}
+        self._began = self._changes()
 
     def over(self, operation: Operation[Any], free: bool = False) -> None:
         """Watch over an operation that its party has done in virtual time; ``free``: outside time."""
         if operation.kernel is None:
             purpose = f"{'free' if free else 'run'}.{operation.kind}"
-            operation.run = partial(self._run, operation, operation.run, f"{purpose}/{self._done[purpose]}")
+            operation.run = partial(self._run, operation.run, f"{purpose}/{self._done[purpose]}")
             self._done[purpose] += 1
 
-    def _run(self, operation: Operation[Any], run: Callable[[], None], purpose: str) -> None:
-        learner, kind = self._learner, operation.kind
+    def _run(self, run: Callable[[], None], purpose: str) -> None:
+        learner = self._learner
         for name, graph in learner.graphs.items():
             graph.seed = partial(torch_seed, self._seed, learner.party, f"{purpose}/{name}")
-        before = None
-        if self._refuses and self._alone[kind] < ALONE:
-            self._alone[kind] += 1
-            before = self.look()
-        elif self._refuses:
-            self._together.pop(kind, None)  # the latest comes last
-            self._together[kind] = operation
-            self._burst.begin(self)
         draw_from(torch_seed(self._seed, learner.party, purpose), self._generators)
         run()
-        if before is not None:
-            self._compare(before, kind, "")
 
     @cached_property
     def _generators(self) -> list[torch.Generator]:
         return generators_of(self._learner.held.device)
 
-    def look(self) -> Look:
-        """Look at the party."""
-        attributes, held = (self._attributes(), self._held()) if self._looks else (None, [])
-        return Look(attributes, held, {module: attributes_of_module(module) for module in self._own_modules()})
+    def unkept(self) -> Unkept:
+        """Return what operations may have changed, and checkpoints do not keep."""
+        learner, seen = self._learner, Unkept()
+        if self._looks:
+            kept = _Kept(learner)
+            seen |= _attributes(learner, vars(learner).keys() - _KEPT, kept)
+            since = [now - then for now, then in zip(self._changes(), self._began, strict=True)]
+            seen[f"{type(learner).__name__}.held"] = str(since)
+        for model in learner.models.values():
+            for path, module in model.module.named_modules() if model.made else ():
+                if from_outside(module) and not type(module).__module__.startswith("torch."):
+                    names = vars(module).keys() - _OF_MODULES
+                    looked_at = {name for name in names if isinstance(getattr(module, name), Tensor | None)}
+                    place = f"{_IN}{model.name}{path and '.'}{path}"
+                    own = _attributes(module, names - looked_at, None)
+                    seen |= {f"{name}{place}": content for name, content in own.items()} | {place: ""}
+        return seen
 
-    def end(self, before: Look) -> None:
-        """Compare the party with what it was ``before`` a burst. Raises ``UnkeptStateError``."""
-        operations, self._together = self._together, {}
-        *_, last = operations.values()
-        self._compare(before, " or ".join(operations), f"by {last.where}" if last.where else "")
+    def compare(self, before: Unkept) -> None:
+        """Refuse a resumed run that is unlike what it was ``before``. Raises ``UnkeptStateError``."""
+        now, party = self.unkept(), party_name(self._learner.party)
+        models = {name.partition(_IN)[2] for name in before.keys() & now.keys()}
+        for name in sorted(before.keys() | now.keys()):
+            model, own = name.partition(_IN)[2], name.partition(_IN)[0].partition(".")[2]
+            if before.get(name) != now.get(name) and (not model or model in models):
+                remedy = f'keep it as self.kept["{own}"] ({ALLOWED})'
+                if model:
+                    remedy = "register it as a buffer (register_buffer), or do without it"
+                elif own == "held":
+                    remedy = "copy features and labels before you change them"
+                what = f"operations of {party} changed {name}, which checkpoints do not keep: a resumed run loses it"
+                raise UnkeptStateError(what, "", "changes of models and of what `kept` holds", remedy)
 
-    def _compare(self, before: Look, kind: str, where: str) -> None:
-        learner = self._learner
-        if before.attributes is not None:
-            for name in before.attributes.changed(learner, self._attributes(), self._storages):
-                raise _unkept(kind, where, learner, name, f'keep it as self.kept["{name}"] ({ALLOWED})')
-            if self._held() != before.held:
-                raise _unkept(kind, where, learner, "held", "copy features and labels before you change them")
-        for module, content in before.modules.items():
-            for name in content.changed(module, attributes_of_module(module)):
-                remedy = "register it as a buffer (register_buffer), or do without it"
-                raise _unkept(kind, where, module, name, remedy)
-
-    def _attributes(self) -> Attributes:
-        learner = self._learner
-        return Attributes(learner, _KEPT, [id(each) for each in (*learner.models.values(), *learner.graphs.values())])
-
-    def _held(self) -> list[tuple[int, int]]:
-        """Return which tensors the party holds as features and labels, and how often each has been changed."""
+    def _changes(self) -> list[int]:
+        """Return how often each tensor of features and labels has been changed."""
         held = self._learner.held
-        tensors = [*(held.features or {}).values(), *(held.labels or {}).values()]
-        return [(id(each), -1 if each.is_inference() else each._version) for each in tensors]
-
-    def _storages(self) -> set[int]:
-        """Return the storages that a checkpoint has, by address."""
-        return {tensor.untyped_storage().data_ptr() for tensor in self._learner.state().values()}
-
-    def _own_modules(self) -> list[nn.Module]:
-        for name, model in self._learner.models.items():
-            if name not in self._modules and model.made:
-                self._modules[name] = [each for each in model.module.modules() if _is_own_module(each)]
-        return [module for name in self._learner.models for module in self._modules.get(name, ())]
-
-
-def _is_own_module(module: nn.Module) -> bool:
-    return from_outside(module) and not type(module).__module__.startswith("torch.")
+        tensors = (*(held.features or {}).values(), *(held.labels or {}).values())
+        return [0 if each.is_inference() else each._version for each in tensors]
 
 
 def _has_own_state(kind: type[PartyLearner]) -> bool:
     return any("state" in vars(each) and from_outside(each) for each in kind.__mro__)
 
 
-def _unkept(kind: str, where: str, owner: object, name: str, remedy: str) -> UnkeptStateError:
-    what = f"{kind} changed {type(owner).__name__}.{name}, which checkpoints do not keep: a resumed run would lose it"
-    return UnkeptStateError(what, where, allowed="changes of models and of what `kept` holds", remedy=remedy)
+class _Kept:
+    """What a learner's checkpoints keep: the objects of its models and graphs, and the storages of its state."""
+
+    def __init__(self, learner: PartyLearner) -> None:
+        self._learner = learner
+        self.things = {id(each) for each in (learner, *learner.models.values(), *learner.graphs.values())}
+
+    @cached_property
+    def storages(self) -> set[int]:
+        """The storages of tensors, by address."""
+        return {tensor.untyped_storage().data_ptr() for tensor in self._learner.state().values()}
+
+
+def _attributes(owner: object, names: set[str], kept: _Kept | None) -> Unkept:
+    """Return digests of attributes, but of those that are as the class has them, or follow from others."""
+    kind, seen = type(owner), Unkept()
+    for name in names:
+        usual, content = getattr(kind, name, _NOTHING), digest(getattr(owner, name), kept)
+        if not isinstance(usual, cached_property) and (usual is _NOTHING or content != digest(usual, kept)):
+            seen[f"{kind.__name__}.{name}"] = content
+    return seen
+
+
+_NOTHING = object()
+
+
+def digest(value: object, kept: _Kept | None = None) -> str:
+    """Return what is equal for equal contents, in another process, too; the class of what no file can hold."""
+    file = BytesIO()
+    try:
+        _Writer(file, kept).dump(value)
+    except Exception:  # it contains itself, or something of the system
+        return type(value).__qualname__
+    return sha256(file.getvalue()).hexdigest()
+
+
+class _Writer(pickle.Pickler):
+    """Writes contents; of what only changes in the timing plane, which a resumed run repeats, the class alone."""
+
+    def __init__(self, file: BytesIO, kept: _Kept | None) -> None:
+        super().__init__(file)
+        self.fast = True  # equal contents have equal bytes, whatever they share
+        self._kept = kept
+
+    def persistent_id(self, thing: Any) -> Any:
+        """Return what stands for a thing; None if its parts are written."""
+        if isinstance(thing, Tensor):
+            if self._kept is not None and thing.untyped_storage().data_ptr() in self._kept.storages:
+                return "kept"
+            return str(thing.dtype), tuple(thing.shape), thing.detach().cpu().contiguous().view(-1).numpy().tobytes()
+        if isinstance(thing, torch.Generator):
+            return thing.get_state().numpy().tobytes()
+        if isinstance(thing, count):
+            return repr(thing)
+        if isinstance(thing, set | frozenset):
+            return sorted(digest(each, self._kept) for each in thing)
+        if isinstance(thing, Batch):
+            return thing.index, thing.origin
+        if isinstance(thing, _NAMED):
+            return thing.__name__
+        known = self._kept is not None and id(thing) in self._kept.things
+        others = not (from_outside(thing) or isinstance(thing, _LOOKED_INTO))
+        return type(thing).__qualname__ if known or others else None

@@ -19,6 +19,11 @@ def stacks_of(parties: Parties) -> list[Stack]:
     return list(dict.fromkeys(node.learner.stack for node in parties.clients if node.learner.stack is not None))
 
 
+def nodes_of(parties: Parties) -> tuple[Node, ...]:
+    """Return the nodes of all parties."""
+    return (parties.server, *parties.clients)
+
+
 def client_of(parties: Parties, client: int) -> Node:
     """Return a client's node."""
     return parties.clients[parties.shared.clients.index(client)]
@@ -36,7 +41,7 @@ def load_states(parties: Parties, states: Mapping[str, State]) -> None:
 
 
 def _owners(parties: Parties) -> dict[str, Any]:
-    nodes = (parties.server, *parties.clients)
+    nodes = nodes_of(parties)
     return {
         **{f"stack-{n}": stack for n, stack in enumerate(stacks_of(parties))},
         **{party_name(node.party): node.learner for node in nodes},

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from vflsim.errors import CheckpointError
 from vflsim.learning.learners.lazy_values import Plain
+from vflsim.learning.learners.watch import Unkept
 from vflsim.simulation.checkpoints.journal import Runs, packed, unpacked
-from vflsim.simulation.checkpoints.parties import load_states, states_of
+from vflsim.simulation.checkpoints.parties import load_states, nodes_of, states_of
 from vflsim.simulation.checkpoints.position import Position
 from vflsim.simulation.checkpoints.tensors import Place, TensorReader, TensorWriter
 from vflsim.simulation.checkpoints.values import ValueReader, ValueWriter
@@ -23,7 +24,8 @@ class Snapshot(BaseModel, frozen=True, extra="forbid"):
     """All data of a checkpoint; numbers (see ``Place``) refer to the tensors, which are stored apart.
 
     ``ran``, ``journal`` and ``kept`` (number of the operation, index of its promise, value) are the executor's
-    progress; ``shared`` holds parts that several values contain; ``states`` are the parties'.
+    progress; ``shared`` holds parts that several values contain; ``states`` are the parties', and ``unkept`` what code
+    from outside may have changed beside them, by party.
     """
 
     position: Position
@@ -34,6 +36,7 @@ class Snapshot(BaseModel, frozen=True, extra="forbid"):
     kept: list[tuple[int, int, Plain]]
     shared: dict[str, list[Plain]]
     states: dict[str, dict[str, int]]
+    unkept: dict[int, Unkept] = {}
     tensors: list[Place]
 
 
@@ -55,6 +58,7 @@ def take(course: Course) -> tuple[Snapshot, Mapping[str, Tensor]]:
             owner: {name: tensors.add(tensor) for name, tensor in state.items()}
             for owner, state in states_of(course.parties).items()
         },
+        unkept={node.party: node.watch.unkept() for node in nodes_of(course.parties) if node.watch is not None},
         tensors=tensors.places,
     )
     return snapshot, tensors.storages
@@ -72,7 +76,7 @@ class Return:
         course.conductor.began = math.inf  # stops the wall clock during the return
 
     def arrive(self) -> None:
-        """Restore the learning plane. Raises ``CheckpointError`` if the run is not at the snapshot."""
+        """Restore the learning plane. Raises ``CheckpointError`` for a run that is not there, or has lost state."""
         course, snapshot = self._course, self._snapshot
         elsewhere = snapshot.position.differences(Position.of(course.world, course.recorder))
         if elsewhere:
@@ -84,6 +88,9 @@ class Return:
                 for owner, state in snapshot.states.items()
             },
         )
+        for node in nodes_of(course.parties):
+            if node.watch is not None and node.party in snapshot.unkept:
+                node.watch.compare(snapshot.unkept[node.party])
         values = ValueReader(course.parties, self._tensors, snapshot.shared)
         recalled = course.executor.recalled
         for number, place, value in snapshot.kept:

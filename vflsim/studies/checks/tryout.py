@@ -28,7 +28,6 @@ from vflsim.errors import (
     NonFiniteError,
     NoProgressError,
     StandstillError,
-    UnkeptStateError,
     VflsimError,
     WeightBoundError,
 )
@@ -91,7 +90,8 @@ def forgotten_awaits() -> Iterator[list[str]]:
 
 
 BUDGET_S = 2.0
-"""Wall-clock seconds after which a run ends early, but not before the first snapshot."""
+"""Wall-clock seconds after which a run ends early, but not before a snapshot after so many rounds:"""
+ENOUGH = 2
 FIRST = 8
 """Events until the first snapshot; each of the next comes after twice as many."""
 
@@ -134,7 +134,8 @@ class Stations:
 
     def _stop_by(self, course: Course) -> None:
         events = course.world.events
-        if self.stations and time.monotonic() - self._began > BUDGET_S:
+        enough = self.stations and self.stations[-1][0].position.rounds >= ENOUGH
+        if enough and time.monotonic() - self._began > BUDGET_S:
             self.last = events
             course.world.finish("tried out")
             return
@@ -239,9 +240,9 @@ class _Tryout:
         try:
             stations = Stations()
             whole = self._run(TRAINED, keeper=stations)
-            if isinstance(whole.error, UnkeptStateError) or (whole.error is not None and reported):
-                return self._problem(whole.error, ends=True)
-            return [] if whole.error is not None or not stations.stations else self._repeated(whole, stations)
+            if whole.error is not None:
+                return self._problem(whole.error, ends=True) if reported else []
+            return self._repeated(whole, stations) if stations.stations else []
         except CheckpointError as error:
             what = f"a run of it cannot be resumed: {error.what}"
             return [Problem(self._loc, what, error.allowed, error.remedy if error.allowed else _KEEP)]
