@@ -22,7 +22,7 @@ from vflsim.learning.tasks import task_of
 from vflsim.protocols.easter.messages import GlobalEmbedding, Prediction
 from vflsim.scenario import load
 from vflsim.scenario.resolve import setting
-from vflsim.simulation.execution import patient_collector
+from vflsim.simulation.collector import patient_collector
 from vflsim.world.messages import Embedding, Gradient, Message
 
 NET: dict[str, Any] = {"kind": "mlp", "hidden": [32], "embedding": WIDTH}

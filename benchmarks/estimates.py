@@ -35,10 +35,10 @@ def measured(path: str, seconds: float) -> list[dict[str, float | str]]:
     from vflsim.studies.checks.expected import expectation
     from vflsim.studies.checks.run_speed import measured_speed
     from vflsim.studies.runs.interrupt import Interrupt
-    from vflsim.studies.runs.options import RunOptions
     from vflsim.studies.runs.progress import StudyRun
     from vflsim.studies.runs.simulator_choice import Choice
     from vflsim.studies.runs.spec import StudySpec
+    from vflsim.vocabulary.execution_options import RunOptions
 
     scenario = vflsim.load(path, ["seeds=0:1"])
     data, options = ScenarioData(scenario), RunOptions(checkpoint_every=None)

@@ -13,7 +13,8 @@ import torch
 from learning_plane import CLIENTS, MODELS, synchronous
 from own_pace import compare
 
-from vflsim.simulation.execution import Execution, patient_collector
+from vflsim.simulation.collector import patient_collector
+from vflsim.vocabulary.execution_options import Execution
 
 THREADS = 2
 

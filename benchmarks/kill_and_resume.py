@@ -27,9 +27,9 @@ from vflsim.scenario import load
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.checkpoints import Keeper
-from vflsim.simulation.execution import Execution
 from vflsim.simulation.reporter import Progress
 from vflsim.simulation.run import run_protocol
+from vflsim.vocabulary.execution_options import Execution
 from vflsim.world.virtual import VirtualWorld
 
 KILLS = 50

@@ -36,7 +36,7 @@ from vflsim.learning.models.server import MlpServer
 from vflsim.learning.optimizers import Sgd
 from vflsim.learning.tasks import task_of
 from vflsim.learning.training import Training
-from vflsim.simulation.execution import patient_collector
+from vflsim.simulation.collector import patient_collector
 from vflsim.world.messages import Embedding, Gradient, Message
 
 FEATURES, WIDTH, BATCH, HIDDEN, CLASSES = 28, 64, 256, (128, 64), 10

@@ -16,7 +16,7 @@ import torch
 from learning_plane import FEATURES, MODELS, RATE, WIDTH, LearningPlane, Problem, milliseconds
 from torch import Tensor, nn
 
-from vflsim.simulation.execution import patient_collector
+from vflsim.simulation.collector import patient_collector
 
 
 class Plain:

@@ -11,9 +11,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from vflsim.studies.runs.options import RunOptions
 from vflsim.studies.sweeps.plan import axes_of, planned
 from vflsim.studies.sweeps.sweep import run_sweep
+from vflsim.vocabulary.execution_options import RunOptions
 
 OVER = {"t-sync.t": [2, 4], "training.batch": [512, 1078]}
 OVERRIDES = ["seeds=[0, 1]", "protocols.ignore=null", "protocols.fedvs=null", "protocols.centralised=null"]

@@ -19,7 +19,7 @@ import numpy as np
 import vflsim
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
-from vflsim.simulation.execution import patient_collector
+from vflsim.simulation.collector import patient_collector
 from vflsim.simulation.vectorised import run_vectorised
 
 CLIENT_ROUNDS = 4_000_000

@@ -34,7 +34,7 @@ from vflsim.protocols.vim.learning.proximal import lagrangian, proximal
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
-from vflsim.simulation.execution import patient_collector
+from vflsim.simulation.collector import patient_collector
 from vflsim.simulation.run import run_protocol
 from vflsim.streams import SERVER
 from vflsim.world.messages import Embedding, Message

@@ -25,9 +25,9 @@ from typing import Any
 
 from vflsim import load
 from vflsim.simulation.reporter import Progress
-from vflsim.studies.runs.options import RunOptions
 from vflsim.studies.runs.progress import Report, StudyRun, Watcher
 from vflsim.studies.study import run_study
+from vflsim.vocabulary.execution_options import RunOptions
 
 SCENARIO = Path(__file__).parents[1] / "scenarios" / "fashion_mnist_stragglers.yaml"
 SAID = ("protocols={wait: {kind: synchronous}}", "evaluate={every: 100 rounds}")

@@ -1,18 +1,20 @@
 """The options of execution are the same in Python, on the command line and in the documentation."""
 
+from dataclasses import dataclass
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import pytest
 import typer.main
-from tiny_worlds import raw
+from tiny_worlds import raw, tiny
 
 import vflsim
 from vflsim.cli.app import app
-from vflsim.studies.runs import options as module
-from vflsim.studies.runs.options import RunOptions
-from vflsim.vocabulary.execution_options import DEFAULTS, ExecutionOptions
+from vflsim.results.store.schema import RunInfo
+from vflsim.simulation.info import run_info
+from vflsim.vocabulary import execution_options as module
+from vflsim.vocabulary.execution_options import DEFAULTS, OPTIONS, RECORDED, Execution, ExecutionOptions, RunOptions
 
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 FUNCTIONS = {"run": vflsim.run, "sweep": vflsim.sweep, "tune": vflsim.tune}
@@ -46,13 +48,18 @@ def test_every_option_has_a_type_and_a_default() -> None:
     assert get_type_hints(ExecutionOptions).keys() == DEFAULTS.keys()
     documented = ExecutionOptions.__doc__ or ""
     assert all(f"``{name}``" in documented for name in DEFAULTS)
-    assert all(f"``{name}``" in (vflsim.run.__doc__ or "") for name in DEFAULTS)
 
 
-OTHER: dict[str, Any] = {
-    "workers": 2, "resume": True, "anew": True, "checkpoint_every": "off", "eager": True, "device": "cpu", "threads": 2,
-    "tf32": True, "engine": "ray", "address": "auto", "num_cpus": 2.0, "num_gpus": 1.0, "max_retries": 0,
-}  # fmt: skip
+def another(name: str) -> Any:
+    """A value that is not the default, nor what the default comes to."""
+    kind, option = OPTIONS[name]
+    if option.none:
+        return "off"
+    if option.number is not None:
+        return (option.default or 0) + 1
+    if kind is bool:
+        return not option.default
+    return get_args(kind)[1] if isinstance(option.default, str) else "another"
 
 
 @pytest.mark.parametrize("name", DEFAULTS)
@@ -60,7 +67,29 @@ def test_no_option_is_ignored(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(module, "find_spec", lambda _: object())
     monkeypatch.setattr(module, "cuda_available", lambda: True)
     base: dict[str, Any] = {"engine": "ray"} if name in ("address", "num_cpus", "num_gpus", "max_retries") else {}
-    assert RunOptions.of(**base, **{name: OTHER[name]}) != RunOptions.of(**base)
+    assert RunOptions.of(**base, **{name: another(name)}) != RunOptions.of(**base)
+
+
+def test_what_results_depend_on_is_told_and_read_again() -> None:
+    assert set(RECORDED) <= OPTIONS.keys()
+    unusual = RunOptions.of(**{name: another(name) for name in RECORDED}).execution
+    page = run_info(tiny("synchronous"), "synchronous", 0, None, **unusual.facts("cpu", True), wall_clock_s=0.0)
+    assert RunInfo.model_validate_json(page.model_dump_json()) == page
+    assert Execution.of_facts(vars(page)) == unusual
+    assert unusual.words("cpu").items() & Execution().words("cpu").items() == {("device", "cpu")}
+
+
+def test_unusual_options_without_a_field_of_their_own_stand_in_run_json_and_usual_ones_do_not() -> None:
+    @dataclass(frozen=True)
+    class Longer(Execution):
+        deterministic: bool = False
+
+    page = run_info(tiny("synchronous"), "synchronous", 0, None, **Longer(deterministic=True).facts("cpu", True),
+                    wall_clock_s=0.0)  # fmt: skip
+    assert '"execution":{"deterministic":true}' in page.model_dump_json()
+    assert Longer.of_facts(vars(page)) == Longer(deterministic=True)
+    assert "execution" not in page.model_copy(update={"execution": {}}).model_dump()
+    assert Longer().words("cpu")["deterministic"] == "False"
 
 
 @pytest.mark.parametrize("command", FUNCTIONS)

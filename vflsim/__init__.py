@@ -87,9 +87,8 @@ def run(
     ``path`` selects how to compute the times of timing-only runs: event by event or by arrays, with the same tables.
     Runs in ``out`` that fit the scenario are kept, interrupted or shorter ones continue from checkpoints, and others
     are moved aside. ``progress`` prints runs and the time that is left to the standard error; by default (None) in a
-    terminal or a notebook only. ``execution`` are :class:`~vflsim.vocabulary.execution_options.ExecutionOptions`:
-    ``workers``, ``resume``, ``anew``, ``checkpoint_every``, ``eager``, ``device``, ``threads``, ``tf32``, ``engine``,
-    ``address``, ``num_cpus``, ``num_gpus`` and ``max_retries``, as for ``vflsim run``.
+    terminal or a notebook only. ``execution`` are :class:`~vflsim.vocabulary.execution_options.ExecutionOptions`
+    such as ``workers``, ``resume``, ``checkpoint_every``, ``device`` and ``threads``: those of ``vflsim run``.
 
     Raises ``ScenarioError``, ``DataError``, ``ResultsError``; TypeError for an option that there is not. A failed run
     does not stop the others: after all runs, the first ``RunError`` is raised, and
@@ -98,11 +97,11 @@ def run(
     Example: ``vflsim.run("mine.yaml", progress=False).summary()``
     """
     from vflsim.scenario.models import Scenario
-    from vflsim.studies.runs.options import RunOptions
     from vflsim.studies.runs.reuse import chosen
     from vflsim.studies.study import default_folder, run_study
     from vflsim.studies.terminal.display import shown
     from vflsim.trained.results import StudyResults
+    from vflsim.vocabulary.execution_options import RunOptions
 
     options = RunOptions.of(**execution)
     loaded = scenario if isinstance(scenario, Scenario) else load(scenario)
@@ -146,9 +145,9 @@ def tune(
     from vflsim.results.sweeps.table import TuningResults
     from vflsim.scenario.models import Scenario
     from vflsim.scenario.overrides import values_of
-    from vflsim.studies.runs.options import RunOptions
     from vflsim.studies.sweeps.tune import one_axis, tune_protocols
     from vflsim.studies.terminal.display import shown
+    from vflsim.vocabulary.execution_options import RunOptions
 
     options = RunOptions.of(**execution)
     key, values = values_of(over, "--over") if isinstance(over, str) else one_axis(over)
@@ -196,10 +195,10 @@ def sweep(
     """
     from vflsim.results.sweeps.table import SweepResults
     from vflsim.scenario.models import Scenario
-    from vflsim.studies.runs.options import RunOptions
     from vflsim.studies.sweeps.plan import axes_of, planned
     from vflsim.studies.sweeps.sweep import run_sweep
     from vflsim.studies.terminal.display import shown
+    from vflsim.vocabulary.execution_options import RunOptions
 
     options = RunOptions.of(**execution)
     source = scenario.document.raw if isinstance(scenario, Scenario) else scenario

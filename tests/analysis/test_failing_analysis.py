@@ -17,11 +17,11 @@ from vflsim.protocols import defaults
 from vflsim.results.store.closed_forms import LeftOut, read_closed_forms, read_left_out
 from vflsim.scenario import load
 from vflsim.studies.checks import closed_forms as analysis
-from vflsim.studies.runs.options import RunOptions
 from vflsim.studies.runs.progress import Watcher
 from vflsim.studies.study import run_study
 from vflsim.studies.sweeps.sweep import SweepWatcher
 from vflsim.timing.delays import Exponential
+from vflsim.vocabulary.execution_options import RunOptions
 
 PROTOCOLS = {"wait": {"kind": "synchronous"}, "async": {"kind": "asynchronous"}}
 DEFECT = r"its computation failed \(IndexError: index -1 is out of bounds, test_failing_analysis.py:\d+\); "

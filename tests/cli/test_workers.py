@@ -345,7 +345,7 @@ def test_a_sweep_resumes_too_and_refuses_other_values(vflsim: Callable[..., Ende
 def test_options_reach_the_runs(vflsim: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> None:
     from vflsim.results import Results
 
-    monkeypatch.setattr("vflsim.studies.runs.options.cuda_available", lambda: False)
+    monkeypatch.setattr("vflsim.vocabulary.execution_options.cuda_available", lambda: False)
     ended = vflsim("run", "tiny.yaml", "--eager", "--threads", "2", "--device", "cuda", "--checkpoint-every", "off")
     assert ended.status == 0
     assert ended.out.splitlines()[0] == "no CUDA device here: running on the CPU"

@@ -17,9 +17,9 @@ from warm import command
 
 from vflsim.errors import ScenarioError, UnkeptStateError
 from vflsim.scenario.models import Scenario
-from vflsim.simulation.execution import Execution
 from vflsim.studies.checks.data import read_and_check
 from vflsim.studies.checks.tryout import refuse_broken
+from vflsim.vocabulary.execution_options import Execution
 
 pytestmark = pytest.mark.usefixtures("no_closed_forms")
 

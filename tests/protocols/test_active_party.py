@@ -12,8 +12,8 @@ from protocols_by_kind import HEADS
 from tiny_worlds import EAGER, apart, data_of, events, metrics, raw, run, same_weights
 
 from vflsim.scenario import load
-from vflsim.simulation.execution import USUAL, Execution
 from vflsim.studies.checks.describe import overrides
+from vflsim.vocabulary.execution_options import USUAL, Execution
 
 COMPUTABLE = {"kind": "polynomial", "degree": 1, "bias": False, "embedding": 6}
 PARTITION = {"clients": 3, "active": True}

@@ -21,8 +21,8 @@ from vflsim.learning.optimizers import OPTIMIZERS
 from vflsim.protocols import PROTOCOLS
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.build import Parties
-from vflsim.simulation.execution import USUAL, Execution
 from vflsim.simulation.run import Outcome, run_protocol
+from vflsim.vocabulary.execution_options import USUAL, Execution
 from vflsim.world.record import Recorder
 from vflsim.world.virtual import VirtualWorld
 

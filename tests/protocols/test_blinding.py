@@ -31,8 +31,8 @@ from vflsim.protocols.defaults import closed_forms_of
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
-from vflsim.simulation.execution import USUAL, Execution
 from vflsim.simulation.run import Outcome, run_protocol
+from vflsim.vocabulary.execution_options import USUAL, Execution
 
 KINDS: dict[str, dict[str, Any]] = {
     "synchronous": {"kind": "synchronous"},

@@ -16,10 +16,10 @@ from vflsim.errors import BudgetError, ScenarioError
 from vflsim.learning.privacy.accounting import epsilon_of
 from vflsim.learning.privacy.releases import Releases
 from vflsim.protocols import PROTOCOLS
-from vflsim.simulation.execution import USUAL, Execution
 from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.streams import generator
 from vflsim.studies.checks.data import read_and_check
+from vflsim.vocabulary.execution_options import USUAL, Execution
 
 NOISE = {"kind": "gaussian", "clip": 1.0, "delta": 1e-5, "noise_multiplier": 0.5}
 KINDS: dict[str, dict[str, Any]] = {

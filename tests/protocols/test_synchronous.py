@@ -21,8 +21,8 @@ from tiny_worlds import (
 )
 
 from vflsim.scenario import load
-from vflsim.simulation.execution import USUAL, Execution
 from vflsim.simulation.run import Outcome
+from vflsim.vocabulary.execution_options import USUAL, Execution
 
 CLIENTS = {
     "linear": {"kind": "linear", "embedding": 5},

@@ -12,8 +12,8 @@ from tiny_worlds import EAGER, RANDOM_TIMING, data_of, events, metrics, raw, rou
 from torch import Tensor
 
 from vflsim.scenario import load
-from vflsim.simulation.execution import USUAL, Execution
 from vflsim.simulation.run import Outcome
+from vflsim.vocabulary.execution_options import USUAL, Execution
 
 SGD = {"kind": "sgd", "lr": 0.2, "momentum": 0.5, "weight_decay": 0.01}
 

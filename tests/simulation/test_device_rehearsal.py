@@ -18,8 +18,8 @@ from vflsim.learning.batches import Batch
 from vflsim.learning.learners.graphs import KeptGraph
 from vflsim.learning.tasks import task_of
 from vflsim.protocols.vim.learning.proximal import proximal
-from vflsim.simulation.execution import Execution
 from vflsim.simulation.run import Outcome, run_protocol
+from vflsim.vocabulary.execution_options import Execution
 
 ROUNDS, EVERY = (6, 3) if is_thorough() else (4, 2)
 EVALUATION = {"vocabulary/metrics.py", "learning/learners/finite.py"}

@@ -11,8 +11,8 @@ from tiny_worlds import raw
 
 from vflsim.results.verify.runs import verify_folder
 from vflsim.scenario import load
-from vflsim.studies.runs.options import RunOptions
 from vflsim.studies.study import run_study
+from vflsim.vocabulary.execution_options import RunOptions
 
 SAID: dict[str, Any] = raw(
     {"wait": {"kind": "synchronous"}, "async": {"kind": "asynchronous"}},

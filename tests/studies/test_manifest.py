@@ -12,9 +12,9 @@ from vflsim.errors import RunError
 from vflsim.results import verify_folder
 from vflsim.results.store.manifest import Manifest, ManifestWriter
 from vflsim.studies.pool import Study
-from vflsim.studies.runs.options import DEFAULT_OPTIONS, RunOptions
 from vflsim.studies.runs.progress import Report, StudyRun, Watcher
 from vflsim.studies.study import run_study
+from vflsim.vocabulary.execution_options import DEFAULT_OPTIONS, RunOptions
 
 RESUME = RunOptions(resume=True)
 PROTOCOLS = {"wait": {"kind": "synchronous"}, "async": {"kind": "asynchronous"}}

@@ -12,11 +12,11 @@ from vflsim.errors import RunError
 from vflsim.results.verify.runs import verify_folder
 from vflsim.studies.engines.local import Here, Reports, Unit
 from vflsim.studies.runs.interrupt import Interrupt
-from vflsim.studies.runs.options import RunOptions
 from vflsim.studies.study import run_study
 from vflsim.studies.sweeps import sweep as sweeping
 from vflsim.studies.sweeps.plan import SweepPlan, axes_of, planned
 from vflsim.studies.sweeps.sweep import SweepDone, SweepWatcher, run_sweep
+from vflsim.vocabulary.execution_options import RunOptions
 
 BOTH = {"wait": {"kind": "synchronous"}, "fast": {"kind": "t_synchronous", "t": 2}}
 

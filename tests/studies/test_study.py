@@ -14,9 +14,9 @@ from vflsim.protocols import Protocol
 from vflsim.results.verify.runs import verify_folder
 from vflsim.scenario import load
 from vflsim.studies.checks.closed_forms import closed_forms
-from vflsim.studies.runs.options import RunOptions
 from vflsim.studies.runs.progress import StudyRun, Watcher
 from vflsim.studies.study import run_study
+from vflsim.vocabulary.execution_options import RunOptions
 from vflsim.world.messages import Embedding, Gradient
 from vflsim.world.node import Node
 

@@ -13,10 +13,10 @@ from vflsim.results.store.folder import Prepared
 from vflsim.results.verify.runs import verify_folder
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
-from vflsim.studies.runs.options import RunOptions
 from vflsim.studies.runs.progress import Growth, StudyRun, Watcher
 from vflsim.studies.study import run_study
 from vflsim.studies.terminal.text import sentences
+from vflsim.vocabulary.execution_options import RunOptions
 
 OFTEN = RunOptions(checkpoint_every=3600.0)
 """Checkpoints are on; ``by_events`` says when."""

@@ -27,8 +27,8 @@ from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
 from vflsim.simulation.build import Parties
 from vflsim.simulation.build import parties as make_parties
-from vflsim.simulation.execution import Execution
 from vflsim.simulation.run import Outcome, run_protocol
+from vflsim.vocabulary.execution_options import Execution
 from vflsim.world.kernel import World
 from vflsim.world.virtual import VirtualWorld
 

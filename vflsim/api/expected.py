@@ -39,12 +39,12 @@ def check(
     Example: ``vflsim.check("quickstart", quick=True).frame[["protocol", "step_s"]]``
     """
     from vflsim.scenario.load import as_scenario, narrowed
-    from vflsim.simulation.execution import patient_collector
+    from vflsim.simulation.collector import patient_collector
     from vflsim.studies.checks.data import read_and_check
     from vflsim.studies.checks.expected import expectation
     from vflsim.studies.checks.run_speed import speeds
     from vflsim.studies.checks.tryout import refuse_broken
-    from vflsim.studies.runs.options import RunOptions
+    from vflsim.vocabulary.execution_options import RunOptions
 
     loaded = narrowed(as_scenario(scenario, overrides), protocols)
     options = RunOptions.of(workers=workers, threads=threads)

@@ -15,7 +15,7 @@ from vflsim.cli.app import Overrides, ScenarioFile, Seeds, app, complain, consol
 from vflsim.cli.options import with_execution
 from vflsim.cli.runs import conclude
 from vflsim.errors import ScenarioError, VflsimError
-from vflsim.vocabulary.execution_options import ExecutionOptions
+from vflsim.vocabulary.execution_options import RECORDED, ExecutionOptions
 
 if TYPE_CHECKING:
     from vflsim.results.read import Results
@@ -24,7 +24,7 @@ UnitsFile = Annotated[Path, typer.Argument(help="A file that `vflsim plan` has w
 
 
 @app.command()
-@with_execution("eager", "device", "threads", "tf32")
+@with_execution(*RECORDED)
 def plan(
     scenario: ScenarioFile,
     over: Annotated[
@@ -80,12 +80,12 @@ def work(
     """Compute a share of the units that `vflsim plan` has listed; repeated, it continues where it was interrupted."""
     from vflsim.results.sweeps.axis import setting_of
     from vflsim.studies.runs.interrupt import exit_status
-    from vflsim.studies.runs.options import remark
     from vflsim.studies.runs.progress import Watcher
     from vflsim.studies.shards.shares import Shard, work_on
     from vflsim.studies.shards.unit_file import PlannedStudy, UnitPlan
     from vflsim.studies.sweeps.sweep import Step
     from vflsim.studies.terminal.display import Display
+    from vflsim.vocabulary.execution_options import remark
 
     own = Shard.of(shard, os.environ)
     read = UnitPlan.read(units)

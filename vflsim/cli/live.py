@@ -68,10 +68,10 @@ def live(
     from vflsim.remote.world import timer_lateness
     from vflsim.studies.engines.live import Hosting, LivePool
     from vflsim.studies.runs.interrupt import exit_status
-    from vflsim.studies.runs.options import RunOptions
     from vflsim.studies.study import run_study
     from vflsim.studies.terminal.display import Display
     from vflsim.vocabulary.amounts import quantity
+    from vflsim.vocabulary.execution_options import RunOptions
 
     refuse_unfit(loaded)
     page, folder = console(), out_folder or Path("results") / f"{loaded.name}-live"
@@ -158,9 +158,9 @@ def replay(
     from vflsim.results.store.scenario import stored_scenario
     from vflsim.studies.engines.local import Replays
     from vflsim.studies.runs.interrupt import exit_status
-    from vflsim.studies.runs.options import RunOptions
     from vflsim.studies.study import run_study
     from vflsim.studies.terminal.display import Display
+    from vflsim.vocabulary.execution_options import RunOptions
 
     live = Results.open(results, trust)
     loaded = stored_scenario(results, live.runs)

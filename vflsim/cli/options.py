@@ -7,42 +7,27 @@ import sys
 from collections.abc import Callable
 from functools import wraps
 from inspect import Parameter, Signature, signature
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_args, get_type_hints
 
 import typer
 
-from vflsim.vocabulary.execution_options import DEFAULTS, DeviceWish, EngineName
+from vflsim.vocabulary.execution_options import OPTIONS, flag
 
-Workers = Annotated[int, typer.Option(help="Number of runs at a time, each in its own process.", metavar="N")]
-Threads = Annotated[int, typer.Option(help="PyTorch threads per run; the last digits depend on it.", metavar="N")]
-_ANNOTATED: dict[str, Any] = {
-    "workers": Workers,
-    "resume": Annotated[
-        bool, typer.Option("--resume", help="Keep finished runs and continue the others; refuse other scenarios.")
-    ],
-    "anew": Annotated[bool, typer.Option("--anew", help="Keep no earlier run: move all results there aside.")],
-    "checkpoint_every": Annotated[
-        str, typer.Option(help="Wall-clock time between checkpoints of a run; off for none.", metavar="TIME")
-    ],
-    "eager": Annotated[bool, typer.Option("--eager", help="Train clients one by one instead of batched.")],
-    "device": Annotated[DeviceWish, typer.Option(help="Device of training; auto: cuda if available.")],
-    "threads": Threads,
-    "tf32": Annotated[bool, typer.Option("--tf32", help="Let a GPU round the factors of float32 products (TF32).")],
-    "engine": Annotated[
-        EngineName,
-        typer.Option(help="What executes runs: processes of this machine, or a Ray cluster (vflsim\\[ray])."),
-    ],
-    "address": Annotated[
-        str | None,
-        typer.Option(help="Ray's cluster: auto, or ray://host:10001 (default: one starts on this machine)."),
-    ],
-    "num_cpus": Annotated[float, typer.Option(help="CPUs of a run on Ray.", metavar="N")],
-    "num_gpus": Annotated[float | None, typer.Option(help="GPUs of a run on Ray (default: 1 with cuda).", metavar="N")],
-    "max_retries": Annotated[
-        int, typer.Option(help="How often a run begins again if its Ray worker dies.", metavar="N")
-    ],
-}
-EXECUTION = tuple(DEFAULTS)
+
+def option(name: str) -> Any:
+    """Return an option of execution as Typer takes it."""
+    kind, said = OPTIONS[name]
+    flags = (flag(name),) if kind is bool else ()
+    in_text = str if str in get_args(kind) and float in get_args(kind) else kind
+    return Annotated[in_text, typer.Option(*flags, help=said.help, metavar=said.metavar)]
+
+
+if TYPE_CHECKING:
+    Workers: TypeAlias = int
+    Threads: TypeAlias = int
+else:
+    Workers, Threads = option("workers"), option("threads")
+EXECUTION = tuple(OPTIONS)
 """The names of all options of execution."""
 
 
@@ -71,8 +56,8 @@ def with_execution(*names: str) -> Callable[[Callable[..., None]], Callable[...,
 
 
 def _parameter(name: str) -> Parameter:
-    default = dict(DEFAULTS)[name]
-    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=_ANNOTATED[name])
+    default = OPTIONS[name][1].default
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=option(name))
 
 
 def again() -> str:

@@ -52,10 +52,10 @@ def run(
     """
     loaded = load(scenario, overrides, seeds)
     from vflsim.studies.runs.interrupt import exit_status
-    from vflsim.studies.runs.options import RunOptions, remark
     from vflsim.studies.runs.reuse import chosen
     from vflsim.studies.study import default_folder, run_study
     from vflsim.studies.terminal.display import Display
+    from vflsim.vocabulary.execution_options import RunOptions, remark
 
     options = RunOptions.of(**execution)
     page, folder = console(), out_folder or default_folder(loaded, timing_only)

@@ -57,12 +57,12 @@ def sweep(
     from vflsim.results.read import NotRecordedError
     from vflsim.results.sweeps.table import sweep_tables
     from vflsim.studies.runs.interrupt import exit_status
-    from vflsim.studies.runs.options import RunOptions, remark
     from vflsim.studies.sweeps.expected import expected_runs, expected_runs_table
     from vflsim.studies.sweeps.plan import axes_given, planned
     from vflsim.studies.sweeps.sweep import run_sweep
     from vflsim.studies.terminal.display import Display
     from vflsim.studies.terminal.text import failures
+    from vflsim.vocabulary.execution_options import RunOptions, remark
 
     form = form_of("sweep", latex, markdown, csv, html)
     options = RunOptions.of(**execution)
@@ -141,10 +141,10 @@ def tune(
     """Tune every protocol by the same procedure, and write scenarios with the chosen values."""
     from vflsim.results.sweeps.tuning import tuning_table
     from vflsim.studies.runs.interrupt import exit_status
-    from vflsim.studies.runs.options import RunOptions, remark
     from vflsim.studies.sweeps.plan import axes_of
     from vflsim.studies.sweeps.tune import tune_protocols
     from vflsim.studies.terminal.display import Display
+    from vflsim.vocabulary.execution_options import RunOptions, remark
 
     if len(over) > 1:
         remedy = "put commas between keys that go together: --over KEY,KEY=V1,V2,…"

@@ -54,8 +54,8 @@ from vflsim.remote.world import LiveWorld
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
 from vflsim.simulation.build import interruptible_of
-from vflsim.simulation.execution import Execution
 from vflsim.streams import SERVER, SHARED, party_name, torch_seed
+from vflsim.vocabulary.execution_options import Execution
 from vflsim.world.messages import Message
 from vflsim.world.record import Recorder
 from vflsim.world.task import Task

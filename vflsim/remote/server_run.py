@@ -52,10 +52,10 @@ from vflsim.remote.ways import Ways, stand_in
 from vflsim.remote.world import LiveWorld
 from vflsim.scenario.resolve import setting
 from vflsim.simulation.build import Parties, interruptible_of
-from vflsim.simulation.execution import Execution
 from vflsim.simulation.reporter import Progress
 from vflsim.simulation.run import EventRun, Outcome, RunPlan
 from vflsim.streams import SERVER, SHARED, party_name, torch_seed
+from vflsim.vocabulary.execution_options import Execution
 from vflsim.world.messages import Message
 from vflsim.world.transport import Transport
 

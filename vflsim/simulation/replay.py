@@ -20,11 +20,11 @@ from vflsim.protocols.defaults import participants_of
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import party_timings, setting
 from vflsim.simulation.build import parties
-from vflsim.simulation.execution import Execution
 from vflsim.simulation.reporter import Progress
 from vflsim.simulation.run import EventRun, Outcome, RunPlan
 from vflsim.streams import SERVER, SHARED, party_name, torch_seed
 from vflsim.timing.availability import Always
+from vflsim.vocabulary.execution_options import Execution
 from vflsim.world.clock import Moment
 from vflsim.world.mailbox import Mailbox
 from vflsim.world.messages import Message

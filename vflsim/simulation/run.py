@@ -30,9 +30,9 @@ from vflsim.scenario.resolve import setting
 from vflsim.setting import Setting
 from vflsim.simulation.answers import answered
 from vflsim.simulation.build import Parties, parties
+from vflsim.simulation.collector import patient_collector
 from vflsim.simulation.conditions import conditions_of
 from vflsim.simulation.conductor import Conductor
-from vflsim.simulation.execution import USUAL, Execution, patient_collector
 from vflsim.simulation.info import run_info
 from vflsim.simulation.measured import measured
 from vflsim.simulation.reporter import Progress
@@ -41,6 +41,7 @@ from vflsim.simulation.stalled import stalled_clients
 from vflsim.simulation.variation import variation_of
 from vflsim.stopping.end_rule import EndRule, RoundFacts
 from vflsim.streams import SERVER, SHARED, party_name, torch_seed
+from vflsim.vocabulary.execution_options import USUAL, Execution
 from vflsim.world.kernel import World
 from vflsim.world.node import Node
 from vflsim.world.realtime import RealTimeWorld
@@ -217,9 +218,7 @@ class EventRun:
             "stop_detail": self._conductor.ended_because or None,
             "timing_only": plan.timing_only,
             "path": plan.path,
-            "device": plan.setting.device.type,
-            "threads": plan.execution.threads,
-            "tf32": plan.execution.tf32,
+            **plan.execution.facts(plan.setting.device.type, not plan.timing_only),
             "one_by_one": self._made.alone,
             "counts": {"rounds": recorder.rounds, "updates": recorder.updates, "events": len(recorder.events)},
             "wall_clock_s": time.monotonic() - self._conductor.began,
@@ -234,7 +233,6 @@ class EventRun:
         plan, made, data = self._plan, self._made, self._plan.setting.data
         learners = [node.learner for node in made.clients]
         return {
-            "learning_plane": plan.execution.learning_plane,
             "rows": {split: len(labels) for split, labels in data.labels.items() if len(labels)},
             "data": data.facts.stated(),
             "privacy": _privacy(plan.setting, made),

@@ -24,7 +24,7 @@ from vflsim.results.store.manifest import ManifestWriter
 from vflsim.results.store.write import PAGES, SCENARIO, SUMMARIES, place_run, run_folder, write_file
 from vflsim.results.tables.comparison import write_summary
 from vflsim.scenario.data import ScenarioData
-from vflsim.simulation.execution import patient_collector
+from vflsim.simulation.collector import patient_collector
 from vflsim.studies.checks.closed_forms import closed_forms
 from vflsim.studies.engines.handover import end_while_imported
 from vflsim.studies.engines.local import Engine, Unit

@@ -19,16 +19,15 @@ from vflsim.results.store.write import RUN, SCENARIO, SWEEP, run_folder
 from vflsim.results.sweeps.sweep import SweepPage
 from vflsim.results.verify.repeated import differences, first_differences, rows_in_common
 from vflsim.scenario.models import Scenario
-from vflsim.simulation.execution import Execution
 from vflsim.studies.engines.local import Unit
 from vflsim.studies.runs.identity import inputs_of, outdated
 from vflsim.studies.runs.interrupt import Interrupt
-from vflsim.studies.runs.options import RunOptions, cuda_available
 from vflsim.studies.runs.progress import Report, StudyRun, Watcher
 from vflsim.studies.runs.resume import executed_otherwise
 from vflsim.studies.runs.simulator_choice import choices
 from vflsim.studies.runs.spec import StudySpec
 from vflsim.studies.study import checked, engine_of
+from vflsim.vocabulary.execution_options import Execution, RunOptions, cuda_available
 
 _Same: TypeAlias = tuple[Any, ...]
 """The key of a run. Runs with equal keys have equal bytes, so they are computed once."""
@@ -181,7 +180,7 @@ class _Planned:
     def _work(self, run: StoredRun, scenario: Scenario, specs: dict[_Same, StudySpec]) -> StudySpec:
         """Return the study of a run, with the options with which the run was executed."""
         info, shortened = run.info, self._shortened(run)
-        execution = Execution(info.learning_plane == "eager", info.device, info.threads, info.tf32)  # type: ignore[arg-type]
+        execution = Execution.of_facts(vars(info))
         how = (execution, info.path, info.timing_only, shortened)
         if how not in specs:
             said = _shorter(scenario, self._sample.rounds) if shortened else scenario

@@ -18,10 +18,10 @@ from vflsim.studies.checks.tryout import refuse_broken
 from vflsim.studies.engines.local import Engine, Here
 from vflsim.studies.engines.processes import Crew
 from vflsim.studies.pool import Pool, Study
-from vflsim.studies.runs.options import DEFAULT_OPTIONS, RunOptions
 from vflsim.studies.runs.progress import Watcher
 from vflsim.studies.runs.simulator_choice import PathWish, choices
 from vflsim.studies.runs.spec import StudySpec
+from vflsim.vocabulary.execution_options import DEFAULT_OPTIONS, RunOptions
 
 
 def run_study(

@@ -16,7 +16,7 @@ from vflsim.errors import ScenarioError
 from vflsim.learning.models.aggregates import WeightedSum
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
-from vflsim.simulation.execution import USUAL, Execution
+from vflsim.vocabulary.execution_options import USUAL, Execution
 
 MLP = {"kind": "mlp", "hidden": [7], "embedding": 5}
 MOMENTUM = {"kind": "sgd", "lr": 0.05, "momentum": 0.8, "weight_decay": 0.01}

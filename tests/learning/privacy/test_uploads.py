@@ -15,7 +15,7 @@ from vflsim.learning.learners.client import ClientLearner
 from vflsim.learning.privacy.base import GaussianNoise
 from vflsim.learning.privacy.releases import OneRelease
 from vflsim.scenario.resolve import setting
-from vflsim.simulation.execution import USUAL, Execution
+from vflsim.vocabulary.execution_options import USUAL, Execution
 
 GAUSSIAN = {"kind": "gaussian", "clip": 0.4, "delta": 1e-5, "noise_multiplier": 1.5}
 PERTURBED = {

@@ -13,7 +13,7 @@ from three_clients import three_clients
 from tiny_worlds import EAGER, RANDOM_TIMING, data_of, events, metrics, rounds, run, same_times, same_weights, tiny
 
 from vflsim.scenario import load
-from vflsim.simulation.execution import USUAL, Execution
+from vflsim.vocabulary.execution_options import USUAL, Execution
 
 Q, ROUNDS = 3, 50
 both = pytest.mark.parametrize("execution", [USUAL, EAGER], ids=["batched", "eager"])

@@ -17,7 +17,7 @@ from torch import Tensor
 from vflsim.protocols.celu_vfl.learning import weights_of
 from vflsim.protocols.message_cache import MessageCache
 from vflsim.scenario import load
-from vflsim.simulation.execution import USUAL, Execution
+from vflsim.vocabulary.execution_options import USUAL, Execution
 
 both = pytest.mark.parametrize("execution", [USUAL, EAGER], ids=["batched", "eager"])
 IDLE: dict[str, Any] = {

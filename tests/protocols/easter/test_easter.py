@@ -22,8 +22,8 @@ from vflsim.protocols.synchronous import Synchronous
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
-from vflsim.simulation.execution import USUAL, Execution
 from vflsim.streams import SHARED, party_name
+from vflsim.vocabulary.execution_options import USUAL, Execution
 from vflsim.world.messages import Embedding, Gradient
 
 ROUNDS = 50

@@ -36,7 +36,7 @@ from vflsim.learning.optimizers import Sgd
 from vflsim.learning.tasks import REGRESSION
 from vflsim.protocols.fedbcd.learning import BlockServer
 from vflsim.scenario import load
-from vflsim.simulation.execution import USUAL, Execution
+from vflsim.vocabulary.execution_options import USUAL, Execution
 
 Q, ROWS = 3, 20
 DOUBLE = torch.float64

@@ -15,7 +15,7 @@ from tiny_worlds import EAGER, RANDOM_TIMING, data_of, events, metrics, rounds, 
 from vflsim.errors import ScenarioError
 from vflsim.protocols.step_counts import StepCounts
 from vflsim.scenario import load
-from vflsim.simulation.execution import USUAL, Execution
+from vflsim.vocabulary.execution_options import USUAL, Execution
 
 GIVEN = [4, 1, 2, 3]
 """Steps of the server and of three clients."""

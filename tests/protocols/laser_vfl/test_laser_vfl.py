@@ -19,7 +19,7 @@ from vflsim.learning.batches import BatchSequence
 from vflsim.protocols.laser_vfl.learning import SubsetServer
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
-from vflsim.simulation.execution import USUAL, Execution
+from vflsim.vocabulary.execution_options import USUAL, Execution
 
 LASER = {"kind": "laser_vfl"}
 LINEAR = {"kind": "linear"}

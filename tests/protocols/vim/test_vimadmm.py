@@ -24,7 +24,7 @@ from vflsim.learning.tasks import REGRESSION
 from vflsim.protocols.vim.learning.admm import AdmmClient, AdmmServer
 from vflsim.protocols.vim.learning.duals import Duals
 from vflsim.scenario import load
-from vflsim.simulation.execution import USUAL, Execution
+from vflsim.vocabulary.execution_options import USUAL, Execution
 
 RHO, TAU = 0.7, 3
 VIMADMM: dict[str, Any] = {"kind": "vimadmm", "rho": RHO, "local_steps": TAU}

@@ -18,7 +18,7 @@ from vflsim.learning.optimizers import Sgd
 from vflsim.learning.tasks import REGRESSION
 from vflsim.protocols.vim.learning.sgd import HeadsFirstServer
 from vflsim.scenario import load
-from vflsim.simulation.execution import USUAL, Execution
+from vflsim.vocabulary.execution_options import USUAL, Execution
 
 VIMSGD = {"kind": "vimsgd"}
 

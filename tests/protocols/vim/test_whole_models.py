@@ -17,8 +17,8 @@ from vflsim.codecs.frame import frame_bytes
 from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Handle, ImmediateExecutor
 from vflsim.scenario import load
-from vflsim.simulation.execution import USUAL, Execution
 from vflsim.simulation.run import Outcome
+from vflsim.vocabulary.execution_options import USUAL, Execution
 
 RHO, TAU = 0.7, 3
 JOINT: dict[str, Any] = {"kind": "vimadmm_j", "rho": RHO, "local_steps": TAU}

@@ -15,8 +15,8 @@ from tiny_worlds import NOISY, RANDOM_TIMING, data_of, raw, run, tiny
 
 from vflsim.learning.execution.deferred import DeferredExecutor
 from vflsim.scenario import load
-from vflsim.simulation.execution import Execution
 from vflsim.simulation.run import Outcome, run_protocol
+from vflsim.vocabulary.execution_options import Execution
 from vflsim.world.virtual import VirtualWorld
 
 EAGER = Execution(eager=True)

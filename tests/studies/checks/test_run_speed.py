@@ -15,13 +15,13 @@ from tiny_worlds import data_of, tiny
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.learners.embedding_table import EmbeddingTable
 from vflsim.scenario.models import Scenario
-from vflsim.simulation.execution import Execution
 from vflsim.simulation.reporter import Progress
 from vflsim.simulation.run import run_protocol
 from vflsim.studies.checks import run_speed
 from vflsim.studies.checks.expected import Expectation, expectation
 from vflsim.studies.checks.expected_table import expectation_table
 from vflsim.studies.checks.run_speed import Speed, measured_speed, study_s
+from vflsim.vocabulary.execution_options import Execution
 
 START_S, ROUND_S, ROW_S, ONCE_S = 0.25, 0.01, 0.0002, 0.5
 FEW_ROWS = 64

@@ -28,11 +28,11 @@ from vflsim.scenario import load
 from vflsim.scenario.load import dump
 from vflsim.simulation.reporter import Progress
 from vflsim.studies.engines import processes as workers_module
-from vflsim.studies.runs.options import RunOptions
 from vflsim.studies.runs.progress import Report, StudyRun, Watcher
 from vflsim.studies.study import run_study
 from vflsim.studies.sweeps import sweep as sweeping
 from vflsim.studies.sweeps.plan import axes_of, planned
+from vflsim.vocabulary.execution_options import RunOptions
 
 pytestmark = pytest.mark.usefixtures("no_closed_forms")
 TWO = RunOptions(workers=2)

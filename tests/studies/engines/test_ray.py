@@ -17,9 +17,9 @@ import pytest
 from vflsim.errors import ScenarioError
 from vflsim.scenario import load
 from vflsim.simulation.reporter import Progress
-from vflsim.studies.runs.options import RunOptions
 from vflsim.studies.runs.progress import Report, StudyRun, Watcher
 from vflsim.studies.study import run_study
+from vflsim.vocabulary.execution_options import RunOptions
 
 pytestmark = [pytest.mark.usefixtures("ray"), pytest.mark.slow]
 

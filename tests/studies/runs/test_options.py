@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from vflsim.errors import ScenarioError
-from vflsim.simulation.execution import Execution
-from vflsim.studies.runs import options as module
-from vflsim.studies.runs.options import DEFAULT_OPTIONS, Cluster, RunOptions, remark
+from vflsim.vocabulary import execution_options as module
+from vflsim.vocabulary.execution_options import DEFAULT_OPTIONS, Cluster, Execution, RunOptions, remark
 
 
 @pytest.fixture(params=[False, True], ids=["no cuda", "cuda"])
@@ -56,7 +55,7 @@ def test_all_that_is_wrong_is_one_message() -> None:
     with pytest.raises(ScenarioError) as caught:
         RunOptions.of(workers=0, threads=1.5, checkpoint_every="3 MB", device="tpu")  # type: ignore[arg-type]
     *lines, _ = str(caught.value).splitlines()
-    starts = ("--workers 0: ", "--threads 1.5: ", "--checkpoint-every 3 MB: ", "--device tpu: ")
+    starts = ("--workers 0: ", "--checkpoint-every 3 MB: ", "--device tpu: ", "--threads 1.5: ")
     for line, start in zip(lines, starts, strict=True):
         assert line.strip().startswith(start)
         assert "allowed: " in line

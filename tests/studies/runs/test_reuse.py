@@ -15,9 +15,9 @@ from vflsim.results.verify.runs import verify_folder
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.checkpoints.snapshot import Return, went_elsewhere
-from vflsim.studies.runs.options import RunOptions
 from vflsim.studies.runs.progress import Report, StudyRun, Watcher
 from vflsim.studies.study import run_study
+from vflsim.vocabulary.execution_options import RunOptions
 
 pytestmark = pytest.mark.usefixtures("by_events")
 

@@ -13,9 +13,9 @@ from tiny_worlds import tiny
 
 from vflsim.errors import ResultsError
 from vflsim.results.store.write import write_run
-from vflsim.studies.runs.options import RunOptions
 from vflsim.studies.runs.progress import Report, StudyRun, Watcher
 from vflsim.studies.study import run_study
+from vflsim.vocabulary.execution_options import RunOptions
 
 
 def hidden(folder: Path) -> list[Path]:

@@ -22,11 +22,11 @@ from vflsim.results.sweeps.table import measure_tables, sweep_tables
 from vflsim.results.verify.runs import verify_folder
 from vflsim.scenario import load
 from vflsim.studies.pool import Study
-from vflsim.studies.runs.options import RunOptions
 from vflsim.studies.runs.progress import StudyRun, Watcher
 from vflsim.studies.study import run_study
 from vflsim.studies.sweeps.plan import folder_names
 from vflsim.studies.sweeps.sweep import Step, SweepWatcher
+from vflsim.vocabulary.execution_options import RunOptions
 from vflsim.world.record import Recorder
 
 pytestmark = pytest.mark.usefixtures("no_closed_forms")

@@ -15,8 +15,8 @@ from vflsim.learning.learners.server import ServerLearner
 from vflsim.results.sweeps.sweep import SweepPage
 from vflsim.results.sweeps.tuning import Tuning
 from vflsim.scenario import load
-from vflsim.studies.runs.options import RunOptions
 from vflsim.studies.sweeps.tune import Tuned, tune_protocols
+from vflsim.vocabulary.execution_options import RunOptions
 
 pytestmark = pytest.mark.usefixtures("no_closed_forms")
 BOTH = "training.client_optimizer.lr,training.server_optimizer.lr"

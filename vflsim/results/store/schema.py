@@ -6,7 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, final
 
 import pyarrow as pa
-from pydantic import BaseModel, Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import (
+    BaseModel,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from vflsim.errors import ResultsError
 from vflsim.intervals.variation import Variation
@@ -150,7 +158,8 @@ class RunInfo(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     age that ``max_staleness`` bounds, in server steps. ``crashing`` are the participants whose outages lose work
     and messages. ``learning_plane`` is how training was computed, and ``one_by_one`` lists clients that were not
     computed together, with the reason. ``rows`` counts the rows of each split (empty without training), ``data``
-    the facts about their preparation. ``tf32``: whether a GPU rounded float32 products. ``stalled`` lists clients
+    the facts about their preparation. ``tf32``: whether a GPU rounded float32 products, ``execution``: other
+    unusual options that the bits depend on, and left out if there are none. ``stalled`` lists clients
     that waited in vain at the end. ``privacy`` is present if a mechanism protected training, ``blinding`` if
     clients blinded their embeddings, ``codec`` if a codec with a range, or with latent noise, transformed tensors.
     ``files`` has the digests of all other files of the run, once it is written. ``installed`` has the kinds that
@@ -178,6 +187,7 @@ class RunInfo(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     threads: int = Field(default=1, ge=1)
     tf32: bool = False
     learning_plane: Literal["batched", "eager"] | None = None
+    execution: dict[str, bool | int | str] = Field(default_factory=dict)
     one_by_one: tuple[str, ...] = ()
     rows: dict[str, NonNegativeInt] = Field(default_factory=dict)
     data: dict[str, Any] = Field(default_factory=dict)
@@ -203,6 +213,11 @@ class RunInfo(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     staleness_bounds: Age | None = None
     files: dict[str, FileFacts] = Field(default_factory=dict)
     inputs: dict[str, str] | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_usual_options(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        page: dict[str, Any] = write(self)
+        return page if self.execution else {key: value for key, value in page.items() if key != "execution"}
 
     @model_validator(mode="after")
     def _consistent(self) -> RunInfo:

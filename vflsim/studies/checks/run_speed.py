@@ -29,11 +29,12 @@ from vflsim.results.store.write import write_run
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.evaluate import Every
 from vflsim.scenario.models import Scenario
-from vflsim.simulation.execution import USUAL, Execution, patient_collector
+from vflsim.simulation.collector import patient_collector
 from vflsim.simulation.reporter import Progress
 from vflsim.simulation.run import run_protocol
 from vflsim.studies.checks.expected import Expectation
 from vflsim.vocabulary.amounts import roughly
+from vflsim.vocabulary.execution_options import USUAL, Execution
 
 BUDGET_S = 1.0
 """Budget in seconds for the measured rounds of one protocol; rounds that have begun still complete."""

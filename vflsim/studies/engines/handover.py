@@ -37,9 +37,7 @@ def report_of_lost(spec: StudySpec, run: StudyRun, error: VflsimError, seconds: 
         error,
         timing_only=spec.timing_only,
         path=spec.paths[run.protocol].path,
-        device=spec.device_of(run.protocol),
-        threads=execution.threads,
-        learning_plane=None if spec.timing_only else execution.learning_plane,
+        **execution.facts(spec.device_of(run.protocol), not spec.timing_only),
         counts={"rounds": 0, "updates": 0, "events": 0},
         wall_clock_s=seconds,
     )

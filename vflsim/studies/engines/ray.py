@@ -26,9 +26,9 @@ from vflsim.studies.engines.local import Reports, Unit
 from vflsim.studies.engines.ray_progress import Board
 from vflsim.studies.engines.ray_task import Luggage, execute
 from vflsim.studies.runs.interrupt import SIGNALS, Interrupt
-from vflsim.studies.runs.options import Cluster
 from vflsim.studies.runs.progress import Report
 from vflsim.studies.runs.spec import StudySpec
+from vflsim.vocabulary.execution_options import Cluster
 
 _PAUSE_S = 1.0
 _LEAST_WAITING = 16

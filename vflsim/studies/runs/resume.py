@@ -18,6 +18,7 @@ from vflsim.results.store.write import MANIFEST, SCENARIO, VIEWS, WEIGHTS, chang
 from vflsim.scenario.changes import at_most, changed
 from vflsim.simulation.info import versions
 from vflsim.studies.runs.spec import StudySpec
+from vflsim.vocabulary.execution_options import Execution
 from vflsim.vocabulary.plain_yaml import parse_value
 
 
@@ -80,22 +81,10 @@ def differences(infos: Sequence[RunInfo], spec: StudySpec) -> list[str]:
 
 def executed_otherwise(info: RunInfo, spec: StudySpec) -> list[str]:
     """Describe how the execution of a finished run differs from now: ``torch 2.3 (now 2.4)``."""
-    execution = spec.options.execution
-    plane = None if spec.timing_only else execution.learning_plane
-    now = _facts(versions(), execution.threads, spec.device_of(info.protocol), execution.tf32, plane)
-    then = _facts(info.versions, info.threads, info.device, info.tf32, info.learning_plane)
+    training, before = not spec.timing_only, Execution.of_facts(vars(info))
+    now = versions() | spec.options.execution.words(spec.device_of(info.protocol), training)
+    then = info.versions | before.words(info.device, info.learning_plane is not None)
     return [f"{what} {then.get(what, 'unknown')} (now {now[what]})" for what in now if then.get(what) != now[what]]
-
-
-def _facts(packages: Mapping[str, str], threads: int, device: str, tf32: bool, plane: str | None) -> dict[str, str]:
-    products = "tf32" if tf32 else "float32"
-    return {
-        **packages,
-        "threads": str(threads),
-        "device": device,
-        "products": products,
-        "learning plane": plane or "none",
-    }
 
 
 def _readable(folder: Path) -> RunInfo | None:

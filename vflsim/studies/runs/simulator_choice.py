@@ -14,11 +14,11 @@ from vflsim.results.store.schema import SimulationPath
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.problems import Problem, failure
 from vflsim.simulation.checkpoints import Keeper
-from vflsim.simulation.execution import USUAL, Execution
 from vflsim.simulation.reporter import Progress
 from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.simulation.vectorised import UndecidedError, obstacles, run_vectorised
 from vflsim.vocabulary.amounts import quantity
+from vflsim.vocabulary.execution_options import USUAL, Execution
 
 BYTES_A_PARTY = 20_000
 """What a client takes at the least in a run event by event, with its node and draws (docs/performance-studies.md)."""

@@ -22,9 +22,9 @@ from vflsim.simulation.info import versions
 from vflsim.simulation.reporter import Progress
 from vflsim.studies.runs.identity import Identity, Rules
 from vflsim.studies.runs.interrupt import Interrupt
-from vflsim.studies.runs.options import DEFAULT_OPTIONS, RunOptions
 from vflsim.studies.runs.progress import Report, StudyRun
 from vflsim.studies.runs.simulator_choice import Choice, run_on
+from vflsim.vocabulary.execution_options import DEFAULT_OPTIONS, RunOptions
 
 TIMING_ONLY = "# run with --timing-only\n"
 """The last line of the scenario that is stored with timing-only results."""
@@ -148,10 +148,7 @@ class StudySpec:
             "protocol": protocol,
             "seed": str(seed),
             **versions(),
-            "device": self.device_of(protocol),
-            "threads": str(execution.threads),
-            "tf32": str(execution.tf32),
-            "learning plane": execution.learning_plane,
+            **execution.words(self.device_of(protocol)),
         }
         return self._beside(protocol, seed, "checkpoint"), fingerprint, identity.rules
 

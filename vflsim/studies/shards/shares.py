@@ -25,12 +25,12 @@ from vflsim.results.store.write import RUN, SCENARIO, changes, facts_of, foreign
 from vflsim.studies.engines.local import Reports, Unit
 from vflsim.studies.pool import Pool, Study
 from vflsim.studies.runs.interrupt import Interrupt
-from vflsim.studies.runs.options import RunOptions
 from vflsim.studies.runs.progress import Report, Watcher
 from vflsim.studies.runs.resume import differences, refuse_another
 from vflsim.studies.shards.unit_file import PlannedStudy, PlannedUnit, UnitPlan
 from vflsim.studies.study import checked, engine_of, run_study
 from vflsim.studies.sweeps.sweep import SweepDone, SweepWatcher, run_sweep
+from vflsim.vocabulary.execution_options import RunOptions
 
 _ID, _COUNT, _LEAST, _STEP = (f"SLURM_ARRAY_TASK_{what}" for what in ("ID", "COUNT", "MIN", "STEP"))
 FOLDER = re.compile(r"shard-0*(\d+)-of-(\d+)")

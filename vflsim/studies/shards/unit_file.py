@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError, create_model
 
 from vflsim.errors import ScenarioError
 from vflsim.files import text as text_of
@@ -23,11 +23,11 @@ from vflsim.learning.data.shelf import Shelf
 from vflsim.results.store.write import run_folder
 from vflsim.scenario.load import load
 from vflsim.scenario.models import FolderName, Scenario, Seed
-from vflsim.studies.runs.options import RunOptions
 from vflsim.studies.runs.simulator_choice import PathWish, choices
 from vflsim.studies.runs.spec import StudySpec, stored_text
 from vflsim.studies.sweeps.plan import SweepPlan, checked_point
-from vflsim.vocabulary.execution_options import DeviceWish
+from vflsim.vocabulary.execution_options import OPTIONS, RECORDED, DeviceWish, RunOptions
+from vflsim.vocabulary.quantities import Quantity
 
 _M = TypeVar("_M", bound=BaseModel)
 _REMEDY = "write the file anew with vflsim plan"
@@ -53,7 +53,16 @@ class PlannedStudy(BaseModel, frozen=True, extra="forbid"):
         return run_folder(self.folder, protocol, seed).as_posix()
 
 
-class PlanHead(BaseModel, frozen=True, extra="forbid"):
+def _field(name: str) -> tuple[Any, Any]:
+    kind, option = OPTIONS[name]
+    number = option.number or Quantity()
+    return kind, Field(default=option.default, ge=number.at_least, le=number.at_most)
+
+
+_Recorded = create_model("_Recorded", **{name: _field(name) for name in RECORDED})  # type: ignore[call-overload]
+
+
+class PlanHead(_Recorded, frozen=True, extra="forbid"):
     """The first line: the studies, and how their units are executed. ``plan`` is the version of the format.
 
     ``keys`` are those of a sweep; none for a single study.
@@ -62,16 +71,14 @@ class PlanHead(BaseModel, frozen=True, extra="forbid"):
     plan: Literal[1] = 1
     timing_only: bool = False
     path: PathWish = "auto"
-    eager: bool = False
-    device: DeviceWish = "auto"
-    threads: int = Field(default=1, ge=1, le=1024)
-    tf32: bool = False
+    if TYPE_CHECKING:
+        device: DeviceWish
     keys: tuple[str, ...] = ()
     studies: tuple[PlannedStudy, ...] = ()
 
     def options(self, **more: Any) -> RunOptions:
         """Return the options of a study, with ``more`` that do not change results, such as ``workers``."""
-        return RunOptions.of(eager=self.eager, device=self.device, threads=self.threads, tf32=self.tf32, **more)
+        return RunOptions.of(**{name: getattr(self, name) for name in RECORDED}, **more)
 
 
 class PlannedUnit(BaseModel, frozen=True, extra="forbid"):

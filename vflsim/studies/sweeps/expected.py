@@ -11,10 +11,10 @@ from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.emit import flow
 from vflsim.studies.checks.expected import expectation
 from vflsim.studies.checks.run_speed import BUDGET_S, measured_speed, together
-from vflsim.studies.runs.options import RunOptions
 from vflsim.studies.sweeps.plan import SweepPlan
 from vflsim.tables import Cell, DataTable
 from vflsim.vocabulary.amounts import quantity, roughly
+from vflsim.vocabulary.execution_options import RunOptions
 
 _ALL_S = 30.0
 """Wall-clock seconds for all measured rounds."""

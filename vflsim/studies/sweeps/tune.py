@@ -25,10 +25,10 @@ from vflsim.results.sweeps.tuning import (
 from vflsim.scenario import emit
 from vflsim.scenario.load import load
 from vflsim.scenario.models import Scenario
-from vflsim.studies.runs.options import DEFAULT_OPTIONS, RunOptions
 from vflsim.studies.study import checked
 from vflsim.studies.sweeps.plan import Axis, planned
 from vflsim.studies.sweeps.sweep import SweepDone, SweepWatcher, run_sweep
+from vflsim.vocabulary.execution_options import DEFAULT_OPTIONS, RunOptions
 
 SEEDS = "10000:10001"
 """The default tuning seeds."""
