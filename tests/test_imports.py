@@ -58,7 +58,7 @@ ROOMS: dict[str, list[set[str]]] = {
         {"capabilities"},
         {"defaults"},
         {"own_pace", "table"},
-        {"asynchronous", "fedbcd", "fedvs", "ignore", "made", "signatures", "t_synchronous", "vim"},
+        {"asynchronous", "fedbcd", "fedvs", "hook_checks", "ignore", "t_synchronous", "vim"},
         {"bs_vfl", "c_vfl", "celu_vfl", "ef_vfl", "flex_vfl", "laser_vfl", "synchronous"},
         {"centralised", "easter"},
     ],

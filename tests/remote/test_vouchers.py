@@ -14,7 +14,7 @@ from tiny_worlds import RANDOM_TIMING, data_of, raw, tiny
 from vflsim.errors import BlindingError
 from vflsim.learning.privacy.blinding import public_key
 from vflsim.protocols import blinded
-from vflsim.protocols.made import learners_of
+from vflsim.protocols.hook_checks import learners_of
 from vflsim.remote.control import Voucher
 from vflsim.remote.keys import IdentityError, make_identities
 from vflsim.remote.server import LiveServer

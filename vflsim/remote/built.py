@@ -14,7 +14,7 @@ from vflsim.learning.randomness import drawing_apart
 from vflsim.protocols import Protocol
 from vflsim.protocols.capabilities import OwnNodes, Peering
 from vflsim.protocols.defaults import participants_of
-from vflsim.protocols.made import learners_of
+from vflsim.protocols.hook_checks import learners_of
 from vflsim.remote.expected import Expected
 from vflsim.remote.frames import Reader, kinds_of
 from vflsim.remote.live_party import LiveDraws, LiveParty, OwnBox

@@ -14,7 +14,7 @@ from vflsim.learning.execution.operations import Operation
 from vflsim.learning.privacy.blinding import public_key
 from vflsim.learning.randomness import drawing_from
 from vflsim.protocols.defaults import evaluation_of
-from vflsim.protocols.made import coroutine_of
+from vflsim.protocols.hook_checks import coroutine_of
 from vflsim.remote.built import OwnParty, emulated, own_party
 from vflsim.remote.channel import Channel
 from vflsim.remote.control import (

@@ -11,7 +11,7 @@ from vflsim.learning.tasks import task_of
 from vflsim.protocols import kinds_with
 from vflsim.protocols.base import UnsuitableError
 from vflsim.protocols.defaults import participants_of
-from vflsim.protocols.signatures import mismatches
+from vflsim.protocols.hook_checks import mismatches
 from vflsim.scenario.ending_checks import (
     deadline_problems,
     end_problems,

@@ -17,7 +17,7 @@ from vflsim.learning.privacy.blinding import BLINDING_OFF, Blinding
 from vflsim.learning.training import Training
 from vflsim.protocols import Protocol
 from vflsim.protocols.defaults import default_blinding_of
-from vflsim.protocols.signatures import mismatches
+from vflsim.protocols.hook_checks import mismatches
 from vflsim.scenario.document import Document
 from vflsim.scenario.evaluate import Evaluate
 from vflsim.scenario.protocol_entry import ProtocolEntry

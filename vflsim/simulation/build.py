@@ -16,7 +16,7 @@ from vflsim.learning.privacy.releases import Releases
 from vflsim.learning.randomness import drawing_apart
 from vflsim.protocols import Protocol
 from vflsim.protocols.capabilities import OwnNodes
-from vflsim.protocols.made import learners_of
+from vflsim.protocols.hook_checks import learners_of
 from vflsim.scenario.recording import ViewRecording
 from vflsim.setting import Setting
 from vflsim.streams import SERVER

@@ -9,7 +9,7 @@ from functools import partial
 
 from vflsim.learning.learners.client import Split
 from vflsim.protocols.defaults import evaluation_of
-from vflsim.protocols.made import checked_score, checked_scores, coroutine_of
+from vflsim.protocols.hook_checks import checked_score, checked_scores, coroutine_of
 from vflsim.scenario.evaluate import Evaluate
 from vflsim.simulation.build import Parties
 from vflsim.simulation.endless import EndlessRule

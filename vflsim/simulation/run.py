@@ -21,7 +21,7 @@ from vflsim.learning.randomness import drawing_from
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.blinded import MISSING_MASKS
 from vflsim.protocols.defaults import evaluated_splits, evaluates_wired
-from vflsim.protocols.made import coroutine_of
+from vflsim.protocols.hook_checks import coroutine_of
 from vflsim.results.facts import BlindingFacts, CodecFacts, Conditions, PrivacyFacts, StalledClient
 from vflsim.results.store.columns import ENERGY_BY_PARTY, energy_by_party
 from vflsim.results.store.schema import EVENTS, RunInfo, RunPath, RunTables, cautions

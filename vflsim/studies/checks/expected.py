@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from vflsim.intervals.variation import Variation
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.protocols.defaults import untraced
-from vflsim.protocols.made import learners_of
+from vflsim.protocols.hook_checks import learners_of
 from vflsim.results.facts import Conditions
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting

@@ -37,7 +37,7 @@ from vflsim.learning.execution.deferred import DeferredExecutor
 from vflsim.learning.execution.operations import Operation, TimingOnlyExecutor
 from vflsim.learning.learners.watch import from_outside
 from vflsim.protocols import PROTOCOLS
-from vflsim.protocols.made import check_answers
+from vflsim.protocols.hook_checks import check_answers
 from vflsim.scenario.checks import broken
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.evaluate import Every

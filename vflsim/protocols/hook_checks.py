@@ -1,24 +1,87 @@
-"""Checks of the objects that a protocol's hooks return: learners and coroutines."""
+"""Checks of what a protocol from outside defines: signatures of its hooks, and the objects that they return."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterator, Mapping, Sequence
 from numbers import Real
-from typing import Any
+from types import FunctionType
+from typing import Any, NamedTuple
 
 from vflsim.analysis.findings import ClosedForm, NoClosedForm
 from vflsim.errors import ProtocolError
 from vflsim.learning.batches import Split
 from vflsim.learning.execution.operations import Handle
 from vflsim.learning.learners.party import PartyLearner
+from vflsim.learning.learners.watch import from_outside
 from vflsim.protocols.base import Protocol
-from vflsim.protocols.capabilities import OwnEvaluation
+from vflsim.protocols.capabilities import CAPABILITIES, OwnEvaluation
 from vflsim.protocols.defaults import closed_forms_of
 from vflsim.protocols.evaluation import Scores
 from vflsim.setting import ClientsMade, Learners, Setting
 from vflsim.streams import party_name
 from vflsim.vocabulary.metrics import REPORTED, Known, is_known
+
+
+class Mismatch(NamedTuple):
+    """A method that vflsim cannot call: what is wrong, what is allowed, and where it is defined."""
+
+    what: str
+    allowed: str
+    place: str
+
+
+def mismatches(kind: type[Protocol]) -> Iterator[Mismatch]:
+    """Yield the methods of ``kind`` that override a method of ``Protocol`` with another signature.
+
+    Mistakes are too few or too many parameters, a coroutine in place of a function, an attribute that is no method, and
+    methods of a capability that ``kind`` does not derive from. Names of parameters do not matter: vflsim calls by
+    position.
+    """
+    for base in (*CAPABILITIES, Protocol):
+        for name, of_base in vars(base).items():
+            field = name in kind.model_fields
+            owner = kind if field else next((each for each in kind.__mro__ if name in vars(each)), kind)
+            own = None if field else vars(owner).get(name, of_base)
+            if name.startswith("_") or own is of_base or not from_outside(owner):
+                continue
+            place = _place(own, owner)
+            if not issubclass(kind, base):
+                what = f"{owner.__name__}.{name} is never used: {kind.__name__} does not derive from {base.__name__}"
+                yield Mismatch(what, f"class {kind.__name__}({base.__name__}, …)", place)
+            elif isinstance(of_base, FunctionType) and (wrong := _wrong(own, of_base)):
+                says = "async def" if inspect.iscoroutinefunction(of_base) else "def"
+                allowed = f"{says} {name}{_bare(inspect.signature(of_base))}"
+                yield Mismatch(f"{owner.__name__}.{name} {wrong}", allowed, place)
+
+
+def _wrong(own: Any, of_base: FunctionType) -> str:
+    function = own.__func__ if isinstance(own, staticmethod | classmethod) else own
+    if not callable(function):
+        return "is no method"
+    if not isinstance(function, FunctionType):  # a callable object, which may take anything
+        return ""
+    given = list(inspect.signature(of_base).parameters)[isinstance(own, staticmethod) :]
+    signature = inspect.signature(function)
+    try:
+        signature.bind(*given)
+    except TypeError:
+        return f"takes {_bare(signature)}"
+    if inspect.iscoroutinefunction(function) and not inspect.iscoroutinefunction(of_base):
+        return "is a coroutine"
+    return ""
+
+
+def _bare(signature: inspect.Signature) -> str:
+    """Write a signature without types."""
+    empty = inspect.Parameter.empty
+    parameters = [each.replace(annotation=empty) for each in signature.parameters.values()]
+    return str(signature.replace(parameters=parameters, return_annotation=empty))
+
+
+def _place(own: Any, owner: type) -> str:
+    code = getattr(getattr(own, "__func__", own), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else f"{owner.__module__}.{owner.__qualname__}"
 
 
 def learners_of(protocol: Protocol, setting: Setting, seed: int) -> Learners[Any, Any]:
