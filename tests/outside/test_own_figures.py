@@ -60,7 +60,7 @@ def test_a_class_in_the_current_folder_is_found(
 WRONG = {
     "own_figures:Nothing": r"Nothing\.draw returned a NoneType(.|\n)*a Picture",
     "own_figures:Raises": r"the figure Raises fails: LookupError: no such frame(.|\n)*own_figures\.py:\d+, draw",
-    "own_figures:NoDraw": r"NoDraw lacks draw(.|\n)*define it",
+    "own_figures:NoDraw": r"NoDraw lacks the methods draw(.|\n)*define them",
     "own_figures:Picture": r"Picture is a class but no Figure(.|\n)*vflsim\.protocol\.Figure",
     "own_figures:Missing": r"own_figures:Missing does not exist",
     "nowhere_at_all:Clients": r"no module named nowhere_at_all(.|\n)*current folder",

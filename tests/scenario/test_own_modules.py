@@ -225,8 +225,8 @@ def test_a_module_whose_name_is_taken_is_refused_with_both_places(tmp_path: Path
 @pytest.mark.parametrize(
     ("aggregate", "words"),
     [
-        ("Narrow", ["joins 2 rows to (2, 1)", "(2, 4)"]),
-        ("Fails", ["failed on zeros: TypeError", "beside_parts.py:"]),
+        ("Narrow", ["Narrow.combine returned a Tensor of shape (2, 1)", "(2, 4)"]),
+        ("Fails", ["Fails fails: TypeError", "beside_parts.py:"]),
     ],
 )
 def test_an_aggregate_of_ones_own_is_tried_before_anything_runs(

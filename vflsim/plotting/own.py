@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pydantic import ValidationError
 
@@ -17,7 +17,7 @@ from vflsim.results.store.scenario import refuse_untrusted
 from vflsim.results.sweeps.sweep import Sweep
 from vflsim.scenario.own_modules import origins
 from vflsim.vocabulary.figure import Figure
-from vflsim.vocabulary.imported import imported, origin, reason
+from vflsim.vocabulary.imported import class_of, origin, reason
 
 _WHERE = "plot"
 
@@ -36,19 +36,12 @@ def own_figure(path: str, results: Results | Sweep) -> Callable[..., Picture]:
     _look_in(str(Path.cwd()))
     _look_in_folder_of(results, path)
     try:
-        found = imported(path)
+        found = cast("type[Figure]", class_of(path, Figure))
     except ValueError as error:
-        remedy = "name a module in the current folder, on PYTHONPATH, or in the scenario's folder of modules"
-        raise ResultsError(str(error), _WHERE, "package.module:Class", remedy) from error
-    if not (isinstance(found, type) and issubclass(found, Figure)):
-        what = "a class" if isinstance(found, type) else f"a value of type {type(found).__name__}"
-        allowed = "a class derived from vflsim.protocol.Figure"
-        raise ResultsError(f"{path} is {what} but no Figure", _WHERE, allowed, "derive it from that")
-    if "kind" not in found.model_fields or not isinstance(found.model_fields["kind"].default, str):
-        remedy = f'add `kind: Literal["{found.__name__.lower()}"] = …` to the class'
-        raise ResultsError(f"{path} has no kind", _WHERE, "a name, which its file has", remedy)
-    if missing := sorted(getattr(found, "__abstractmethods__", ())):
-        raise ResultsError(f"{path} lacks {', '.join(missing)}", _WHERE, "a class with draw(results)", "define it")
+        what, _, mend = str(error).partition("; ")
+        there = "name a module in the current folder, on PYTHONPATH, or in the scenario's folder of modules"
+        allowed = "package.module:Class, a Figure with a kind and draw(results)"
+        raise ResultsError(what, _WHERE, allowed, there if not mend or "does not import" in what else mend) from error
 
     def draw(results: Results | Sweep, **options: Any) -> Picture:
         return _drawn(found, results, options)

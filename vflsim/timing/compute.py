@@ -19,7 +19,7 @@ from vflsim.timing.costs import Costed, OperationCost
 from vflsim.timing.delays import QUANTITY, AnyDelay, Constant, Delay, DelayKind, Uniform
 from vflsim.timing.sampler import Sampler
 from vflsim.vocabulary import FlopsPerSecond, Part, Seconds
-from vflsim.vocabulary.imported import OrModule, origin, reason
+from vflsim.vocabulary.imported import OrModule, blaming
 from vflsim.vocabulary.trial import Trial, is_any, is_number, type_of
 
 _EXACTLY_ONCE = Constant(value=1.0)
@@ -183,11 +183,8 @@ def duration(compute: Delay | ComputeModel, draw: float, operation: Costed) -> f
     if isinstance(compute, Flops | ByOperation):
         return compute.seconds(cost, draw)
     name = type(compute).__name__
-    try:
+    with blaming(f"the compute model {name}", f" for {cost}"):
         seconds = compute.seconds(cost, 1.0) * draw if compute.proportional else compute.seconds(cost, draw)
-    except Exception as error:  # the user's code may raise anything
-        what = f"the compute model {name} fails for {cost}: {reason(error)}"
-        raise RunError(what, remedy=f"mend it; raised in {origin(error)}") from error
     if not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
         what = f"{name}.seconds is {seconds!r} for {cost} and a draw of {draw:g}"
         raise RunError(what, allowed="a number, finite and at least 0", remedy="mend 'seconds' of the class")

@@ -6,6 +6,7 @@ import importlib
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from typing import Annotated, Any, TypeVar
@@ -21,6 +22,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
+from vflsim.errors import RunError
 from vflsim.vocabulary.base import Part
 from vflsim.vocabulary.trial import ContractError, Trial
 
@@ -80,6 +82,20 @@ def _derived(part: type[Part]) -> Iterator[type[Part]]:
         yield from _derived(each)
 
 
+def class_of(path: str, *bases: type[Part]) -> type[Part]:
+    """Import a class of the user's own. Raises ValueError unless it is derived from one of ``bases`` and complete."""
+    found = imported(path)
+    if not (isinstance(found, type) and issubclass(found, bases)):
+        what = "a class" if isinstance(found, type) else f"a value of type {type(found).__name__}"
+        names = " or ".join(base.__name__ for base in bases)
+        raise ValueError(f"{path} is {what} but no {names}; derive it from vflsim.protocol.{bases[0].__name__}")
+    if "kind" not in found.model_fields or not isinstance(found.model_fields["kind"].default, str):
+        raise ValueError(f'{path} has no kind; add `kind: Literal["{found.__name__.lower()}"] = …` to the class')
+    if missing := sorted(getattr(found, "__abstractmethods__", ())):
+        raise ValueError(f"{path} lacks the methods {', '.join(missing)}; define them")
+    return found
+
+
 def reason(error: BaseException) -> str:
     """Describe an exception of the user's code in one line."""
     return f"{type(error).__name__}: {error}".removesuffix(": ")
@@ -106,6 +122,15 @@ def tried_out(part: Own, contract: Callable[[Trial], None] | None = None) -> Own
     except Exception as error:  # the user's code may raise anything
         raise _broken(type(part), error) from error
     return part
+
+
+@contextmanager
+def blaming(what: str, given: str = "") -> Iterator[None]:
+    """Raise ``RunError``, with the place in the user's code, for what goes wrong inside."""
+    try:
+        yield
+    except Exception as error:  # the user's code may raise anything
+        raise RunError(f"{what} fails{given}: {reason(error)}", remedy=f"mend it; raised in {origin(error)}") from error
 
 
 def _broken(part: type[Part], error: Exception) -> ValueError:
@@ -167,7 +192,7 @@ class OrModule:
         path = value["path"]
         if not isinstance(path, str):
             raise ValueError(f"path: {path!r} is no text; allowed: package.module:Class")
-        part = self._class_of(_import_path(path))
+        part = class_of(_import_path(path), *self._bases)
         fields = {key: item for key, item in value.items() if key not in ("kind", "path")}
         try:
             made = part.model_validate(fields, context=info.context)
@@ -181,15 +206,3 @@ class OrModule:
     @property
     def _names(self) -> str:
         return " or ".join(base.__name__ for base in self._bases)
-
-    def _class_of(self, path: str) -> type[Part]:
-        found, base = imported(path), self.base
-        if not (isinstance(found, type) and issubclass(found, self._bases)):
-            what = "a class" if isinstance(found, type) else f"a value of type {type(found).__name__}"
-            raise ValueError(f"{path} is {what} but no {self._names}; derive it from {base.__module__}.{base.__name__}")
-        if "kind" not in found.model_fields or not isinstance(found.model_fields["kind"].default, str):
-            raise ValueError(f'{path} has no kind; add `kind: Literal["{found.__name__.lower()}"] = …` to the class')
-        missing = sorted(getattr(found, "__abstractmethods__", ()))
-        if missing:
-            raise ValueError(f"{path} lacks the methods {', '.join(missing)}; define them")
-        return found

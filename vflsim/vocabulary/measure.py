@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel
 
-from vflsim.errors import RunError
 from vflsim.vocabulary.base import Part
-from vflsim.vocabulary.imported import origin, reason
+from vflsim.vocabulary.imported import blaming
 from vflsim.vocabulary.trial import ContractError, Trial, is_any
 
 if TYPE_CHECKING:
@@ -78,11 +77,8 @@ class Measure(Part, ABC):
 
     def measured(self, run: FinishedRun) -> MeasuredValue:
         """Return the value for ``run.json``. Raises ``RunError``, with the place in the code, for any failure."""
-        try:
+        with blaming(f"the measure {type(self).__name__}"):
             found = as_number(self.value(run), type(self).__name__)
-        except Exception as error:  # the user's code may raise anything
-            what = f"the measure {type(self).__name__} fails: {reason(error)}"
-            raise RunError(what, remedy=f"mend it; raised in {origin(error)}") from error
         return MeasuredValue(value=None if math.isnan(found) else found, unit=self.unit)
 
     def _contract_at(self, trial: Trial, columns: Mapping[str, Sequence[str]]) -> None:

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
 
 from pydantic import BaseModel
 
-from vflsim.errors import RunError
 from vflsim.vocabulary.base import Part
-from vflsim.vocabulary.imported import origin, reason
+from vflsim.vocabulary.imported import blaming
 from vflsim.vocabulary.trial import ContractError, Trial, is_any, is_number, is_some_of
 
 if TYPE_CHECKING:
@@ -145,11 +144,8 @@ class Metric(Part, ABC):
 
     def measured(self, scored: Scored) -> float:
         """Return ``value`` as a float. Raises ``RunError``, with the place in the code, for what goes wrong in it."""
-        try:
+        with blaming(f"the metric {type(self).__name__}"):
             return as_number(self.value(scored), type(self).__name__)
-        except Exception as error:  # the user's code may raise anything
-            what = f"the metric {type(self).__name__} fails: {reason(error)}"
-            raise RunError(what, remedy=f"mend it; raised in {origin(error)}") from error
 
     def _contract(self, trial: Trial) -> None:
         trial.fact("tasks", is_some_of(get_args(TaskName)), f"a tuple of some of {', '.join(get_args(TaskName))}")

@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from vflsim.errors import RunError
 from vflsim.vocabulary.base import Part
-from vflsim.vocabulary.imported import origin, reason
+from vflsim.vocabulary.imported import blaming
 from vflsim.vocabulary.trial import ContractError, Trial
 
 Row: TypeAlias = Mapping[str, float]
@@ -54,11 +53,8 @@ class StopRule(Part, ABC):
 
     def asked(self, rows: Sequence[Row]) -> str:
         """Return ``ends``. Raises ``RunError``, with the place in the code, for what goes wrong in it."""
-        try:
+        with blaming(f"the stop rule {type(self).__name__}"):
             return as_answer(self.ends(rows), type(self).__name__)
-        except Exception as error:  # the user's code may raise anything
-            what = f"the stop rule {type(self).__name__} fails: {reason(error)}"
-            raise RunError(what, remedy=f"mend it; raised in {origin(error)}") from error
 
     def _contract_at(self, trial: Trial, columns: Sequence[str]) -> None:
         """Ask about rows with these columns."""

@@ -18,6 +18,7 @@ from vflsim.learning.optimizers import Optimizer, Sgd
 from vflsim.vocabulary.base import Part, Shorthand, kind_from_text
 from vflsim.vocabulary.imported import OrModule
 from vflsim.vocabulary.quantities import PositiveNumber
+from vflsim.vocabulary.trial import Trial
 
 
 class Aggregate(Part, ABC):
@@ -87,18 +88,18 @@ class Aggregate(Part, ABC):
         """
         return self.combine(with_zeros(embeddings, present), widths)
 
-    def try_out(self, widths: Sequence[int]) -> None:
-        """Join zeros, of all parties and of all but the first. Raises what fails, ValueError for a wrong shape."""
-        joins, width, rows = self.module(len(widths)), self.width(widths), 2
+    def _contract_at(self, trial: Trial, widths: Sequence[int]) -> None:
+        """Join zeros of these widths, of all parties and of all but the first."""
+        joins, rows = self.module(len(widths)), 2
         everyone = [torch.zeros(rows, each) for each in widths]
         for embeddings in ([*everyone], [None, *everyone[1:]])[: len(widths)]:
             joined = self.combine(embeddings, widths) if joins is None else joins(embeddings)
-            if tuple(joined.shape) != (rows, width):
-                raise ValueError(f"it joins {rows} rows to {tuple(joined.shape)}; allowed: {(rows, width)}")
-        for places in (range(len(widths)), range(1, len(widths)))[: len(widths)]:
-            coefficients = self.coefficients(places)
-            if coefficients is not None and len(coefficients) != len(places):
-                raise ValueError(f"{len(coefficients)} coefficients for {len(places)} embeddings; allowed: one each")
+            shape, dtype = (rows, self.width(widths)), getattr(joined, "dtype", torch.float32)
+            trial.must_be_tensor("combine", joined, shape, dtype, f"for {rows} rows of zeros")
+            places = [place for place, h in enumerate(embeddings) if h is not None]
+            known = self.coefficients(places)
+            what = f"{trial.name}.coefficients gives {0 if known is None else len(known)} for {len(places)} embeddings"
+            trial.must(known is None or len(known) == len(places), what, "one each", "coefficients")
 
 
 class _Mean(Aggregate, ABC):

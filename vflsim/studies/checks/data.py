@@ -11,7 +11,6 @@ from vflsim.errors import ProtocolError
 from vflsim.files import machine_memory
 from vflsim.learning.data.shelf import Shelf, can_share
 from vflsim.learning.learners.client import ClientLearner
-from vflsim.learning.models.aggregates import AGGREGATES
 from vflsim.learning.models.build import least_batch, mixes_rows, seeded
 from vflsim.learning.privacy.accounting import Released
 from vflsim.learning.privacy.base import Mechanism
@@ -26,10 +25,14 @@ from vflsim.scenario.resolve import check_context, location_of, setting
 from vflsim.setting import Setting
 from vflsim.simulation.variation import variation_of
 from vflsim.streams import party_name
-from vflsim.studies.checks.own_parts import own_codec_problems, own_loss_problems, own_measure_problems
+from vflsim.studies.checks.own_parts import (
+    own_aggregate_problems,
+    own_codec_problems,
+    own_loss_problems,
+    own_measure_problems,
+)
 from vflsim.studies.checks.sizes import Size, run_size
 from vflsim.vocabulary.amounts import quantity
-from vflsim.vocabulary.imported import origin, reason
 from vflsim.vocabulary.plain_yaml import Location
 
 
@@ -49,7 +52,7 @@ def read_and_check(
     if problems := list(problems_in(scenario, first.task.name, first.outputs)):
         raise failure(problems, scenario.document)
     settings = {name: setting(scenario, name, loaded[name]) for name in loaded}
-    problems = [*_clients(scenario, settings), *_aggregates(scenario, settings)]
+    problems = [*_clients(scenario, settings), *own_aggregate_problems(scenario, settings)]
     for name in loaded if not problems else ():
         problems += [*_absent_rows(scenario, name, settings[name]), *_protocol(scenario, name, settings[name])]
     problems = problems or list(_sizes(scenario, settings, workers, training))  # before any model is made
@@ -98,18 +101,6 @@ def _clients(scenario: Scenario, settings: Mapping[str, Setting]) -> Iterator[Pr
                 yield Problem.of_message(location_of(scenario, name, "models", "active"), f"the server: {error}")
     for (key, what), clients in wrong.items():
         yield Problem.of_message(key, f"client {clients[0]}: {what}")
-
-
-def _aggregates(scenario: Scenario, settings: Mapping[str, Setting]) -> Iterator[Problem]:
-    """Try out users' own aggregates."""
-    for name, resolved in settings.items():
-        if not isinstance(resolved.aggregate, AGGREGATES):
-            try:
-                resolved.bound_aggregate.try_out(resolved.joined_widths)
-            except Exception as error:  # the user's code may raise anything
-                what, where = f"{resolved.aggregate.kind} failed on zeros: {reason(error)}", origin(error)
-                key = location_of(scenario, name, "models", "aggregate")
-                yield Problem(key, what, remedy=f"mend the aggregate; raised in: {where}")
 
 
 def _sizes(scenario: Scenario, settings: Mapping[str, Setting], workers: int, training: bool) -> Iterator[Problem]:

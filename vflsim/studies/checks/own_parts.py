@@ -37,6 +37,14 @@ def own_codec_problems(scenario: Scenario, settings: Mapping[str, Setting]) -> I
                 yield from _problems(location_of(scenario, name, "codec"), codec, contract)
 
 
+def own_aggregate_problems(scenario: Scenario, settings: Mapping[str, Setting]) -> Iterator[Problem]:
+    """Try out users' own aggregates on as many embeddings as are joined."""
+    for name, resolved in settings.items():
+        if from_outside(resolved.aggregate):
+            contract = partial(resolved.bound_aggregate._contract_at, widths=resolved.joined_widths)
+            yield from _problems(location_of(scenario, name, "models", "aggregate"), resolved.aggregate, contract)
+
+
 def _problems(where: Location, part: Part, contract: Callable[[Trial], None]) -> Iterator[Problem]:
     try:
         tried_out(part, contract)
