@@ -168,7 +168,9 @@ class _Writer(pickle.Pickler):
         if isinstance(thing, Tensor):
             if self._kept is not None and thing.untyped_storage().data_ptr() in self._kept.storages:
                 return "kept"
-            return str(thing.dtype), tuple(thing.shape), thing.detach().cpu().contiguous().view(-1).numpy().tobytes()
+            flat = thing.detach().cpu().contiguous().view(-1)
+            content = flat.view(torch.uint8).numpy().tobytes() if len(flat) else b""
+            return str(thing.dtype), tuple(thing.shape), content
         if isinstance(thing, torch.Generator):
             return thing.get_state().numpy().tobytes()
         if isinstance(thing, count):

@@ -134,7 +134,7 @@ class RunTables:
         return {name: table for name, table in tables.items() if table is not None}
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, RunTables) and _comparable(self) == _comparable(other)
+        return isinstance(other, RunTables) and comparable(self) == comparable(other)
 
     def __repr__(self) -> str:
         return f"RunTables({', '.join(f'{name}: {table.num_rows} rows' for name, table in self.named().items())})"
@@ -285,7 +285,7 @@ def _as_good_as_one(values: pa.ChunkedArray) -> bool:
     )
 
 
-def _comparable(tables: RunTables) -> dict[str, list[bytes]]:
+def comparable(tables: RunTables) -> dict[str, list[bytes]]:
     """Convert tables to bytes, so that NaN equals NaN."""
     joined = {name: table.combine_chunks() for name, table in tables.named().items()}
     return {

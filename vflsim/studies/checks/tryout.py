@@ -15,7 +15,6 @@ from inspect import iscoroutine
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from torch import Tensor
 
 from vflsim.errors import (
@@ -38,6 +37,7 @@ from vflsim.learning.execution.operations import Operation, TimingOnlyExecutor
 from vflsim.learning.learners.watch import from_outside
 from vflsim.protocols import PROTOCOLS
 from vflsim.protocols.hook_checks import check_answers
+from vflsim.results.store.schema import comparable
 from vflsim.scenario.checks import broken
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.evaluate import Every
@@ -56,6 +56,7 @@ from vflsim.studies.checks.first_round import settings_that_end
 from vflsim.studies.checks.run_speed import few_to_evaluate
 from vflsim.timing.availability import Always
 from vflsim.vocabulary.imported import origin
+from vflsim.vocabulary.trial import alike
 from vflsim.world.virtual import VirtualWorld
 
 _NODE = re.compile(r"^\w+Node\.")
@@ -147,25 +148,15 @@ class Stations:
 
 
 def differing(one: Outcome, two: Outcome) -> str:
-    """Name the first table or weight whose bytes differ; empty if none does."""
+    """Name the first weights or table that differ; empty if none do."""
     if (one.error is None) != (two.error is None):
         return str(two.error or one.error)
-    names = ("metrics", "rounds", "events")
-    tables = [name for name in names if _bytes(getattr(one.tables, name)) != _bytes(getattr(two.tables, name))]
-    weights = [name for name, tensor in one.weights.items() if not _equal(tensor, two.weights.get(name))]
-    return next(iter([*(f"the weights {name}" for name in weights), *(f"the table {name}" for name in tables)]), "")
-
-
-def _bytes(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    content: bytes = sink.getvalue().to_pybytes()
-    return content
-
-
-def _equal(one: Tensor, two: Tensor | None) -> bool:
-    return two is not None and one.shape == two.shape and one.cpu().numpy().tobytes() == two.cpu().numpy().tobytes()
+    first, second = (
+        {f"the weights {name}": tensor for name, tensor in each.weights.items()}
+        | {f"the table {name}": content for name, content in comparable(each.tables).items()}
+        for each in (one, two)
+    )
+    return next((name for name in first if not alike(first[name], second.get(name))), "")
 
 
 TIMED, TRAINED = 2, 4
