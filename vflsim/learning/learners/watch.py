@@ -147,12 +147,16 @@ _NOTHING = object()
 
 def digest(value: object, kept: _Kept | None = None) -> str:
     """Return what is equal for equal contents, in another process, too; the class of what no file can hold."""
-    file = BytesIO()
-    try:
-        _Writer(file, kept).dump(value)
-    except Exception:  # it contains itself, or something of the system
-        return type(value).__qualname__
-    return sha256(file.getvalue()).hexdigest()
+    for fast in (True, False):
+        file = BytesIO()
+        writer = _Writer(file, kept)
+        writer.fast = fast  # equal contents have equal bytes, whatever they share; not for what contains itself
+        try:
+            writer.dump(value)
+        except Exception:  # such as something of the system
+            continue
+        return sha256(file.getvalue()).hexdigest()
+    return type(value).__qualname__
 
 
 class _Writer(pickle.Pickler):
@@ -160,7 +164,6 @@ class _Writer(pickle.Pickler):
 
     def __init__(self, file: BytesIO, kept: _Kept | None) -> None:
         super().__init__(file)
-        self.fast = True  # equal contents have equal bytes, whatever they share
         self._kept = kept
 
     def persistent_id(self, thing: Any) -> Any:
