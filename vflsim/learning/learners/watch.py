@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Callable
 from functools import cached_property, partial
 from hashlib import sha256
-from io import BytesIO
 from itertools import count
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any, TypeAlias
 
 import torch
@@ -148,21 +147,21 @@ _NOTHING = object()
 def digest(value: object, kept: _Kept | None = None) -> str:
     """Return what is equal for equal contents, in another process, too; the class of what no file can hold."""
     for fast in (True, False):
-        file = BytesIO()
-        writer = _Writer(file, kept)
+        written = sha256()
+        writer = _Writer(SimpleNamespace(write=written.update), kept)
         writer.fast = fast  # equal contents have equal bytes, whatever they share; not for what contains itself
         try:
             writer.dump(value)
         except Exception:  # such as something of the system
             continue
-        return sha256(file.getvalue()).hexdigest()
+        return written.hexdigest()
     return type(value).__qualname__
 
 
 class _Writer(pickle.Pickler):
     """Writes contents; of what only changes in the timing plane, which a resumed run repeats, the class alone."""
 
-    def __init__(self, file: BytesIO, kept: _Kept | None) -> None:
+    def __init__(self, file: Any, kept: _Kept | None) -> None:
         super().__init__(file)
         self._kept = kept
 
