@@ -141,10 +141,10 @@ def test_a_first_look_at_choices_takes_only_what_arrays_can_simulate(
 
 
 def test_where_messages_wait_rounds_are_simulated_by_events_and_say_why(template: Base) -> None:
-    scenario = load(turned(template, {**template.held, "stragglers": 3}))
+    scenario = load(turned(template, {**template.held, "stragglers": 3, "network": "fifo"}))
     loaded = ScenarioData(scenario).of(scenario.training)
     own = simulated(scenario, "wait", loaded, ROUNDS)
-    assert own.by_events == "with fair links a message may have to wait for others"
+    assert own.by_events == "with fifo links a message may have to wait for others"
     assert len(own.ends) == MESSAGES // (2 * 8)
     assert own.waited[0] == pytest.approx(0, abs=1e-12)
     assert sum(own.waited.values()) == pytest.approx(1)

@@ -59,7 +59,7 @@ def link_waited_for(protocol: str, figures: dict[str, Numbers]) -> list[str]:
 
 
 def _three(seconds: float) -> str:
-    return quantity(float(f"{seconds:.3g}"), "s")
+    return str(quantity(float(f"{seconds:.3g}"), "s"))
 
 
 def time_spent(protocol: str, figures: dict[str, Numbers]) -> str:
