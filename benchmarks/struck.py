@@ -25,6 +25,8 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
+from vflsim.simulation.reporter import Progress
+
 EVERY_EVENTS = 30
 """World events between two checkpoints of a run: it then has a handful."""
 TALLY, MARK = "tally", "struck"
@@ -76,16 +78,17 @@ def _struck(argv: list[str], errors: str, blow: Blow | None, tally: str) -> None
     from vflsim.cli import main
     from vflsim.studies.engines import processes as workers
 
-    counts, heard = _counting(os.path.dirname(tally), blow), workers._heard
+    counts, news = _counting(os.path.dirname(tally), blow), workers._Worker.news
 
-    def listened(member: workers._Member) -> object:
-        counts.add("word")
-        return heard(member)
+    def listened(worker: workers._Worker) -> Iterator[Progress]:
+        for word in news(worker):
+            counts.add("word")
+            yield word
 
-    workers._heard = listened  # type: ignore[assignment]
-    workers._CONTEXT = CONTEXT  # type: ignore[assignment]
+    workers._Worker.news = listened  # type: ignore[method-assign]
+    workers._CONTEXT = CONTEXT
     nested()
-    workers.serve = partial(_serve, os.path.dirname(tally), blow)  # type: ignore[assignment]
+    workers.begin = partial(_begin, os.path.dirname(tally), blow)  # type: ignore[assignment]
     sys.argv = ["vflsim", *argv]
     try:
         main()
@@ -93,12 +96,12 @@ def _struck(argv: list[str], errors: str, blow: Blow | None, tally: str) -> None
         Path(tally).write_text(json.dumps(counts.so_far))
 
 
-def _serve(folder: str, blow: Blow | None, link: Connection) -> None:
+def _begin(folder: str, blow: Blow | None, link: Connection) -> None:
     """Be a worker, struck by a blow if it is the first one that gets there."""
-    from vflsim.studies.engines.worker import serve
+    from vflsim.studies.engines.worker import begin
 
     _counting(folder, blow, "worker ")
-    serve(link)
+    begin(link)
 
 
 class _Counts:

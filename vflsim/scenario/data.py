@@ -31,16 +31,15 @@ class ScenarioData:
         said = self._scenario
         return self.shelf.of(self._key(training), said.data, said.partition, training, said.symbols)
 
-    def shared(self, protocols: Iterable[str]) -> dict[str, tuple[str, SharedData]]:
-        """Return the data of protocols in files that other processes can map, by dtype, each with its key.
+    def shared(self, protocols: Iterable[str]) -> dict[str, SharedData]:
+        """Return the data of protocols in files that other processes can map, by dtype.
 
         Raises ``DataError``, and ``OSError`` if there is no room for the files.
         """
         said = self._scenario
         trainings = {training.dtype: training for training in map(said.training_of, protocols)}
-        keys = {dtype: self._key(training) for dtype, training in trainings.items()}
         return {
-            dtype: (keys[dtype], self.shelf.shared(keys[dtype], said.data, said.partition, training, said.symbols))
+            dtype: self.shelf.shared(self._key(training), said.data, said.partition, training, said.symbols)
             for dtype, training in trainings.items()
         }
 

@@ -26,7 +26,6 @@ from vflsim.results.tables.comparison import write_summary
 from vflsim.scenario.data import ScenarioData
 from vflsim.simulation.collector import patient_collector
 from vflsim.studies.checks.closed_forms import closed_forms
-from vflsim.studies.engines.handover import end_while_imported
 from vflsim.studies.engines.local import Engine, Unit
 from vflsim.studies.runs.interrupt import Interrupt
 from vflsim.studies.runs.progress import Report, StudyRun, Watcher
@@ -97,7 +96,6 @@ class Pool:
     @patient_collector()
     def run(self, engine: AbstractContextManager[Engine]) -> list[Study]:
         """Execute all runs; return the studies in their order. Raises ResultsError, and the errors of the engine."""
-        end_while_imported()
         with Interrupt() as interrupt, contextlib.ExitStack() as closing:
             closing.push(self._close)
             executing = closing.enter_context(engine)

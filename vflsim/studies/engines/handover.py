@@ -6,8 +6,8 @@ import pickle
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from multiprocessing import current_process
+from contextlib import contextmanager, suppress
+from multiprocessing.spawn import import_main_path
 from pathlib import Path
 from types import ModuleType
 
@@ -58,25 +58,6 @@ def death(status: int | None, latest: Progress | None) -> RunError:
     return RunError(f"{what}: by a user, or by a system short of memory" if killed else what, where)
 
 
-def stillborn(status: int | None) -> RunError:
-    """Make the error of a study whose workers end before their first run."""
-    return RunError(
-        f"a worker process ended with status {status} before its first run",
-        "workers",
-        allowed="a main module that can be imported again: a file that only defines things when imported",
-        remedy="in a script of your own, call vflsim.run below `if __name__ == '__main__':`; or use one worker",
-    )
-
-
-def end_while_imported() -> None:
-    """End this process if it is a worker that imports the main module of a script, which starts the study again.
-
-    The process that has started the worker says so then (``stillborn``); this one has nothing to add.
-    """
-    if getattr(current_process(), "_inheriting", False):  # what multiprocessing looks at before it starts a process
-        raise SystemExit(1)
-
-
 def not_handed_over(why: str) -> ScenarioError:
     """Make the error of a study that another process cannot read."""
     return ScenarioError(
@@ -109,19 +90,36 @@ def _signal_name(number: int) -> str:
 def pickled(study: object) -> bytes:
     """Pickle a study for a worker's ``pickle.loads``. Raises ScenarioError if it cannot be pickled.
 
-    Classes and functions of the main module, and local ones, go by value, since a worker cannot import those of a
-    prompt, a notebook or standard input. They are trusted: this process wrote them, and only its own workers read the
-    bytes, through pipes that no other process holds. All else goes by name, as usual.
+    Classes and functions of the main module, and local ones, go by value: workers import no main module, and could
+    import none of a prompt, a notebook or standard input. They are trusted: this process wrote them, and only its own
+    workers read the bytes, through pipes that no other process holds. All else goes by name, as usual.
     """
     try:
         return bytes(cloudpickle.dumps(study))
     except Exception as error:
         if _main_is_a_file():  # pickle by name: the main module may use objects that cannot be pickled, such as a lock
-            try:
-                return pickle.dumps(study)
-            except Exception:  # the first error is more informative
-                pass
+            with suppress(Exception):  # the first error is more informative
+                return pickle.dumps(_WithMain(study))
         raise not_handed_over(f"{type(error).__name__}: {error}") from error
+
+
+class _WithMain:
+    """A study that another process unpickles after it has imported the file of the main module."""
+
+    def __init__(self, study: object) -> None:
+        self._study = study
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _second, (_MainModule(), self._study)
+
+
+class _MainModule:
+    def __reduce__(self) -> tuple[object, ...]:
+        return import_main_path, (sys.modules["__main__"].__file__,)
+
+
+def _second(_: object, study: object) -> object:
+    return study
 
 
 @contextmanager

@@ -3,53 +3,98 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
+import re
 import signal
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
-from itertools import islice
-from multiprocessing import resource_tracker
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
+from itertools import count, islice
+from multiprocessing import Pipe, resource_tracker
 from typing import Self
 
-from vflsim.errors import DataError, ResultsError, ScenarioError, VflsimError
+from joblib.externals.loky.backend import get_context
+from joblib.externals.loky.process_executor import BrokenProcessPool, ProcessPoolExecutor
+
+from vflsim.errors import DataError, ResultsError, RunError, ScenarioError, VflsimError
 from vflsim.learning.data.shelf import SharedData, Shelf, can_share
 from vflsim.scenario.data import ScenarioData
 from vflsim.simulation.reporter import Progress
-from vflsim.studies.engines.handover import death, mention_log, pickled, report_of_lost, stillborn, without_main_module
+from vflsim.studies.engines.handover import death, mention_log, pickled, report_of_lost
 from vflsim.studies.engines.local import Reports, Unit
-from vflsim.studies.engines.worker import Begun, Order, StudyOrder, Word, send_order, serve
+from vflsim.studies.engines.worker import Parcel, begin, execute
 from vflsim.studies.runs.interrupt import SIGNALS, Interrupt
 from vflsim.studies.runs.progress import Report
 from vflsim.studies.runs.spec import StudySpec
 
 GRACE_S = 30.0
 """Seconds that workers have to end by themselves."""
-_PAUSE_S = 1.0
+_PAUSE_S = 0.1
 _POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """Variables with the number of threads that PyTorch, NumPy and SciPy start when they are imported."""
-_CONTEXT = multiprocessing.get_context("spawn")
+_CONTEXT = get_context("loky")
+"""How processes start: as new interpreters, which do not import the main module."""
 
 
-@dataclass(slots=True, eq=False)
-class _Member:
-    """A worker process, this side's end of its pipe, and its current unit.
+class _Worker:
+    """One process of loky's, this side's end of its pipe, and its current unit.
 
-    ``spec`` is the study that it holds, ``data`` are the keys of the data sets that it has mapped; ``begun``: it has
-    begun at least one run.
+    ``begun``: it has begun at least one run. loky gives up all processes of an executor if one of them dies, so each
+    has an executor of its own.
     """
 
-    process: SpawnProcess
-    link: Connection
-    spec: StudySpec | None = None
-    data: frozenset[str] = frozenset()
-    unit: Unit | None = None
-    since: float = 0.0
-    latest: Progress | None = None
-    begun: bool = False
+    def __init__(self, threads: int) -> None:
+        self.link, self._its = Pipe()
+        self._executor = ProcessPoolExecutor(
+            1, context=_CONTEXT, initializer=begin, initargs=(self._its,), env=dict.fromkeys(_POOLS, str(threads))
+        )
+        self.unit: Unit | None = None
+        self.future: Future[Report | VflsimError] = Future()
+        self.begun = self.dead = False
+
+    def take(self, unit: Unit, study: _Study) -> None:
+        """Begin a unit. The process inherits blocked signals: interrupts reach it through its pipe."""
+        self.unit, self._study, self._since = unit, study, time.monotonic()
+        self._latest: Progress | None = None
+        resource_tracker.ensure_running()  # starting it later would unblock the signals
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        try:
+            self.future = self._executor.submit(execute, study.parcel, unit.run, unit.spec.log_of(unit.run))
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def news(self) -> Iterator[Progress]:
+        """Yield the progress of the unit since the last time."""
+        with contextlib.suppress(EOFError, OSError):
+            while self.link.poll():
+                self.begun, word = True, self.link.recv()
+                if word is not None:
+                    self._latest = word
+                    yield word
+
+    def word(self) -> Report | VflsimError:
+        """Return the report or the error of the unit that has ended. Raises RunError if no run can begin."""
+        try:
+            return self.future.result()
+        except BrokenProcessPool as error:
+            told = re.search(r"\((-?\d+)\)", str(error))  # the exit status stands nowhere else
+            status = None if told is None else int(told[1])
+            self.dead = True
+            if not self.begun and status is not None and status >= 0:
+                what = f"a worker process ended with status {status} before its first run"
+                raise RunError(what, "workers", remedy="use one worker") from None
+            return death(status, self._latest)
+
+    def lost(self, unit: Unit, error: VflsimError) -> Report:
+        """Write the unit as failed; return its report."""
+        return report_of_lost(unit.spec, unit.run, error, time.monotonic() - self._since)
+
+    def end(self) -> None:
+        """Kill the process."""
+        self.link.close()
+        self._its.close()
+        self._executor.shutdown(kill_workers=True)
 
 
 class Crew:
@@ -64,7 +109,7 @@ class Crew:
 
     def __init__(self, size: int, shelf: Shelf | None = None) -> None:
         self._size, self._shelf = size, shelf
-        self._members: list[_Member] = []
+        self._workers: list[_Worker] = []
 
     def __enter__(self) -> Self:
         return self
@@ -83,19 +128,17 @@ class Crew:
             while True:
                 interrupt.check()
                 for unit, study in islice(left, self._size - len(self._busy())):
-                    _send(self._free(unit.spec.options.execution.threads), unit, study)
+                    self._free(unit.spec.options.execution.threads).take(unit, study)
                     unit.watcher.began(unit.run)
                 if not self._busy():
                     break
-                for member, unit in self._talking():
-                    word = _heard(member)
-                    if isinstance(word, Progress):
-                        member.latest = word
-                        unit.watcher.progressed(unit.run, word)
-                    elif isinstance(word, Begun):
-                        member.begun = True
-                    else:
-                        yield unit, self._ended(member, unit, word)
+                wait([worker.future for worker, _ in self._busy()], _PAUSE_S, FIRST_COMPLETED)
+                for worker, unit in self._busy():
+                    ended = worker.future.done()  # asked first: no news comes after the end
+                    for progress in worker.news():
+                        unit.watcher.progressed(unit.run, progress)
+                    if ended:
+                        yield unit, self._report(worker, unit)
         finally:
             if self._busy():
                 self.dismiss()
@@ -106,69 +149,48 @@ class Crew:
         A run under way may write a checkpoint first. Workers that have not begun a run are killed at once, others after
         ``GRACE_S`` or at a second interrupt.
         """
-        members, self._members = self._members, []
+        busy, workers, self._workers = self._busy(), self._workers, []
         try:
-            for member in members:
+            for worker, _ in busy:
                 with contextlib.suppress(OSError):
-                    member.link.send(None)
-                if not member.begun:  # it may still be importing PyTorch
-                    member.process.kill()
-            deadline = time.monotonic() + GRACE_S
-            for member in members:
-                member.process.join(max(0.0, deadline - time.monotonic()))
+                    worker.link.send(None)
+                [*worker.news()]
+            wait([worker.future for worker, _ in busy if worker.begun], GRACE_S)
         finally:
-            for member in members:
-                member.process.kill()
-                member.process.join()
-                member.link.close()
-                if (unit := member.unit) is not None:
-                    with contextlib.suppress(OSError):
-                        unit.spec.log_of(unit.run).unlink()
+            for worker in workers:
+                worker.end()
+            for _, unit in busy:
+                with contextlib.suppress(OSError):
+                    unit.spec.log_of(unit.run).unlink()
 
-    def _busy(self) -> list[_Member]:
-        return [member for member in self._members if member.unit is not None]
+    def _busy(self) -> list[tuple[_Worker, Unit]]:
+        return [(worker, worker.unit) for worker in self._workers if worker.unit is not None]
 
-    def _free(self, threads: int) -> _Member:
-        """Return an idle worker, or start one whose libraries have ``threads``: fewer than ``size`` are busy."""
-        self._members = [member for member in self._members if member.unit is not None or member.process.is_alive()]
-        for member in self._members:
-            if member.unit is None:
-                return member
-        self._members.append(_started(threads))
-        return self._members[-1]
+    def _free(self, threads: int) -> _Worker:
+        """Return an idle worker, or make one whose libraries have ``threads``: fewer than ``size`` are busy."""
+        for worker in self._workers:
+            if worker.unit is None:
+                return worker
+        self._workers.append(_Worker(threads))
+        return self._workers[-1]
 
     def _with_studies(self, units: Iterable[Unit]) -> Iterator[tuple[Unit, _Study]]:
         """Yield every unit with its study, made ready once for units that follow each other."""
         study: _Study | None = None
         for unit in units:
             if study is None or unit.spec is not study.spec:
-                study = _Study(unit.spec, pickled(unit.spec), _shared(unit.spec, self._shelf))
+                study = _Study.of(unit.spec, self._shelf)
             yield unit, study
 
-    def _talking(self) -> list[tuple[_Member, Unit]]:
-        """Wait briefly; return the workers that have sent a message or died, and their units."""
-        ready = wait([each for member in self._busy() for each in (member.link, member.process.sentinel)], _PAUSE_S)
-        return [
-            (member, member.unit)
-            for member in self._busy()
-            if member.unit is not None and (member.link in ready or member.process.sentinel in ready)
-        ]
-
-    def _ended(self, member: _Member, unit: Unit, word: Report | VflsimError | None) -> Report:
-        """Return the report of a unit from its worker's last message, None if the worker died without one."""
-        seconds = time.monotonic() - member.since
+    def _report(self, worker: _Worker, unit: Unit) -> Report:
+        """Return the report of a unit that has ended, or whose process has."""
+        worker.unit, word = None, worker.word()
+        if worker.dead:
+            self._workers.remove(worker)
+            worker.end()
         if isinstance(word, ResultsError | ScenarioError):
             raise word
-        member.unit = None
-        if word is None:
-            self._members.remove(member)
-            member.process.join()
-            member.link.close()
-            status = member.process.exitcode
-            if not member.begun and status is not None and status >= 0:
-                raise stillborn(status)
-            word = death(status, member.latest)
-        report = word if isinstance(word, Report) else report_of_lost(unit.spec, unit.run, word, seconds)
+        report = word if isinstance(word, Report) else worker.lost(unit, word)
         if report.error is not None:
             mention_log(report.error, unit.spec.log_of(unit.run))
         return report
@@ -176,51 +198,24 @@ class Crew:
 
 @dataclass(frozen=True, slots=True)
 class _Study:
-    """A study that is ready for workers: pickled, and its data in files, by dtype and each with its key."""
+    """A study that is ready for workers, and its data, whose files exist as long as they do."""
 
     spec: StudySpec
-    pickled: bytes
-    data: Mapping[str, tuple[str, SharedData]]
+    parcel: Parcel
+    data: tuple[SharedData, ...]
+
+    @classmethod
+    def of(cls, spec: StudySpec, shelf: Shelf | None) -> Self:
+        """Make a study ready. Raises ScenarioError if it cannot be pickled."""
+        data = _shared(spec, shelf)
+        files = {dtype: (each.outline, f"/proc/{os.getpid()}/fd/{each.descriptor}") for dtype, each in data.items()}
+        return cls(spec, Parcel(next(_numbers), pickled(spec), files), tuple(data.values()))
 
 
-def _started(threads: int) -> _Member:
-    """Start a worker. It inherits blocked signals and gets interrupts through its pipe."""
-    ours, its = _CONTEXT.Pipe()
-    process = _CONTEXT.Process(target=serve, args=(its,), daemon=True)
-    resource_tracker.ensure_running()  # starting it later would unblock the signals
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    try:
-        with without_main_module(), _environment(dict.fromkeys(_POOLS, str(threads))):
-            process.start()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        its.close()
-    return _Member(process, ours)
+_numbers = count()
 
 
-def _send(member: _Member, unit: Unit, study: _Study) -> None:
-    order, files = None, dict[str, SharedData]()
-    if member.spec is not unit.spec:
-        files = {key: shared for key, shared in study.data.values() if key not in member.data}
-        keys = {dtype: key for dtype, (key, _) in study.data.items()}
-        order = StudyOrder(study.pickled, keys, {key: shared.outline for key, shared in files.items()})
-        member.spec, member.data = unit.spec, frozenset(keys.values())
-    member.unit, member.since, member.latest = unit, time.monotonic(), None
-    with contextlib.suppress(OSError):  # a dead worker is noticed later
-        descriptors = [shared.descriptor for shared in files.values()]
-        send_order(member.link, Order(unit.run, unit.spec.log_of(unit.run), order), descriptors)
-
-
-def _heard(member: _Member) -> Word | None:
-    """Return the next message of a worker; None if it is dead."""
-    try:
-        word: Word | None = member.link.recv() if member.link.poll() else None
-    except (EOFError, OSError):
-        word = None
-    return word
-
-
-def _shared(spec: StudySpec, shelf: Shelf | None) -> dict[str, tuple[str, SharedData]]:
+def _shared(spec: StudySpec, shelf: Shelf | None) -> dict[str, SharedData]:
     """Return the data of a study in files for workers; none where they cannot be read, so that every run reports it.
 
     Without room for the files, too, workers read the data by themselves.
@@ -232,18 +227,3 @@ def _shared(spec: StudySpec, shelf: Shelf | None) -> dict[str, tuple[str, Shared
         return ScenarioData(spec.scenario, shelf).shared(protocols)
     except (DataError, OSError):
         return {}
-
-
-@contextlib.contextmanager
-def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Set variables that processes started meanwhile inherit."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

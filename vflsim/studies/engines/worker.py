@@ -1,7 +1,4 @@
-"""A worker process: it executes ordered runs, one after the other, until the process that ordered them ends.
-
-A worker gets all its input through a pipe, and ends when the pipe closes.
-"""
+"""What happens in a worker process: it executes one run after the other, and ends with the process that started it."""
 
 from __future__ import annotations
 
@@ -11,20 +8,18 @@ import io
 import os
 import pickle
 import signal
-import socket
 import sys
 import threading
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from queue import SimpleQueue
-from typing import Any, TypeAlias
+from typing import Any
 
-import cloudpickle
+from joblib.externals.loky import process_executor
 
-from vflsim.errors import ResultsError, RunError, VflsimError
+from vflsim.errors import ResultsError, RunError, ScenarioError, VflsimError
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.data.shelf import Outline
 from vflsim.results.store.write import errors_named
@@ -37,143 +32,91 @@ from vflsim.studies.runs.spec import StudySpec
 
 
 @dataclass(frozen=True, slots=True)
-class StudyOrder:
-    """A study that is handed to a worker: pickled, and its data sets by dtype, each by its key.
+class Parcel:
+    """A study for workers: its ``number``, its pickle, and by dtype the outline and the file of each data set.
 
-    ``outlines`` are those of the data sets that the worker does not hold yet, by key; their files follow through the
-    pipe in this order. A worker reads data that it is not given by itself.
+    A worker reads data that it is not given by itself.
     """
 
-    spec: bytes
-    data: Mapping[str, str] = field(default_factory=dict)
-    outlines: Mapping[str, Outline] = field(default_factory=dict)
+    number: int
+    study: bytes
+    data: Mapping[str, tuple[Outline, str]]
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
-    """One run to execute. ``study``: None is the study of the previous order."""
-
-    run: StudyRun
-    log: Path
-    study: StudyOrder | None
+_interrupt = Interrupt()
+_links: list[Connection[Progress | None, Any]] = []
+"""This side's end of the pipe to the process that started this one."""
+_held: list[tuple[int, StudySpec, ScenarioData]] = []
+"""The latest study: the runs of a study follow each other."""
 
 
-class Begun:
-    """A worker's confirmation that it has read its order."""
-
-
-Word = Begun | Progress | Report | VflsimError
-"""A worker's message. An error replaces the report of a run that could not start (ResultsError: no run could)."""
-_Received: TypeAlias = tuple[Order | None, list[int]]
-"""An order with the descriptors of its files."""
-
-
-def send_order(link: Connection[Order | None, Word], order: Order, files: Sequence[int]) -> None:
-    """Send an order, and the descriptors of its study's files. Raises OSError."""
-    link.send(order)
-    if files:
-        with _socket_of(link) as channel:
-            socket.send_fds(channel, [b"f"], files)
-
-
-def _received(link: Connection[Word, Order | None]) -> _Received:
-    """Wait for an order and its files. Raises EOFError and OSError when the pipe closes."""
-    order = link.recv()
-    count = len(order.study.outlines) if order is not None and order.study is not None else 0
-    if not count:
-        return order, []
-    with _socket_of(link) as channel:
-        _, files, _, _ = socket.recv_fds(channel, 1, count)
-    return order, files
-
-
-@contextlib.contextmanager
-def _socket_of(link: Connection[Any, Any]) -> Iterator[socket.socket]:
-    """The socket beneath a pipe, which alone can pass files."""
-    with socket.socket(fileno=os.dup(link.fileno())) as channel:
-        channel.setblocking(True)  # whatever socket.setdefaulttimeout says
-        yield channel
-
-
-def serve(link: Connection) -> None:
-    """Execute orders until None arrives or the pipe closes; then end the process."""
+def begin(link: Connection[Progress | None, Any]) -> None:
+    """Make this process a worker: a message through the pipe ends the run under way, and its end this process."""
     for each in SIGNALS:  # sent to the whole process group; the parent decides when a worker ends
         signal.signal(each, signal.SIG_IGN)
-    orders: SimpleQueue[_Received] = SimpleQueue()
-    interrupt = Interrupt()
-    threading.Thread(target=_listen, args=(link, orders, interrupt), daemon=True).start()
-    worker = _Worker(link, interrupt)
-    while True:
-        order, files = orders.get()
-        if order is None:
-            break
-        try:
-            with _printing_to(order.log):
-                word = worker.result(order, files)
-        except ResultsError as error:
-            word = error
-        except KeyboardInterrupt:
-            break
-        link.send_bytes(cloudpickle.dumps(word))  # an error's class may be one of the main module, handed by value
-    os._exit(0)  # a regular interpreter shutdown with PyTorch takes seconds
+    process_executor._USE_PSUTIL = False  # loky would end a worker whose data need more memory than those before
+    _links[:] = [link]
+    threading.Thread(target=_listen, args=(link,), daemon=True).start()
 
 
-def _listen(link: Connection[Word, Order | None], orders: SimpleQueue[_Received], interrupt: Interrupt) -> None:
-    """Pass orders on; the last one also ends the run under way."""
+def _listen(link: Connection[Any, Any]) -> None:
     try:
-        while (received := _received(link))[0] is not None:
-            orders.put(received)
-        interrupt.wish()
-        orders.put((None, []))
-        link.recv()
+        while True:
+            link.recv()
+            _interrupt.wish()
     finally:
         os._exit(1)  # the pipe is closed; half-written files have temporary names
 
 
-class _Worker:
-    """Keeps a study and its data between orders.
+def execute(parcel: Parcel, run: StudyRun, log: Path) -> Report | VflsimError:
+    """Execute a run; return its report or its error.
 
-    An unreadable study gives a ScenarioError, which ends the whole study: all its runs would fail alike.
+    A ResultsError and a ScenarioError end the whole study: all its runs would fail alike.
     """
+    try:
+        with _printing_to(log):
+            spec, data = _study(parcel)
+            _links[0].send(None)
+            return _executed(spec, run, data)
+    except (ResultsError, ScenarioError) as error:
+        return error
 
-    def __init__(self, link: Connection[Word, Order | None], interrupt: Interrupt) -> None:
-        self._link, self._interrupt = link, interrupt
-        self._held: tuple[StudySpec, ScenarioData] | None = None
-        self._mapped: dict[str, LoadedData] = {}  # by key
 
-    def result(self, order: Order, files: Sequence[int]) -> Report | VflsimError:
-        """Execute an order, whose data are in ``files``; return its report or error."""
-        if order.study is not None:
-            self._map(order.study, files)
-            try:
-                spec: StudySpec = pickle.loads(order.study.spec)  # trusted: the parent process sent it over its pipe
-            except Exception as error:
-                return not_handed_over(str(error))
-            held = {dtype: self._mapped[key] for dtype, key in order.study.data.items()}
-            self._held = spec, ScenarioData(spec.scenario, held=held)
-        assert self._held is not None, "the first order brings its study"
-        spec, data = self._held
+def _executed(spec: StudySpec, run: StudyRun, data: ScenarioData) -> Report | VflsimError:
+    try:
+        return spec.carry_out(run, data, _report, _interrupt)
+    except VflsimError as error:
+        traceback.print_exc()
+        return error if isinstance(error, ResultsError | RunError) else RunError(*error.args)
+    except Exception as error:
+        traceback.print_exc()
+        return RunError(f"{type(error).__name__}: {error}")
+
+
+def _study(parcel: Parcel) -> tuple[StudySpec, ScenarioData]:
+    """Return a study and its data. Raises ScenarioError if it cannot be read: all its runs would fail alike."""
+    if not _held or _held[0][0] != parcel.number:
+        _held.clear()
         try:
-            self._link.send(Begun())
-            return spec.carry_out(order.run, data, self._report, self._interrupt)
-        except VflsimError as error:
-            traceback.print_exc()
-            return error if isinstance(error, ResultsError | RunError) else RunError(*error.args)
+            spec: StudySpec = pickle.loads(parcel.study)  # trusted: the parent process sent it over its pipe
         except Exception as error:
-            traceback.print_exc()
-            return RunError(f"{type(error).__name__}: {error}")
+            raise not_handed_over(str(error)) from error
+        _held.append((parcel.number, spec, ScenarioData(spec.scenario, held=_mapped(parcel))))
+    return _held[0][1:]
 
-    def _map(self, study: StudyOrder, files: Sequence[int]) -> None:
-        """Map the data sets of a study that are new here; let go of those that it does not need."""
-        self._held = None
-        for (key, outline), file in zip(study.outlines.items(), files, strict=True):
-            self._mapped[key] = outline.mapped(file)
-            os.close(file)
-        self._mapped = {key: self._mapped[key] for key in study.data.values()}
 
-    def _report(self, progress: Progress) -> None:
-        self._interrupt.check()
-        self._link.send(progress)
+def _mapped(parcel: Parcel) -> dict[str, LoadedData]:
+    """Map the data sets of a study; none where this system does not show the files of another process."""
+    mapped: dict[str, LoadedData] = {}
+    for dtype, (outline, path) in parcel.data.items():
+        with contextlib.suppress(OSError), open(path, "rb") as file:
+            mapped[dtype] = outline.mapped(file.fileno())
+    return mapped
+
+
+def _report(progress: Progress) -> None:
+    _interrupt.check()
+    _links[0].send(progress)
 
 
 @contextlib.contextmanager
