@@ -183,9 +183,13 @@ def done(places: Places, command: Sequence[str], blow: Blow | None = None) -> No
 
 
 def files_in(out: Path) -> dict[str, bytes]:
-    """Every file but hidden ones, by path; pages without wall-clock times and without digests of such pages."""
+    """Every file but hidden ones and those of earlier scenarios, by path.
+
+    Pages are without wall-clock times and without digests of such pages.
+    """
     found = {str(path.relative_to(out)): path for path in out.rglob("*") if path.is_file()}
-    files = {name: path.read_bytes() for name, path in found.items() if "/." not in f"/{name}"}
+    shown = {name: path for name, path in found.items() if "/." not in f"/{name}" and "earlier/" not in name}
+    files = {name: path.read_bytes() for name, path in shown.items()}
     for name, content in files.items():
         if name.endswith("run.json"):
             files[name] = json.dumps(json.loads(content) | {"wall_clock_s": 0}).encode()

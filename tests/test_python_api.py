@@ -154,7 +154,8 @@ def test_timing_alone_never_replaces_what_was_trained(tmp_path: Path) -> None:
     timing = vflsim.run(scenario, tmp_path / "out", timing_only=True)
     assert bool(timing.info["timing_only"].all())
     assert not timing.evaluated
-    kept = vflsim.open_results(tmp_path / "out.previous-1")
+    (earlier,) = (tmp_path / "out" / "earlier").iterdir()
+    kept = vflsim.open_results(earlier)
     assert "test_accuracy" in kept.metrics
     assert vflsim.load(tmp_path / "out" / "scenario.yaml") == scenario
 

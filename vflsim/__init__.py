@@ -98,6 +98,8 @@ def run(
     """
     from vflsim.scenario.models import Scenario
     from vflsim.studies.runs.reuse import chosen
+    from vflsim.vocabulary.execution_options import RunOptions
+    from vflsim.studies.runs.store import chosen
     from vflsim.studies.study import default_folder, run_study
     from vflsim.studies.terminal.display import shown
     from vflsim.trained.results import StudyResults

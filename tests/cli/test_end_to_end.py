@@ -72,8 +72,13 @@ def tiny_results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def files(folder: str | Path) -> dict[str, bytes]:
-    found = sorted(path for path in Path(folder).rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
+    found = {path.relative_to(folder): path for path in sorted(Path(folder).rglob("*")) if path.is_file()}
+    return {name.as_posix(): path.read_bytes() for name, path in found.items() if "earlier" not in name.parts}
+
+
+def earlier() -> Path:
+    (place,) = Path("results/tiny/earlier").iterdir()
+    return place
 
 
 def in_terminal(*argv: str, columns: int = 80) -> str:
@@ -181,13 +186,13 @@ def test_running_again_keeps_all_runs(vflsim: Callable[..., Ended]) -> None:
     assert files("results/tiny") == before
 
 
-def test_anew_moves_all_runs_aside_and_computes_them_again(vflsim: Callable[..., Ended]) -> None:
+def test_anew_keeps_all_runs_and_computes_them_again(vflsim: Callable[..., Ended]) -> None:
     vflsim("run", "tiny.yaml")
     before = files("results/tiny")
     ended = vflsim("run", "tiny.yaml", "--anew")
     assert ended.status == 0
-    assert re.search(r"the results that were there are now in .*tiny\.previous-1$", ended.out, re.M)
-    assert files("results/tiny.previous-1") == before
+    assert re.search(r"the results that were there are now in .*tiny/earlier/\w+$", ended.out, re.M)
+    assert files(earlier()) == before
     after = files("results/tiny")
     timed = ("run.json", "manifest.json")  # with wall-clock times, and with the digests of those
     assert {name: after[name] for name in after if not name.endswith(timed)} == {
@@ -195,16 +200,16 @@ def test_anew_moves_all_runs_aside_and_computes_them_again(vflsim: Callable[...,
     }
 
 
-def test_results_of_another_scenario_are_moved_aside(vflsim: Callable[..., Ended]) -> None:
+def test_results_of_another_scenario_are_kept_by_themselves(vflsim: Callable[..., Ended]) -> None:
     vflsim("run", "tiny.yaml")
     before = files("results/tiny")
     ended = vflsim("run", "tiny.yaml", "--set", "stop.rounds=5")
     assert ended.status == 0
     assert "results/tiny: none of its runs is kept\n" in ended.out
     what = r"4 runs: seeds 0–1 of wait, async \(stop\.rounds: 10 → 5\)"
-    (line,) = [line for line in ended.out.splitlines() if line.startswith("  moved to ")]
-    assert re.fullmatch(rf"  moved to .*tiny\.previous-1: {what}", line)
-    assert files("results/tiny.previous-1") == before
+    (line,) = [line for line in ended.out.splitlines() if line.startswith("  kept in ")]
+    assert re.fullmatch(rf"  kept in .*tiny/earlier/\w+: {what}", line)
+    assert files(earlier()) == before
 
 
 # --- runs that fail ---------------------------------------------------------------------------------------------------

@@ -168,22 +168,26 @@ def test_a_resumed_sweep_says_of_every_value_what_was_kept_and_what_was_run(vfls
     assert (verified.status, verified.out) == (0, "4 runs in there are sound\n")
 
 
-def test_a_sweep_into_a_link_leaves_the_link_and_moves_what_it_leads_to(vflsim: Callable[..., Ended]) -> None:
+def test_a_sweep_into_a_link_leaves_the_link_and_the_earlier_values(vflsim: Callable[..., Ended]) -> None:
     Path("disk").mkdir()
     Path("link").symlink_to("disk/sweep")
     for value in (1, 2):
         assert vflsim("sweep", "tiny.yaml", "--over", f"constants.slow={value}", "--out", "link", *LONG).status == 0
         assert Path("link").is_symlink()
-    assert {path.name for path in Path("disk").iterdir()} == {"sweep", "sweep.previous-1"}
+    assert {path.name for path in Path("disk").iterdir()} == {"sweep"}
+    assert Path("link/slow-1").is_dir()
     assert Path("link/slow-2").is_dir()
-    assert Path("disk/sweep.previous-1/slow-1").is_dir()
 
 
-def test_another_sweep_is_moved_aside_and_that_is_said(vflsim: Callable[..., Ended]) -> None:
+def test_values_of_another_sweep_stay_and_that_is_said(vflsim: Callable[..., Ended]) -> None:
+    argv = ("sweep", "tiny.yaml", "--out", "there", "--timing-only", "--over")
     for values in ("1,2", "3"):
-        ended = vflsim("sweep", "tiny.yaml", "--over", f"constants.slow={values}", "--out", "there", "--timing-only")
-    assert "another sweep that was there is now in there.previous-1\n" in ended.out
-    assert Path("there.previous-1/sweep.json").is_file()
+        ended = vflsim(*argv, f"constants.slow={values}")
+    assert "there: 0 of 2 values of an earlier sweep stay\n" in ended.out
+    assert "  there, but not in this sweep: slow = 1, slow = 2\n" in ended.out
+    assert vflsim("verify", "there").status == 0
+    again = vflsim(*argv, "constants.slow=1,2")
+    assert "1/2 slow = 1  2 runs, all kept from before" in again.out
 
 
 @pytest.mark.parametrize(

@@ -228,7 +228,7 @@ def test_workers_end_with_the_process_that_started_them_and_its_folder_is_free(v
         process.wait()
     ended = vflsim("run", "tiny.yaml", "--timing-only", "--out", "results/tiny", "--seeds", "[0]")
     assert ended.status == 0
-    assert "  moved to " in ended.out
+    assert "  kept in " in ended.out
 
 
 @pytest.mark.usefixtures("warm_workers")

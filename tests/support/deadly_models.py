@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections import Counter
+from contextlib import suppress
 from multiprocessing import parent_process
 from pathlib import Path
 
@@ -23,9 +24,10 @@ class Deadly(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         BATCHES[str(self.flag)] += self.training
         if BATCHES[str(self.flag)] >= 5 and parent_process() is not None and self.flag.exists():
-            self.flag.unlink()
-            print("these were my last words")
-            os.kill(os.getpid(), signal.SIGKILL)
+            with suppress(FileNotFoundError):  # another worker was faster
+                self.flag.unlink()
+                print("these were my last words")
+                os.kill(os.getpid(), signal.SIGKILL)
         return self.map(x)
 
 

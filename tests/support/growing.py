@@ -56,9 +56,16 @@ def grown(scenario: Scenario, out: Path, options: RunOptions = OFTEN, **more: An
 
 
 def bytes_of(out: Path) -> dict[str, bytes]:
-    """All tables and weights of a folder."""
+    """All tables and weights of a folder, without those of earlier scenarios."""
     found = (path for path in out.rglob("*") if path.suffix in (".parquet", ".safetensors"))
+    found = (path for path in found if "earlier" not in path.relative_to(out).parts)
     return {str(name): path.read_bytes() for path in found if "/." not in f"/{(name := path.relative_to(out))}"}
+
+
+def earlier(out: Path) -> Path:
+    """The only results of an earlier scenario in a folder."""
+    (place,) = (out / "earlier").iterdir()
+    return place
 
 
 _known: dict[str, Path] = {}

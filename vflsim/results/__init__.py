@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vflsim.results.read import NotRecordedError, Results, StoredRun
     from vflsim.results.statistics.summary import summarise
-    from vflsim.results.store.folder import Prepared, prepare_folder
     from vflsim.results.store.schema import RunInfo, RunTables
     from vflsim.results.store.write import run_folder, write_file, write_run
     from vflsim.results.tables.comparison import comparison_table, write_summary
     from vflsim.results.verify.runs import verify_folder, verify_run
 
 _MODULES = {
-    "store.folder": ("Prepared", "prepare_folder"),
     "read": ("NotRecordedError", "Results", "StoredRun"),
     "tables.comparison": ("comparison_table", "write_summary"),
     "store.schema": ("RunInfo", "RunTables"),
@@ -27,13 +25,11 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 
 __all__ = [
     "NotRecordedError",
-    "Prepared",
     "Results",
     "RunInfo",
     "RunTables",
     "StoredRun",
     "comparison_table",
-    "prepare_folder",
     "run_folder",
     "summarise",
     "verify_folder",

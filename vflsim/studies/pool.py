@@ -30,8 +30,8 @@ from vflsim.studies.engines.local import Engine, Unit
 from vflsim.studies.runs.interrupt import Interrupt
 from vflsim.studies.runs.progress import Report, StudyRun, Watcher
 from vflsim.studies.runs.resume import refuse_another
-from vflsim.studies.runs.reuse import planned, prepare
 from vflsim.studies.runs.spec import StudySpec
+from vflsim.studies.runs.store import RunStore
 
 _Run: TypeAlias = tuple[int, str, int]
 """A run that is executed once: the first study that contains it, its protocol and its seed."""
@@ -251,8 +251,9 @@ class _OpenStudy:
         spec, watcher = self.spec, self._watcher
         if spec.options.resume:
             refuse_another(spec.folder, spec.text)
-        growth = planned(spec)
-        self._prepared, self.kept = prepare(growth, spec), [*growth.kept]
+        store = RunStore(spec)
+        growth = store.plan()
+        self._prepared, self.kept = store.begin(growth), [*growth.kept]
         for run in self.kept:
             spec.settle(*run)  # a process killed at the very end of a run leaves several checkpoints
         left, kept = growth.left, len(self.kept)

@@ -58,7 +58,7 @@ class ExecutionOptions(TypedDict, total=False):
     """Options for executing the runs of a study. Each option may be omitted: see ``DEFAULTS``.
 
     ``workers``: runs at a time, each in its own process; a script needs ``if __name__ == "__main__":`` around the call.
-    ``resume``: refuse a folder with results of another scenario. ``anew``: keep no earlier run; move all of them aside.
+    ``resume``: refuse a folder with results of another scenario. ``anew``: use no earlier run.
     ``checkpoint_every``: wall-clock time between checkpoints, in seconds or such as ``"5 min"``; None or ``"off"`` for
     none. ``eager``: train client by client. ``device``, ``threads``, ``tf32``: where and how PyTorch computes; the last
     digits depend on ``threads``, and ``tf32`` lets a GPU round the factors of float32 products.
@@ -71,7 +71,7 @@ class ExecutionOptions(TypedDict, total=False):
 
     workers: Annotated[int, Option(1, "Number of runs at a time, each in its own process.", "N", _COUNT)]
     resume: Annotated[bool, Option(False, "Keep finished runs and continue the others; refuse other scenarios.")]
-    anew: Annotated[bool, Option(False, "Keep no earlier run: move all results there aside.")]
+    anew: Annotated[bool, Option(False, "Use no earlier run: compute all of them again.")]
     checkpoint_every: Annotated[
         str | float | None,
         Option(
@@ -196,7 +196,7 @@ class RunOptions:
     """Options of a study. Only ``execution`` affects what the runs compute.
 
     ``workers``: number of runs at a time, each in its own process; 1 uses this process. ``resume``: refuse a folder
-    with results of another scenario; ``anew``: keep no earlier run. ``checkpoint_every``: seconds of wall-clock time,
+    with results of another scenario; ``anew``: use no earlier run. ``checkpoint_every``: seconds of wall-clock time,
     None for no checkpoints. ``cluster``: Ray executes the runs, without checkpoints.
     """
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from vflsim.errors import ResultsError
-from vflsim.results import prepare_folder, run_folder
-from vflsim.results.store.folder import locked, withdraw
+from vflsim.results.store.folder import locked
 from vflsim.results.store.write import LOCK
 
 HOLD = """
@@ -68,35 +67,8 @@ def test_a_lock_goes_with_its_process_however_that_ends(tmp_path: Path):
         process.communicate()
     assert names(tmp_path) == {LOCK}
     with locked(tmp_path):
-        assert prepare_folder(tmp_path, "name: a\n").action == "created"
-    assert names(tmp_path) == {"scenario.yaml"}
-
-
-def test_a_lock_that_is_left_makes_no_folder_foreign(tmp_path: Path):
-    (tmp_path / LOCK).write_text("123")
-    assert prepare_folder(tmp_path, "name: a\n").action == "created"
-    (tmp_path / LOCK).write_text("123")
-    assert prepare_folder(tmp_path, "name: a\n").action == "kept"
-
-
-@pytest.mark.parametrize("written", [True, False])
-def test_the_lock_stays_with_the_name_when_earlier_results_are_moved_aside(tmp_path: Path, written: bool):
-    out = tmp_path / "out"
-    prepare_folder(out, "name: a\n")
-    with locked(out):
-        prepared = prepare_folder(out, "name: b\n")
-        assert prepared.moved_to is not None
-        assert names(prepared.moved_to) == {"scenario.yaml"}
-        if written:
-            run_folder(out, "wait", 0).mkdir(parents=True)
-        withdraw(prepared)
-        with pytest.raises(ResultsError, match="in use"), locked(out):
-            pass
-    assert names(tmp_path) == ({"out", "out.previous-1"} if written else {"out"})
-    assert names(out) == ({"scenario.yaml", "wait"} if written else {"scenario.yaml"})
-    assert (out / "scenario.yaml").read_text() == ("name: b\n" if written else "name: a\n")
-    with locked(out):
         pass
+    assert names(tmp_path) == set()
 
 
 def test_a_place_that_cannot_be_a_folder_is_named(tmp_path: Path):

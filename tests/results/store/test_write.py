@@ -11,9 +11,9 @@ from safetensors.torch import load_file
 from toy_runs import toy_run
 
 from vflsim.errors import ResultsError
-from vflsim.results import Prepared, RunInfo, RunTables, prepare_folder, run_folder, write_file, write_run
+from vflsim.results import RunInfo, RunTables, run_folder, write_file, write_run
 from vflsim.results.store import write as write_module
-from vflsim.results.store.folder import locked, withdraw
+from vflsim.results.store.folder import clear_leftovers
 from vflsim.results.store.write import facts_of
 
 WEIGHTS = {"server.bias": torch.arange(3.0), "client-1.weight": torch.ones(2, 2).t()}
@@ -142,77 +142,16 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyt
     assert names(tmp_path) == {"a.md"}
 
 
-class TestPrepareFolder:
-    def test_a_new_folder_is_created_with_the_scenario(self, tmp_path: Path):
-        out = tmp_path / "deep" / "out"
-        assert prepare_folder(out, "name: a\n") == Prepared("created", out)
-        assert (out / "scenario.yaml").read_text() == "name: a\n"
-
-    def test_results_of_the_same_scenario_are_kept(self, tmp_path: Path, toy: Toy):
-        prepare_folder(tmp_path / "out", "name: a\n")
-        write_run(run_folder(tmp_path / "out", "t-sync", 0), *_run(toy))
-        assert prepare_folder(tmp_path / "out", "name: a\n").action == "kept"
-        assert run_folder(tmp_path / "out", "t-sync", 0).is_dir()
-
-    def test_results_of_another_scenario_are_moved_aside_and_never_deleted(self, tmp_path: Path, toy: Toy):
-        out = tmp_path / "out"
-        for number, text in enumerate(("name: a\n", "name: b\n", "name: c\n")):
-            prepared = prepare_folder(out, text)
-            write_run(run_folder(out, "t-sync", number), *_run(toy))
-            write_file(out / "summary.md", text)
-        assert prepared == Prepared("moved", out, tmp_path / "out.previous-2")
-        assert names(tmp_path) == {"out", "out.previous-1", "out.previous-2"}
-        for place, text, seed in (("out.previous-1", "a", 0), ("out.previous-2", "b", 1), ("out", "c", 2)):
-            assert (tmp_path / place / "scenario.yaml").read_text() == f"name: {text}\n"
-            assert run_folder(tmp_path / place, "t-sync", seed).is_dir()
-
-    def test_a_link_stays_and_what_it_leads_to_is_moved_aside(self, tmp_path: Path, toy: Toy):
-        (tmp_path / "disk").mkdir()
-        (tmp_path / "link").symlink_to(tmp_path / "disk" / "out")
-        for number, text in enumerate(("name: a\n", "name: b\n")):
-            prepared = prepare_folder(tmp_path / "link", text)
-            write_run(run_folder(tmp_path / "link", "t-sync", number), *_run(toy))
-        assert prepared == Prepared("moved", tmp_path / "disk/out", tmp_path / "disk/out.previous-1")
-        assert (tmp_path / "link").is_symlink()
-        assert names(tmp_path) == {"link", "disk"}
-        assert names(tmp_path / "disk") == {"out", "out.previous-1"}
-        assert (tmp_path / "link" / "scenario.yaml").read_text() == "name: b\n"
-
-    def test_what_a_link_leads_to_comes_back_when_nothing_was_run(self, tmp_path: Path, toy: Toy):
-        (tmp_path / "link").symlink_to(tmp_path / "out")
-        prepare_folder(tmp_path / "link", "name: a\n")
-        write_run(run_folder(tmp_path / "out", "t-sync", 0), *_run(toy))
-        with locked(tmp_path / "link"):
-            withdraw(prepare_folder(tmp_path / "link", "name: b\n"))
-        assert names(tmp_path) == {"link", "out"}
-        assert (tmp_path / "link").is_symlink()
-        assert (tmp_path / "link" / "scenario.yaml").read_text() == "name: a\n"
-
-    @pytest.mark.parametrize("foreign", ["thesis.tex", "scenario.yaml+thesis.tex", "scenario.yaml+src/main.py"])
-    def test_a_folder_of_other_things_is_refused_and_stays(self, tmp_path: Path, foreign: str):
-        for name in foreign.split("+"):
-            (tmp_path / "out" / name).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / "out" / name).write_text("mine")
-        with pytest.raises(ResultsError, match="holds other things than results"):
-            prepare_folder(tmp_path / "out", "name: a\n")
-        assert names(tmp_path) == {"out"}
-
-    def test_what_a_killed_process_left_is_put_right(self, tmp_path: Path, toy: Toy):
-        out = tmp_path / "out"
-        prepare_folder(out, "name: a\n")
-        write_run(run_folder(out, "t-sync", 0), *_run(toy))
-        dead = os.spawnv(os.P_NOWAIT, "/bin/true", ["true"])
-        os.waitpid(dead, 0)
-        (out / "t-sync" / "seed-0").rename(out / "t-sync" / f".seed-0.replaced-{dead}")
-        (out / "t-sync" / f".seed-1.writing-{dead}").mkdir()
-        (out / "t-sync" / f".seed-2.writing-{os.getppid()}").mkdir()
-        prepare_folder(out, "name: a\n")
-        assert names(out / "t-sync") == {"seed-0", f".seed-2.writing-{os.getppid()}"}
-
-    def test_a_file_in_its_place_is_refused(self, tmp_path: Path):
-        (tmp_path / "out").write_text("")
-        with pytest.raises(ResultsError, match="Not a directory"):
-            prepare_folder(tmp_path / "out", "name: a\n")
+def test_what_a_killed_process_left_is_put_right(tmp_path: Path, toy: Toy):
+    out = tmp_path / "out"
+    write_run(run_folder(out, "t-sync", 0), *_run(toy))
+    dead = os.spawnv(os.P_NOWAIT, "/bin/true", ["true"])
+    os.waitpid(dead, 0)
+    (out / "t-sync" / "seed-0").rename(out / "t-sync" / f".seed-0.replaced-{dead}")
+    (out / "t-sync" / f".seed-1.writing-{dead}").mkdir()
+    (out / "t-sync" / f".seed-2.writing-{os.getppid()}").mkdir()
+    clear_leftovers(out)
+    assert names(out / "t-sync") == {"seed-0", f".seed-2.writing-{os.getppid()}"}
 
 
 def _run(toy: Toy) -> tuple[RunTables, dict, RunInfo]:

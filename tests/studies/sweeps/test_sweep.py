@@ -47,7 +47,7 @@ class Listening(SweepWatcher):
         self.stay = 0
         self._interrupt_at = interrupt_at
 
-    def grown(self, stay: int, gone: Sequence[str], place: Path) -> None:
+    def grown(self, stay: int, gone: Sequence[str]) -> None:
         self.stay, self.gone = stay, [*gone]
 
     def watching(self, step: Step) -> Watcher:
@@ -69,7 +69,15 @@ def swept(out: Path, values: list[int], world: dict[str, Any], timing_only: bool
 
 
 def tables(out: Path) -> dict[str, bytes]:
-    return {path.relative_to(out).as_posix(): path.read_bytes() for path in out.rglob("*.parquet")}
+    """The tables of the points of a sweep, without those of earlier scenarios."""
+    points = {point.folder for point in SweepPage.read(out).points}
+    found = {path.relative_to(out): path for path in out.rglob("*.parquet")}
+    kept = {name: path for name, path in found.items() if name.parts[0] in points and "earlier" not in name.parts}
+    return {name.as_posix(): path.read_bytes() for name, path in kept.items()}
+
+
+def everything(out: Path) -> set[bytes]:
+    return {path.read_bytes() for path in out.rglob("seed-*/*.parquet")}
 
 
 _known: dict[str, Path] = {}
@@ -120,41 +128,37 @@ def test_more_values_and_seeds_compute_what_is_missing(tmp_path: Path) -> None:
     assert_like_fresh(out, [1, 2, 3], more)
 
 
-def test_values_that_are_gone_are_named_and_kept_aside_as_a_sweep(tmp_path: Path) -> None:
+def test_values_that_are_gone_are_named_and_are_there_when_they_are_asked_for_again(tmp_path: Path) -> None:
     out = tmp_path / "out"
     begin(out, [1, 2, 3], said())
-    before = tables(out)
     grown = swept(out, [3, 4], said())  # the runs of wait, done at t = 1, are kept at t = 3
     assert (grown.stay, grown.gone) == (1, ["t = 1", "t = 2"])
     assert grown.runs == [("t = 4", "fast", 0)]
-    assert Sweep.open(tmp_path / "out.previous-1").values == (1, 2)
-    assert verify_folder(tmp_path / "out.previous-1") == []
-    assert tables(tmp_path / "out.previous-1").items() <= before.items()
     assert_like_fresh(out, [3, 4], said())
+    assert swept(out, [1, 2, 3], said()).runs == []
+    assert_like_fresh(out, [1, 2, 3], said())
 
 
-def test_a_later_end_keeps_the_shorter_runs_aside_as_a_sweep(tmp_path: Path) -> None:
+def test_a_later_end_keeps_the_shorter_runs_which_return(tmp_path: Path) -> None:
     out, longer = tmp_path / "out", said(stop={"rounds": 6})
     swept(out, [1, 3], said(), timing_only=False)
-    before = tables(out)
+    before = everything(out)
     swept(out, [1, 3], longer, timing_only=False)
-    assert tables(tmp_path / "out.previous-1") == before
-    assert Sweep.open(tmp_path / "out.previous-1").values == (1, 3)
-    assert verify_folder(tmp_path / "out.previous-1") == []
+    assert before < everything(out)
     assert {path.name for path in out.iterdir()} == {"sweep.json", "t-1", "t-3"}
     assert_like_fresh(out, [1, 3], longer, timing_only=False)
+    assert swept(out, [1, 3], said(), timing_only=False).runs == []
+    assert_like_fresh(out, [1, 3], said(), timing_only=False)
 
 
 @pytest.mark.parametrize("run", [0, 1, 2])
 def test_a_sweep_that_is_interrupted_while_it_grows_loses_nothing(run: int, tmp_path: Path) -> None:
     out, longer = tmp_path / "out", said(stop={"rounds": 6})
     begin(out, [1, 2, 3], said())
-    before = tables(out).values()
+    before = everything(out)
     with pytest.raises(KeyboardInterrupt):
         swept(out, [2, 3, 4], longer, interrupt_at=run)
-    everything = [content for folder in tmp_path.iterdir() for content in tables(folder).values()]
-    assert set(before) <= set(everything)
-    assert Sweep.open(tmp_path / "out.previous-1").values[0] == 1
+    assert before <= everything(out)
     assert Sweep.open(out).values
     swept(out, [2, 3, 4], longer)
     assert_like_fresh(out, [2, 3, 4], longer)
@@ -165,7 +169,21 @@ def test_anew_and_training_after_timing_alone_keep_no_value(tmp_path: Path) -> N
     swept(out, [1], said())
     assert len(swept(out, [1], said(), anew=True).runs) == 2
     assert len(swept(out, [1], said(), timing_only=False).runs) == 2
-    assert {path.name for path in tmp_path.iterdir()} == {"out", "out.previous-1", "out.previous-2"}
+    assert len([*(out / "t-1" / "earlier").iterdir()]) == 2
+
+
+def test_pages_of_another_sweep_are_kept_and_return_with_an_interruption(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    begin(out, [1, 2], said())
+    (out / "figure.png").write_text("drawn")
+    before = files(out)
+    with pytest.raises(KeyboardInterrupt):
+        swept(out, [3], said(), interrupt_at=0)
+    assert files(out) == before
+    swept(out, [3], said())
+    (place,) = (out / "earlier").iterdir()
+    assert {path.name for path in place.iterdir()} == {"figure.png", "sweep.json"}
+    assert verify_folder(out) == []
 
 
 def test_resuming_refuses_other_values(tmp_path: Path) -> None:
@@ -234,8 +252,8 @@ def test_watchers_are_told_value_by_value_and_the_page_is_there_from_the_start(t
     told: list[object] = []
 
     class Listening(SweepWatcher):
-        def prepared(self, folder: Path, moved_to: Path | None) -> None:
-            told.append((folder.name, moved_to, [v["finished"] for v in self.page(folder)]))
+        def prepared(self, folder: Path) -> None:
+            told.append((folder.name, [v["finished"] for v in self.page(folder)]))
 
         def ended(self, step: Step, study: Study) -> None:
             folder = study.results.folder.parent
@@ -246,7 +264,7 @@ def test_watchers_are_told_value_by_value_and_the_page_is_there_from_the_start(t
 
     run_sweep(said_world(), KEY, VALUES, out=tmp_path / "sweep", timing_only=True, watcher=Listening())
     assert told == [
-        ("sweep", None, [False, False]),
+        ("sweep", [False, False]),
         (1, 2, "t = 1", [True, False]),
         (2, 2, "t = 3", [True, True]),
     ]
@@ -332,20 +350,13 @@ def test_a_folder_that_is_no_sweeps_is_left_alone(content: str, tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_the_same_sweep_again_stays_and_one_without_common_values_moves_it_aside(tmp_path: Path) -> None:
+def test_the_same_sweep_again_stays(tmp_path: Path) -> None:
     out = tmp_path / "sweep"
     run_sweep(said_world(), KEY, VALUES, out=out, timing_only=True)
     before = files(out)
     run_sweep(said_world(), KEY, VALUES, out=out, timing_only=True)
     assert sweep_tables_of(out) == {name: content for name, content in before.items() if name.endswith(".parquet")}
     assert [path.name for path in tmp_path.iterdir()] == ["sweep"]
-    before = files(out)
-    run_sweep(said_world(), KEY, [2, 4], out=out, timing_only=True)  # other values
-    run_sweep(said_world(seeds=[5]), KEY, [2, 4], out=out, timing_only=True)  # other seeds
-    assert {path.name for path in tmp_path.iterdir()} == {"sweep", "sweep.previous-1", "sweep.previous-2"}
-    assert files(tmp_path / "sweep.previous-1") == before
-    assert Sweep.open(tmp_path / "sweep.previous-2").values == (2, 4)
-    assert Sweep.open(out).results[0].seeds == (5,)
 
 
 def test_an_interrupted_sweep_keeps_the_values_that_have_finished(

@@ -1,4 +1,4 @@
-"""Prepare the folder of a study, move it aside, put it back. Computed results are never deleted."""
+"""The folder of a study: one process at a time, what a killed one left, and how it was before."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import contextlib
 import fcntl
 import os
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
-from vflsim.errors import ResultsError
-from vflsim.files import content
+from vflsim.errors import ResultsError, VflsimError
 from vflsim.results.store.write import (
+    EARLIER,
     LOCK,
     MANIFEST,
     PAGES,
@@ -85,13 +84,12 @@ ASIDE = re.compile(r"\.(?P<name>.+)\.(?P<what>writing|replaced)-(?P<pid>\d+)")
 
 @dataclass(frozen=True)
 class Prepared:
-    """Outcome of :func:`prepare_folder`, or of :func:`~vflsim.studies.runs.reuse.grow_folder` (*grown*).
+    """A results folder that is ready for its runs.
 
-    ``moved_to`` is the new place of earlier results, all or (grown) the entries ``moved``; ``made`` lists the folders
-    that did not exist, innermost first. ``before`` is the scenario that was there.
+    ``moved_to`` is the place of the entries ``moved``, which belong to the scenario that was there ``before``; ``made``
+    lists the folders that did not exist, innermost first.
     """
 
-    action: Literal["created", "kept", "moved", "grown"]
     folder: Path
     moved_to: Path | None = None
     made: tuple[Path, ...] = field(default=(), compare=False)
@@ -99,68 +97,59 @@ class Prepared:
     before: bytes = field(default=b"", compare=False)
 
 
-def prepare_folder(out: Path | str, scenario_text: str, anew: bool = False, place: Path | None = None) -> Prepared:
-    """Prepare ``out`` for runs of the scenario with this resolved text.
-
-    A new or empty folder is *created*; a folder with results of exactly this text is *kept*; results of another
-    scenario (``anew``: any results) are *moved* aside to ``place``, or ``<out>.previous-1`` (2, …), never deleted.
-    Files that a killed process left half-written are deleted. If ``out`` is a link, all this happens to the folder that
-    it points to, and the link stays. Raises ResultsError if ``out`` holds anything but results, or cannot be written.
-    """
-    out = Path(os.path.abspath(followed(out)))
-    prepared = Prepared("created", out)
-    with errors_named(out):
-        if out.exists() and _content(out):
-            if not anew and (out / SCENARIO).is_file() and content(out / SCENARIO) == scenario_text.encode():
-                clear_leftovers(out)
-                return Prepared("kept", out)
-            _refuse_foreign(out)
-            prepared = Prepared("moved", out, step_aside(out, place))
-        prepared = replace(prepared, made=tuple(place for place in (out, *out.parents) if not place.exists()))
-    try:
-        with errors_named(out):
-            out.mkdir(parents=True, exist_ok=True)
-        write_file(out / SCENARIO, scenario_text)
-    except BaseException:
-        withdraw(prepared)
-        raise
-    return prepared
-
-
 def withdraw(prepared: Prepared) -> None:
-    """Undo :func:`prepare_folder` when no run was written. A folder that has grown stays so: it holds fitting runs."""
+    """Restore a folder in which no run was written, unless it holds runs or checkpoints of its scenario."""
     folder = prepared.folder
     with contextlib.suppress(OSError):
-        if folder.is_dir():
-            for empty in folder.glob("*/.*"):
-                with contextlib.suppress(OSError):  # it is not empty, or a file
-                    empty.rmdir()
-            for entry in _content(folder):
-                if entry.is_dir() and not any(entry.iterdir()):
-                    entry.rmdir()
-            if prepared.action in ("kept", "grown") or any(entry.name != SCENARIO for entry in _content(folder)):
-                return
+        for empty in (*folder.glob("*/.*"), *folder.glob("*")):
+            with contextlib.suppress(OSError):  # it is not empty, or a file
+                empty.rmdir()
+        if not any(entry.name not in (SCENARIO, EARLIER) for entry in content_of(folder)):
+            restore(prepared)
+
+
+def restore(prepared: Prepared) -> None:
+    """Undo what was prepared."""
+    folder, place = prepared.folder, prepared.moved_to
+    with contextlib.suppress(OSError, VflsimError):
+        if prepared.before:
+            write_file(folder / SCENARIO, prepared.before)
+        else:
             (folder / SCENARIO).unlink(missing_ok=True)
-        if prepared.moved_to is not None:
-            step_back(prepared.moved_to, folder)
-            return
-        for place in prepared.made:
-            if place.is_dir():
-                place.rmdir()
+            for made in prepared.made:
+                made.rmdir()
+        if place is not None:
+            returned(place, folder, [name for name in prepared.moved if (place / name).exists()])
 
 
-def _refuse_foreign(out: Path) -> None:
-    """Raise ResultsError unless the folder holds a scenario.yaml and nothing that vflsim does not write."""
-    ours = {*PAGES, MANIFEST, REPORT, "trace.json"}
+def returned(source: Path, folder: Path, names: Iterable[str]) -> None:
+    """Move entries of results to another folder, and the pages, too, if no run is left."""
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).rename(folder / name)
+        with contextlib.suppress(OSError):  # other entries are in it
+            (source / name).parent.rmdir()
+    if source.parent.name == EARLIER and not any(entry.is_dir() for entry in source.iterdir()):
+        for page in source.iterdir():
+            if not (folder / page.name).exists():
+                page.rename(folder / page.name)
+        remove(source)
+        with contextlib.suppress(OSError):
+            source.parent.rmdir()
+
+
+def refuse_foreign(out: Path) -> None:
+    """Raise ResultsError for a folder with anything that vflsim does not write, or without a scenario."""
+    ours = {*PAGES, MANIFEST, REPORT, EARLIER, "trace.json"}
     foreign = [
         entry.name
-        for entry in _content(out)
+        for entry in (content_of(out) if out.exists() else ())
         if entry.name not in ours
         and entry.suffix != ".png"
         and not ASIDE.fullmatch(entry.name)
         and not (entry.is_dir() and all(re.fullmatch(r"seed-\d+|\..*", run.name) for run in entry.iterdir()))
     ]
-    if foreign or not (out / SCENARIO).is_file():
+    if foreign or (out.exists() and content_of(out) and not (out / SCENARIO).is_file()):
         raise ResultsError(
             f"holds other things than results ({', '.join(foreign[:3]) or f'no {SCENARIO}'})",
             where=str(out),
@@ -201,39 +190,6 @@ def _alive(pid: int) -> bool:
     return pid != os.getpid()
 
 
-def _content(folder: Path) -> list[Path]:
+def content_of(folder: Path) -> list[Path]:
     """List a folder's entries, without the lock."""
     return sorted(entry for entry in folder.iterdir() if entry.name != LOCK)
-
-
-def step_aside(out: Path, place: Path | None = None) -> Path:
-    """Rename a folder to ``place``, or ``<out>.previous-1`` (2, …); a lock moves to a new folder ``out``.
-
-    If ``out`` is a link, the folder that it points to is renamed; the link stays.
-    """
-    out = followed(out)
-    previous = place or free_previous(out)
-    previous.parent.mkdir(exist_ok=True)
-    out.rename(previous)
-    if (previous / LOCK).exists():
-        out.mkdir()
-        (previous / LOCK).rename(out / LOCK)
-    return previous
-
-
-def free_previous(out: Path) -> Path:
-    """Return ``<out>.previous-1``, or the first free number."""
-    number = 1
-    while os.path.lexists(previous := out.with_name(f"{out.name}.previous-{number}")):
-        number += 1
-    return previous
-
-
-def step_back(previous: Path, out: Path) -> None:
-    """Undo :func:`step_aside`; ``out`` must hold nothing but a lock."""
-    out = followed(out)
-    if (out / LOCK).exists():
-        (out / LOCK).rename(previous / LOCK)
-    if out.is_dir():
-        out.rmdir()
-    previous.rename(out)

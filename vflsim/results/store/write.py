@@ -82,6 +82,8 @@ SUMMARIES = ("summary.parquet", "summary.md")
 REPORT = "report.html"
 PAGES = (SCENARIO, *SUMMARIES, "closed_forms.parquet")
 """Files of a study beside its runs. Figures, traces and the report do not count: they can be made again at any time."""
+EARLIER = "earlier"
+"""The folder of runs of earlier scenarios: see :mod:`vflsim.studies.runs.store`."""
 LOCK = ".lock"
 """Exists while a process writes into a folder: see :mod:`vflsim.results.store.folder`."""
 ROW_GROUP = 131_072
@@ -248,22 +250,14 @@ def errors_named(place: Path) -> Iterator[None]:
 
 
 def place_run(source: Path, place: Path) -> None:
-    """Place the run in ``source`` as ``place`` too, whole or not at all; an existing run is replaced.
+    """Copy the run in ``source`` to ``place``, whole or not at all; an existing run is replaced.
 
-    Its files become hard links, so they take no room; copies where the disk has no links. Nothing in vflsim changes a
-    file in place, so neither run can change the other. Raises ResultsError with the path.
+    Raises ResultsError with the path.
     """
     with errors_named(place):
         place.parent.mkdir(parents=True, exist_ok=True)
         with written_aside(place) as aside:
-            shutil.copytree(source, aside, copy_function=_linked)
-
-
-def _linked(source: str, place: str) -> None:
-    with contextlib.suppress(OSError):
-        os.link(source, place)
-        return
-    shutil.copy2(source, place)
+            shutil.copytree(source, aside)
 
 
 def write_arrived(place: Path, info: RunInfo, opened: Callable[[str], AbstractContextManager[BinaryIO]]) -> None:

@@ -12,7 +12,7 @@ from vflsim.results.read import Results, StoredRun
 from vflsim.results.store.folder import ASIDE
 from vflsim.results.store.manifest import Manifest, entry_of
 from vflsim.results.store.schema import FileFacts
-from vflsim.results.store.write import LOCK, MANIFEST, PAGES, REPORT, RUN, SCENARIO, SWEEP, changes, strangers
+from vflsim.results.store.write import EARLIER, LOCK, MANIFEST, PAGES, REPORT, RUN, SCENARIO, SWEEP, changes, strangers
 from vflsim.results.sweeps.axis import setting_of
 from vflsim.results.sweeps.sweep import SweepPage, SweepPoint
 
@@ -101,15 +101,15 @@ def beside_runs(results: Results) -> Iterator[str]:
 
 
 def beside_points(folder: Path, points: Container[str]) -> Iterator[str]:
-    """Yield a sentence for every foreign entry beside the ``points`` of a sweep, or of a tuning."""
-    known = {SWEEP, *_TUNING}
-    yield from _foreign(folder, {entry.name for entry in folder.iterdir() if entry.name in points} | known)
+    """Yield a sentence for every foreign entry beside the ``points`` of a sweep, or of a tuning, and earlier points."""
+    studies = {entry.name for entry in folder.iterdir() if entry.name in points or (entry / SCENARIO).is_file()}
+    yield from _foreign(folder, studies | {SWEEP, *_TUNING})
 
 
 def _foreign(folder: Path, known: Container[str]) -> Iterator[str]:
     for entry in sorted(folder.iterdir()):
         name = entry.name
         made = name in _MADE_FROM_RESULTS or (entry.suffix in _PICTURES and not name.startswith("."))
-        ours = name in known or (made and entry.is_file()) or name == LOCK or ASIDE.fullmatch(name)
+        ours = name in known or (made and entry.is_file()) or name in (EARLIER, LOCK) or ASIDE.fullmatch(name)
         if not ours:
             yield f"{name} {_WHY}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeAlias
 
 from vflsim.errors import VflsimError
@@ -56,8 +57,9 @@ class Report:
 class Growth:
     """The plan of a study in a folder: which runs are ``kept``, and which are ``left`` to do, in starting order.
 
-    ``continued`` are the runs of ``left`` that start from a checkpoint. ``aside`` has the runs that are moved aside,
-    each with the reasons, and ``entries`` their paths in the folder. ``notes`` tell how kept runs differ from new
+    ``continued`` are the runs of ``left`` that start from a checkpoint. ``aside`` has the runs of earlier scenarios,
+    each with the reasons, and ``entries`` their paths in the folder. ``back`` has the kept runs that return from the
+    results of an earlier scenario, each with that place. ``notes`` tell how kept runs differ from new
     ones, and which runs are repeated. ``there`` says whether the folder holds any runs or checkpoints.
     """
 
@@ -66,6 +68,7 @@ class Growth:
     continued: Mapping[Run, Waypoint]
     aside: Mapping[Run, tuple[str, ...]]
     entries: tuple[str, ...]
+    back: Mapping[Run, Path]
     notes: tuple[str, ...]
     there: bool
 
@@ -80,7 +83,7 @@ class Watcher:
         """Handle a results folder in which all runs begin anew."""
 
     def grown(self, what: Prepared, growth: Growth) -> None:
-        """Handle a folder with earlier runs: which of them are kept, continued or moved aside."""
+        """Handle a folder with earlier runs: which of them are kept, continued, or of an earlier scenario."""
 
     def resumed(self, what: Prepared, finished: int, total: int, differences: Sequence[str]) -> None:
         """Handle a results folder that keeps its ``finished`` runs.

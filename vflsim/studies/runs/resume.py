@@ -29,7 +29,7 @@ def refuse_another(folder: Path, text: str) -> None:
         try:
             there = read_scenario(path)
         except ResultsError as error:
-            remedy = "restore it, or run without --resume: that moves the earlier results aside"
+            remedy = "restore it, or run without --resume: that keeps the earlier results apart"
             raise ResultsError(error.what, error.where, "the scenario that earlier results are of", remedy) from error
         raise another(folder, there, parse_value(text, SCENARIO, MOST_VALUES)[0])
 
@@ -41,7 +41,7 @@ def another(folder: Path, old: Any, new: Any) -> ResultsError:
         "\n    ".join(["holds results of another scenario, which cannot be resumed", *at_most(changes)]),
         str(folder),
         "to resume, the very same scenario, seeds and overrides",
-        "change it back, or choose another --out; without --resume runs that fit stay, and others are moved aside",
+        "change it back, or choose another --out; without --resume runs that fit stay, others are kept apart",
     )
 
 

@@ -36,8 +36,7 @@ class StudySpec:
 
     It is all that another process needs to execute a run. ``values``: those of the point, one for each key of its
     sweep. ``described``: what the runs train on, with warnings. ``only``: the runs that belong to it, by protocol and
-    seed (default: all). ``aside``: folder for earlier runs that do not match the scenario (default: next to
-    ``folder``). While a sweep is planned, ``folder`` is relative to that of the sweep.
+    seed (default: all). While a sweep is planned, ``folder`` is relative to that of the sweep.
     """
 
     scenario: Scenario
@@ -48,11 +47,10 @@ class StudySpec:
     values: tuple[Any, ...] = ()
     described: tuple[str, ...] = ()
     only: frozenset[tuple[str, int]] | None = None
-    aside: Path | None = None
 
-    def placed(self, folder: Path, options: RunOptions, aside: Path | None = None) -> Self:
-        """Return this point in the ``folder`` of its sweep. Earlier runs go to the point's folder in ``aside``."""
-        return replace(self, folder=folder / self.folder, options=options, aside=aside and aside / self.folder)
+    def placed(self, folder: Path, options: RunOptions) -> Self:
+        """Return this point in the ``folder`` of its sweep."""
+        return replace(self, folder=folder / self.folder, options=options)
 
     @property
     def runs(self) -> list[tuple[str, int]]:

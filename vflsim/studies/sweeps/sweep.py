@@ -6,11 +6,12 @@ import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 
 from vflsim.errors import ResultsError, VflsimError
-from vflsim.results.store.folder import free_previous, locked, step_aside, step_back
-from vflsim.results.store.write import LOCK, SCENARIO, SWEEP, followed, write_file
+from vflsim.results.store.folder import locked, returned
+from vflsim.results.store.write import EARLIER, LOCK, SCENARIO, SWEEP, followed, write_file
 from vflsim.results.sweeps.axis import setting_of
 from vflsim.results.sweeps.sweep import Sweep, SweepPage, SweepPoint
 from vflsim.scenario.data import ScenarioData
@@ -26,23 +27,21 @@ from vflsim.vocabulary.execution_options import DEFAULT_OPTIONS, RunOptions
 
 
 class SweepRoom:
-    """The folder of a sweep and its ``sweep.json``.
+    """The folder of a sweep and its ``sweep.json``, which lists the points of this sweep.
 
-    Points in ``stay`` have the same keys, values and folder as before. Those in ``gone`` are moved to ``aside``.
-    Outdated runs of kept points are moved there as well. ``aside`` is a sweep of its own once it has a point. An
-    earlier sweep without common points is moved as a whole, to ``moved_to``. Raises ResultsError for a folder that
-    holds no sweep, and for resuming a different sweep.
+    Points of an earlier sweep stay in the folder: ``stay`` counts those that are listed again, ``gone`` are the others.
+    Pages of another earlier sweep go to ``earlier/<digest>``. Raises ResultsError for a folder that holds no sweep, and
+    for resuming a different sweep.
     """
 
     def __init__(self, folder: Path, plan: SweepPlan, options: RunOptions) -> None:
-        folder = folder if folder.name else Path(os.path.abspath(folder))
+        folder = Path(os.path.abspath(followed(folder)))
         self._folder, self._plan, self._new = folder, plan, plan.page
         self._points = list(self._new.points)
         self._earlier: dict[str, SweepPoint] = {}
-        self.aside = free_previous(followed(folder))
-        self.moved_to: Path | None = None
-        self.gone: tuple[SweepPoint, ...] = ()
-        self.stay = 0
+        self._page: SweepPage | None = None
+        self._left: tuple[Path, list[str]] | None = None
+        self.gone: list[str] = []
         try:
             if not folder.exists() or all(entry.name == LOCK for entry in folder.iterdir()):
                 return
@@ -55,16 +54,21 @@ class SweepRoom:
                 )
             self._page = SweepPage.read(folder)
             if options.resume:
-                self._refuse_another()
-            self._make(options.anew)
+                self._refuse_another(self._page)
+            self._compare(self._page, options.anew)
         except OSError as error:
             what = f"cannot be used: {error.strerror or error}"
             raise ResultsError(what, str(folder), "a folder that may be written", "choose another --out") from error
 
     @property
+    def stay(self) -> int:
+        """The number of points of an earlier sweep that are points of this one."""
+        return len(self._earlier)
+
+    @property
     def grown(self) -> bool:
-        """Whether the folder holds a different earlier sweep of which points stay."""
-        return bool(self._earlier) and self._page.bare() != self._new.bare()
+        """Whether the folder holds a different earlier sweep."""
+        return self._page is not None and self._page.bare() != self._new.bare()
 
     def write(self) -> None:
         """Write ``sweep.json``."""
@@ -72,10 +76,8 @@ class SweepRoom:
 
     def opened(self, position: int) -> None:
         """Record in ``sweep.json`` that a point's folder has the new scenario."""
-        before, now = self._points[position], self._new.points[position]
-        if before.scenario_sha256 != now.scenario_sha256:
-            self._points[position] = now
-            self._describe_aside()
+        if self._points[position].scenario_sha256 != self._new.points[position].scenario_sha256:
+            self._points[position] = self._new.points[position]
             self.write()
 
     def finished(self, position: int) -> None:
@@ -84,64 +86,49 @@ class SweepRoom:
         self.write()
 
     def withdraw(self) -> None:
-        """Clean up after an interruption: restore the folder if no run was written, otherwise list what is where."""
-        with contextlib.suppress(OSError):
-            if all(entry.name in (SWEEP, LOCK) for entry in self._folder.iterdir()):
+        """Clean up after an interruption: restore the page if no point was begun, otherwise list what is there."""
+        begun = [self._holds(position) for position in range(len(self._points))]
+        with contextlib.suppress(OSError, ResultsError):
+            if not any(begun):
                 (self._folder / SWEEP).unlink(missing_ok=True)
-                if self.moved_to is not None:
-                    step_back(self.moved_to, self._folder)
+                if self._left is not None:
+                    returned(self._left[0], self._folder, self._left[1])
+                elif self._page is not None:
+                    write_file(self._folder / SWEEP, self._page.text())
                 return
             for position, point in enumerate(self._new.points):
-                before = self._earlier.get(point.folder)
-                if before is not None and not self._holds(position):
-                    self._points[position] = before
+                if not begun[position]:
+                    self._points[position] = self._earlier.get(point.folder, self._points[position])
             self.write()
-            self._describe_aside()
 
-    def _make(self, anew: bool) -> None:
-        new, earlier = self._new, {point.folder: point for point in self._page.points}
-        common = {
-            point.folder
-            for point in new.points
-            if (before := earlier.get(point.folder)) is not None and before.values == point.values
-        }
-        if anew or not common or (self._page.keys, self._page.timing_only) != (new.keys, new.timing_only):
-            self.moved_to = step_aside(self._folder)
-            return
-        self.stay, self._earlier = len(common), earlier
-        self.gone = tuple(point for name, point in earlier.items() if name not in common)
-        for point in self.gone:
-            if (self._folder / point.folder).exists():
-                step_aside(self._folder / point.folder, self.aside / point.folder)
-                self._describe_aside()
+    def _compare(self, page: SweepPage, anew: bool) -> None:
+        """Find the points that are there already; another sweep's pages leave."""
+        new, there = self._new, {point.folder: point for point in page.points}
+        if (page.keys, page.timing_only) == (new.keys, new.timing_only):
+            places = [point for point in new.points if point.folder in there]
+            self._earlier = {
+                point.folder: there[point.folder] for point in places if there[point.folder].values == point.values
+            }
+        self.gone = [setting_of(page.keys, point.values) for name, point in there.items() if name not in self._earlier]
+        if not self._earlier:
+            place = self._folder / EARLIER / sha256(page.bare().text().encode()).hexdigest()[:12]
+            pages = [each.name for each in self._folder.iterdir() if each.is_file() and each.name != LOCK]
+            self._left = place, pages
+            returned(self._folder, place, pages)
         for position, point in enumerate(new.points):
-            if point.folder in common:
-                same = self._holds(position)
-                before = earlier[point.folder]
-                self._points[position] = point.model_copy(update={"finished": before.finished}) if same else before
+            if (before := self._earlier.get(point.folder)) is not None:
+                same = {"finished": before.finished and not anew}
+                self._points[position] = point.model_copy(update=same) if self._holds(position) else before
 
     def _holds(self, position: int) -> bool:
-        """Return whether a point's folder has the new scenario, or no scenario."""
+        """Return whether a point's folder has the new scenario."""
         point = self._plan.points[position]
         path = self._folder / point.folder / SCENARIO
-        return not path.exists() or path.read_bytes() == point.text.encode()
+        return path.is_file() and path.read_bytes() == point.text.encode()
 
-    def _describe_aside(self) -> None:
-        """Write the ``sweep.json`` of the points moved aside. Remove the folder if there are none."""
-        there = [point for name, point in self._earlier.items() if (self.aside / name / SCENARIO).is_file()]
-        if there:
-            points = tuple(point.model_copy(update={"finished": self._readable(point)}) for point in there)
-            write_file(self.aside / SWEEP, self._page.model_copy(update={"points": points}).text())
-        elif self.aside.is_dir():
-            (self.aside / SWEEP).unlink(missing_ok=True)
-            self.aside.rmdir()
-
-    def _readable(self, point: SweepPoint) -> bool:
-        return point.finished and any((self.aside / point.folder).glob("*/seed-*/run.json"))
-
-    def _refuse_another(self) -> None:
+    def _refuse_another(self, page: SweepPage) -> None:
         """Raise ResultsError unless the folder holds this sweep."""
-        there, new = self._page.bare(), self._new.bare()
+        there, new = page.bare(), self._new.bare()
         if there != new:
             raise another(self._folder, there.model_dump(mode="json"), new.model_dump(mode="json"))
         for point in self._plan.points:
@@ -165,11 +152,11 @@ class Step:
 class SweepWatcher:
     """Observer of a sweep, without any action: subclasses override the methods that they need."""
 
-    def prepared(self, folder: Path, moved_to: Path | None) -> None:
-        """Handle the sweep's folder; ``moved_to`` is the new place of an earlier sweep."""
+    def prepared(self, folder: Path) -> None:
+        """Handle the sweep's folder."""
 
-    def grown(self, stay: int, gone: Sequence[str], place: Path) -> None:
-        """Handle an earlier sweep of which ``stay`` points stay; the settings ``gone`` are now in ``place``."""
+    def grown(self, stay: int, gone: Sequence[str]) -> None:
+        """Handle an earlier sweep, of which ``stay`` points are points of this one, and ``gone`` are not."""
 
     def planned(self, steps: Sequence[Step]) -> None:
         """Handle all points, before the first begins."""
@@ -202,8 +189,8 @@ def run_sweep(
 
     Points share the workers: a worker that has nothing left to do at one point begins with the next. ``sweep.json``
     exists from the start and lists the finished points; an interrupted sweep keeps those. Repeated on its folder, a
-    sweep grows: points with the same keys and values keep the runs that fit, as ``run_study`` does. Other points, and
-    runs that no longer fit, go to the sweep ``<folder>.previous-1`` (2, …). Raises the errors of ``run_study``.
+    sweep grows: points with the same keys and values keep the runs that fit, as ``run_study`` does. Other points stay
+    in the folder, but not in ``sweep.json``. Raises the errors of ``run_study``.
     """
     watcher = watcher or SweepWatcher()
     folder = Path(out) if out is not None else plan.default_folder
@@ -214,7 +201,7 @@ def run_sweep(
     ]
     with locked(folder):
         room = SweepRoom(folder, plan, options)
-        specs = [point.placed(folder, options, room.aside) for point in plan.points]
+        specs = [point.placed(folder, options) for point in plan.points]
 
         def finished(position: int, study: Study) -> None:
             failures.update({(position, *run): error for run, error in study.failures.items()})
@@ -229,11 +216,10 @@ def run_sweep(
 
         try:
             room.write()
-            watcher.prepared(folder, room.moved_to)
+            watcher.prepared(folder)
             watcher.planned(steps)
             if room.grown:
-                gone = [setting_of(plan.keys, point.values) for point in room.gone]
-                watcher.grown(room.stay, gone, room.aside)
+                watcher.grown(room.stay, room.gone)
             pool = Pool(specs, watcher_of, plan.owners(), room.opened, finished, data_of)
             pool.run(engine or engine_of(options, plan.runs, plan.shelf))
         except BaseException:

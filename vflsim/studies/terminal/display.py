@@ -44,7 +44,6 @@ class Display(SweepWatcher):
         self.console = console
         self._live = live_on(console)
         self._folder = Path()
-        self._moved_to: Path | None = None
         self._count = self._total = 0
         self._planned = False
         self.printed: set[str] = set()
@@ -68,15 +67,15 @@ class Display(SweepWatcher):
         if self._live is not None:
             self._live.stop()
 
-    def prepared(self, folder: Path, moved_to: Path | None) -> None:
+    def prepared(self, folder: Path) -> None:
         """Remember the results folder."""
-        self._folder, self._moved_to = folder, moved_to
+        self._folder = folder
 
-    def grown(self, stay: int, gone: Sequence[str], place: Path) -> None:
-        """Print the number of points that stay, and the folder of the others."""
+    def grown(self, stay: int, gone: Sequence[str]) -> None:
+        """Print the number of points that are points of this sweep, and the others."""
         say(self.console, f"{self._folder}: {stay} of {stay + len(gone)} values of an earlier sweep stay")
         if gone:
-            say(self.console, f"  moved to {place}: {', '.join(at_most(gone, _NAMED))}")
+            say(self.console, f"  there, but not in this sweep: {', '.join(at_most(gone, _NAMED))}")
 
     def planned(self, steps: Sequence[Step]) -> None:
         """Count the runs that are to begin."""
@@ -96,8 +95,6 @@ class Display(SweepWatcher):
 
     def ended(self, step: Step, study: Study) -> None:
         """Print a line for the point."""
-        if not self._count and self._moved_to is not None:
-            say(self.console, f"another sweep that was there is now in {self._moved_to}")
         self._count += 1
         self._under_way.pop(step.number, None)
         self.waiting.pop(step.number, None)

@@ -96,17 +96,19 @@ def sentences(prepared: Prepared, growth: Growth) -> list[str]:
         lines.append(f"  continued from checkpoints: {listed(growth.continued)} ({_from(growth)})")
     if anew and (kept or growth.continued):
         lines.append(f"  to compute: {listed(anew)}")
+    if growth.back:
+        lines.append(f"  of an earlier study here: {listed(growth.back)}")
     lines += asides(prepared, growth)
     return [*lines, *(f"  warning: {note}" for note in growth.notes)]
 
 
 def asides(prepared: Prepared, growth: Growth) -> list[str]:
-    """Name the runs that are moved aside, with their new place and the reasons."""
+    """Name the runs of earlier scenarios, with their place and the reasons."""
     groups: dict[tuple[str, ...], list[Run]] = {}
     for run, reasons in growth.aside.items():
         groups.setdefault(reasons, []).append(run)
     lines = (
-        f"  moved to {prepared.moved_to}: {listed(runs)} ({', '.join(at_most(reasons, _NAMED))})"
+        f"  kept in {prepared.moved_to}: {listed(runs)} ({', '.join(at_most(reasons, _NAMED))})"
         for reasons, runs in groups.items()
     )
     return at_most(lines, _LINES)

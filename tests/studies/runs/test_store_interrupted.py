@@ -18,7 +18,7 @@ from tiny_worlds import raw
 from vflsim.results.store.write import write_file
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
-from vflsim.studies.runs import reuse
+from vflsim.studies.runs import store
 from vflsim.studies.runs.progress import Watcher
 from vflsim.studies.study import run_study
 
@@ -132,11 +132,11 @@ def test_a_process_killed_while_runs_are_moved_leaves_two_sound_folders(
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", dying(moved))
-        patch.setattr(reuse, "write_file", dying(wrote))
+        patch.setattr(store, "write_file", dying(wrote))
         with pytest.raises(Killed):
             run_study(mixed(), tmp_path / "out", options=OFTEN)
     assert runs_in(tmp_path) == computed
-    for folder in tmp_path.iterdir():
+    for folder in {page.parent for page in tmp_path.rglob("scenario.yaml")}:
         scenario = load(folder / "scenario.yaml")
         for run in runs_of(folder):
             assert (folder / run / "metrics.parquet").read_bytes() == fresh(scenario)[f"{run}/metrics.parquet"]
