@@ -21,7 +21,7 @@ from vflsim.results.store.closed_forms import write_closed_forms
 from vflsim.results.store.folder import locked, withdraw
 from vflsim.results.store.json_files import read_info
 from vflsim.results.store.manifest import ManifestWriter
-from vflsim.results.store.write import PAGES, SCENARIO, SUMMARIES, place_run, run_folder, write_file
+from vflsim.results.store.write import PAGES, SCENARIO, SUMMARIES, place_run, write_file
 from vflsim.results.tables.comparison import write_summary
 from vflsim.scenario.data import ScenarioData
 from vflsim.simulation.collector import patient_collector
@@ -152,8 +152,8 @@ class Pool:
 
     def _share(self, run: _Run, study: _OpenStudy, its_run: StudyRun) -> None:
         """Link a run that an earlier study has executed into this study's folder."""
-        source = run_folder(self._specs[run[0]].folder, *run[1:])
-        place_run(source, run_folder(study.spec.folder, *run[1:]))
+        source = self._specs[run[0]].address(*run[1:])
+        place_run(source, study.spec.address(*run[1:]))
         study.spec.settle(*run[1:])
         study.shared += 1
         study.ended(its_run, self._done[run] or Report(read_info(source), {}))

@@ -15,7 +15,7 @@ from vflsim.errors import CheckpointError, check_known
 from vflsim.learning.data.shelf import Shelf
 from vflsim.results.read import Results, StoredRun
 from vflsim.results.store.scenario import stored_scenario
-from vflsim.results.store.write import RUN, SCENARIO, SWEEP, run_folder
+from vflsim.results.store.write import RUN, SCENARIO, SWEEP
 from vflsim.results.sweeps.sweep import SweepPage
 from vflsim.results.verify.repeated import differences, first_differences, rows_in_common
 from vflsim.scenario.models import Scenario
@@ -150,15 +150,14 @@ class _Planned:
 
     def compared(self, unit: Unit, report: Report) -> Iterator[Repeated]:
         """Compare a repetition with every stored run that should be equal to it; remove it."""
-        place = run_folder(unit.spec.folder, unit.run.protocol, unit.run.seed)
         for stored in self._stored[id(unit)]:
-            again = StoredRun(place, report.info)
+            again = StoredRun(unit.place, report.info)
             compare = first_differences if stored.shortened else differences
             problems = [*compare(stored.run, again)]
             if problems and (otherwise := executed_otherwise(stored.run.info, unit.spec)):
                 problems.append(f"bytes can differ, since it was computed with {', '.join(otherwise)}")
             yield Repeated(stored.name, self._what(stored, again, report), tuple(problems))
-        shutil.rmtree(place)
+        shutil.rmtree(unit.place)
 
     def _obstacle(self, run: StoredRun, scenario: Scenario) -> str:
         """Say why a run cannot be computed as before; return an empty text if it can."""

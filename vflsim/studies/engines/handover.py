@@ -15,7 +15,7 @@ import cloudpickle
 
 from vflsim.errors import RunError, ScenarioError, VflsimError
 from vflsim.results.store.schema import EVENTS, RunTables, metrics_schema, rounds_schema
-from vflsim.results.store.write import run_folder, write_run
+from vflsim.results.store.write import write_run
 from vflsim.simulation.info import run_info
 from vflsim.simulation.reporter import Progress
 from vflsim.studies.runs.progress import Report, StudyRun
@@ -41,7 +41,7 @@ def report_of_lost(spec: StudySpec, run: StudyRun, error: VflsimError, seconds: 
         counts={"rounds": 0, "updates": 0, "events": 0},
         wall_clock_s=seconds,
     )
-    place = run_folder(spec.folder, run.protocol, run.seed)
+    place = spec.address(run.protocol, run.seed)
     if not place.exists():
         tables = RunTables(metrics_schema(()).empty_table(), rounds_schema(()).empty_table(), EVENTS.empty_table())
         write_run(place, tables, {}, info, scenario.record.tables)

@@ -21,17 +21,14 @@ from vflsim.remote.keys import make_identities
 from vflsim.remote.local_client import LocalClient, play
 from vflsim.remote.own_data import OwnData
 from vflsim.remote.server import LiveServer, scenario_clients
-from vflsim.results.store.write import run_folder, write_run
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
-from vflsim.simulation.facts_of_laws import with_facts_of_laws
 from vflsim.simulation.later_answers import later_answers, not_answerable
 from vflsim.simulation.run import Outcome
 from vflsim.streams import SERVER, party_name
 from vflsim.studies.engines.handover import pickled, without_main_module
 from vflsim.studies.engines.local import Reports, Unit, reporting
 from vflsim.studies.runs.interrupt import Interrupt
-from vflsim.studies.runs.progress import Report
 
 START_S = 120.0
 """Seconds within which all clients must have connected: each imports PyTorch and reads its data first."""
@@ -90,13 +87,7 @@ class LivePool:
                 raise self._explained(error) from None
             server.idle()  # what is computed from the run may take longer than parties wait for a sign of life
             outcome = self._with_answers(outcome, name, seed)
-            place = run_folder(unit.spec.folder, name, seed)
-            info = with_facts_of_laws(outcome, self._scenario, self._data.of(self._scenario.training_of(name)))
-            info = info.model_copy(update={"inputs": unit.spec.identity(name).inputs})
-            write_run(
-                place, outcome.tables, outcome.weights, info, self._scenario.record.tables, outcome.extra, outcome.views
-            )
-            yield unit, Report.of(outcome)
+            yield unit, unit.spec.write(unit.run, outcome, self._data.of(self._scenario.training_of(name)))
         self._part()
 
     def _with_answers(self, outcome: Outcome, name: str, seed: int) -> Outcome:

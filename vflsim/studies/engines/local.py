@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self, TypeAlias
 
@@ -13,10 +14,8 @@ import pyarrow.parquet as pq
 from vflsim.errors import ResultsError, ScenarioError
 from vflsim.learning.data.shelf import Shelf
 from vflsim.results import Results
-from vflsim.results.store.write import run_folder, write_run
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
-from vflsim.simulation.facts_of_laws import with_facts_of_laws
 from vflsim.simulation.replay import ORDER, orders_of, refuse_unreplayable, replayed
 from vflsim.simulation.reporter import Progress
 from vflsim.studies.runs.interrupt import Interrupt
@@ -35,6 +34,11 @@ class Unit:
     spec: StudySpec
     run: StudyRun
     watcher: Watcher
+
+    @property
+    def place(self) -> Path:
+        """The address of the run."""
+        return self.spec.address(self.run.protocol, self.run.seed)
 
 
 Reports: TypeAlias = Generator[tuple[Unit, Report], None, None]
@@ -135,10 +139,4 @@ class Replays:
             name, seed = unit.run.protocol, unit.run.seed
             data = self._data.of(scenario.training_of(name))
             outcome = replayed(scenario, name, seed, data, self._orders[name, seed], reporting(unit, interrupt))
-            place = run_folder(unit.spec.folder, name, seed)
-            info = with_facts_of_laws(outcome, scenario, data)
-            info = info.model_copy(update={"inputs": unit.spec.identity(name).inputs})
-            write_run(
-                place, outcome.tables, outcome.weights, info, scenario.record.tables, outcome.extra, outcome.views
-            )
-            yield unit, Report.of(outcome)
+            yield unit, unit.spec.write(unit.run, outcome, data)

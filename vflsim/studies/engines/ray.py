@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from vflsim.errors import ResultsError, RunError, ScenarioError, VflsimError
 from vflsim.results.store.schema import RunInfo
-from vflsim.results.store.write import RUN, run_folder, write_arrived
+from vflsim.results.store.write import RUN, write_arrived
 from vflsim.simulation.info import versions
 from vflsim.studies.engines.handover import not_handed_over, pickled, report_of_lost
 from vflsim.studies.engines.local import Reports, Unit
@@ -203,8 +203,7 @@ class RayEngine:
         inputs = unit.spec.identity(unit.run.protocol).inputs  # the worker has these files at other places
         info = RunInfo.model_validate_json(files[RUN]).model_copy(update={"inputs": inputs})
         files[RUN] = (info.model_dump_json(indent=2) + "\n").encode()
-        place = run_folder(unit.spec.folder, unit.run.protocol, unit.run.seed)
-        write_arrived(place, info, lambda name: io.BytesIO(files[name]))
+        write_arrived(unit.place, info, lambda name: io.BytesIO(files[name]))
         unit.spec.settle(unit.run.protocol, unit.run.seed)
         other = [f"{name} {info.versions.get(name)} (here {here})" for name, here in versions().items()
                  if info.versions.get(name) != here]  # fmt: skip

@@ -14,7 +14,7 @@ from vflsim.errors import ResultsError
 from vflsim.results.store.json_files import MOST_VALUES, read_info, read_scenario
 from vflsim.results.store.manifest import Manifest, entry_of
 from vflsim.results.store.schema import FileFacts, RunInfo
-from vflsim.results.store.write import MANIFEST, SCENARIO, VIEWS, WEIGHTS, changes, run_folder
+from vflsim.results.store.write import MANIFEST, SCENARIO, VIEWS, WEIGHTS, changes
 from vflsim.scenario.changes import at_most, changed
 from vflsim.simulation.info import versions
 from vflsim.studies.runs.spec import StudySpec
@@ -61,7 +61,7 @@ class Finished:
 
     def find(self, protocol: str, seed: int) -> tuple[RunInfo | None, str]:
         """Return a finished run, and why it has to be repeated if a file of it is missing or has changed."""
-        folder, page = run_folder(self._spec.folder, protocol, seed), entry_of(protocol, seed)
+        folder, page = self._spec.address(protocol, seed), entry_of(protocol, seed)
         problems = [*changes(self._spec.folder, {page: self._listed[page]} if page in self._listed else {})]
         info, complete = _readable(folder), False
         if info is not None and info.status != "failed":

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from vflsim.errors import CheckpointError
+from vflsim.learning.data.loaded import LoadedData
 from vflsim.results.store.write import run_folder, write_run
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.load import dump
@@ -20,6 +21,7 @@ from vflsim.simulation.checkpoints.files import CheckpointFiles
 from vflsim.simulation.facts_of_laws import with_facts_of_laws
 from vflsim.simulation.info import versions
 from vflsim.simulation.reporter import Progress
+from vflsim.simulation.run import Outcome
 from vflsim.studies.runs.identity import Identity, Rules
 from vflsim.studies.runs.interrupt import Interrupt
 from vflsim.studies.runs.progress import Report, StudyRun
@@ -97,15 +99,23 @@ class StudySpec:
                 execution=self.options.execution,
                 keeper=keeper,
             )
-            place = run_folder(self.folder, run.protocol, run.seed)
-            tables = self.scenario.record.tables
-            info = with_facts_of_laws(outcome, self.scenario, its)
-            info = info.model_copy(update={"inputs": self.identity(run.protocol).inputs})
-            write_run(place, outcome.tables, outcome.weights, info, tables, outcome.extra, outcome.views)
+            report_ = self.write(run, outcome, its)
             self.settle(run.protocol, run.seed)
             if outcome.error is None:
                 self.log_of(run).unlink(missing_ok=True)
+        return report_
+
+    def write(self, run: StudyRun, outcome: Outcome, data: LoadedData) -> Report:
+        """Write a run that has ended, whole or not at all; return its report. Raises ResultsError."""
+        info = with_facts_of_laws(outcome, self.scenario, data)
+        info = info.model_copy(update={"inputs": self.identity(run.protocol).inputs})
+        place, tables = self.address(run.protocol, run.seed), self.scenario.record.tables
+        write_run(place, outcome.tables, outcome.weights, info, tables, outcome.extra, outcome.views)
         return Report.of(replace(outcome, info=info))
+
+    def address(self, protocol: str, seed: int) -> Path:
+        """Return the folder of a run."""
+        return run_folder(self.folder, protocol, seed)
 
     def identity(self, protocol: str) -> Identity:
         """Return what decides the bytes of a protocol's runs."""
@@ -152,7 +162,7 @@ class StudySpec:
 
     def _beside(self, protocol: str, seed: int, what: str) -> Path:
         """Return a hidden path beside the folder of a run."""
-        return run_folder(self.folder, protocol, seed).with_name(f".seed-{seed}.{what}")
+        return self.address(protocol, seed).with_name(f".seed-{seed}.{what}")
 
 
 def stored_text(scenario: Scenario, timing_only: bool) -> str:

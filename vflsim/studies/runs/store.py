@@ -31,7 +31,6 @@ from vflsim.results.store.write import (
     SUMMARIES,
     errors_named,
     followed,
-    run_folder,
     write_file,
 )
 from vflsim.results.tables.comparison import write_summary
@@ -204,7 +203,7 @@ class RunStore:
         if info.status != "finished" or self._scenario is None:
             return False
         earlier = Identity(self._scenario, run[0], self._timing_only)
-        return identity.ends_like(earlier, StoredRun(run_folder(self._spec.folder, *run), info))
+        return identity.ends_like(earlier, StoredRun(self._spec.address(*run), info))
 
     def _waypoint(self, run: Run, identity: Identity) -> tuple[Waypoint | None, bool]:
         """Return the checkpoint from which a run can continue, if any, and whether there is one that it cannot use."""

@@ -11,17 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-import pyarrow.parquet as pq
-
 from vflsim.errors import NonFiniteError, ResultsError, RunError, ScenarioError
 from vflsim.files import opened
 from vflsim.learning.data.shelf import Shelf
-from vflsim.results.read import Results
+from vflsim.results.read import Results, StoredRun
 from vflsim.results.store.folder import locked
 from vflsim.results.store.json_files import read_info
 from vflsim.results.store.manifest import Manifest, entry_of
-from vflsim.results.store.schema import RunInfo
-from vflsim.results.store.write import RUN, SCENARIO, changes, facts_of, foreign, run_folder, write_arrived
+from vflsim.results.store.write import RUN, SCENARIO, changes, facts_of, foreign, write_arrived
 from vflsim.studies.engines.local import Reports, Unit
 from vflsim.studies.pool import Pool, Study
 from vflsim.studies.runs.interrupt import Interrupt
@@ -121,18 +118,10 @@ def _of_slurm(environment: Mapping[str, str]) -> tuple[int, int]:
 _SHOWN = 10
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A run's folder with all its files as they were written."""
-
-    place: Path
-    info: RunInfo
-
-
 class Collected:
     """The engine that copies runs instead of executing them."""
 
-    def __init__(self, found: Mapping[tuple[str, str, int], _Found]) -> None:
+    def __init__(self, found: Mapping[tuple[str, str, int], StoredRun]) -> None:
         self._found = found
 
     def __enter__(self) -> Self:
@@ -150,10 +139,9 @@ class Collected:
             if (found := self._found.get((digest, unit.run.protocol, unit.run.seed))) is None:
                 what = f"the plan has no unit of {unit.run.protocol} with seed {unit.run.seed}"
                 raise ResultsError(what, str(unit.spec.folder), remedy="write the plan anew with vflsim plan")
-            place = run_folder(unit.spec.folder, unit.run.protocol, unit.run.seed)
-            write_arrived(place, found.info, lambda name, source=found.place: opened(source / name))  # type: ignore[misc]
+            write_arrived(unit.place, found.info, lambda name, run=found: opened(run.folder / name))  # type: ignore[misc]
             unit.spec.settle(unit.run.protocol, unit.run.seed)
-            yield unit, report_of(found.place, found.info)
+            yield unit, report_of(found)
 
 
 def collect_study(
@@ -187,14 +175,14 @@ def otherwise(plan: UnitPlan, results: Sequence[Results]) -> list[str]:
     return [each for spec, found in pairs for each in differences([run.info for run in found.runs], spec)]
 
 
-def _found(plan: UnitPlan, folders: Sequence[Path]) -> dict[tuple[str, str, int], _Found]:
+def _found(plan: UnitPlan, folders: Sequence[Path]) -> dict[tuple[str, str, int], StoredRun]:
     """Find the run of every unit by scenario, protocol and seed. Of several, choose one that did not fail."""
     roots = list(dict.fromkeys(root for folder in folders for root in (folder, *sorted(folder.glob("shard-*")))))
-    found: dict[tuple[str, str, int], _Found] = {}
+    found: dict[tuple[str, str, int], StoredRun] = {}
     problems: dict[int, str] = {}
     for place, unit in enumerate(plan.units):
         tried = [_of(root, unit) for root in roots]
-        if sound := [each for each in tried if isinstance(each, _Found)]:
+        if sound := [each for each in tried if isinstance(each, StoredRun)]:
             found[unit.scenario, *unit.run] = min(sound, key=lambda each: each.info.status == "failed")
         else:
             whys = [each for each in tried if isinstance(each, str)]
@@ -204,17 +192,14 @@ def _found(plan: UnitPlan, folders: Sequence[Path]) -> dict[tuple[str, str, int]
     return found
 
 
-def report_of(place: Path, info: RunInfo) -> Report:
+def report_of(run: StoredRun) -> Report:
     """Return the report of a run from its folder."""
-    with opened(place / "metrics.parquet") as file:
-        rows = pq.read_table(file, partitioning=None)
-    error = None
-    if info.error is not None:
-        error = (NonFiniteError if info.status == "diverged" else RunError)(info.error)
-    return Report(info, dict(*rows.slice(max(0, rows.num_rows - 1)).to_pylist()), error=error)
+    rows, text = run.table("metrics"), run.info.error
+    error = None if text is None else (NonFiniteError if run.diverged else RunError)(text)
+    return Report(run.info, dict(*rows.slice(max(0, rows.num_rows - 1)).to_pylist()), error=error)
 
 
-def _of(root: Path, unit: PlannedUnit) -> _Found | str | None:
+def _of(root: Path, unit: PlannedUnit) -> StoredRun | str | None:
     """Look for a unit in the folder of a shard. Return a sentence if its files have changed since they were written."""
     place = root / unit.folder
     page = place.parents[1] / SCENARIO
@@ -234,7 +219,7 @@ def _of(root: Path, unit: PlannedUnit) -> _Found | str | None:
         return "run.json lists no metrics.parquet"
     listed = {} if manifest is None else manifest.files
     problems = [*changes(page.parent, {entry: listed[entry]} if entry in listed else {}), *changes(place, files)]
-    return f"in {root}: {problems[0]}" if problems else _Found(place, info)
+    return f"in {root}: {problems[0]}" if problems else StoredRun(place, info)
 
 
 def _incomplete(
