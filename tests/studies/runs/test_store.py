@@ -157,6 +157,23 @@ def test_runs_return_with_their_scenario(tmp_path: Path) -> None:
     assert_like_fresh(out, other)
 
 
+def test_runs_return_to_every_scenario_that_has_them(tmp_path: Path) -> None:
+    begin(said(), tmp_path)
+    grown(said(training__batch=30), tmp_path)
+    more = said(seeds=[1, 2], name="more")
+    assert grown(more, tmp_path).runs == [("wait", 2), ("async", 2)]
+    assert_like_fresh(tmp_path, more)
+
+
+def test_a_damaged_run_is_replaced_by_an_equal_one_that_is_there(tmp_path: Path) -> None:
+    begin(said("wait"), tmp_path)
+    grown(said("wait"), tmp_path, RunOptions(anew=True))
+    table = tmp_path / "wait" / "seed-0" / "metrics.parquet"
+    table.write_bytes(table.read_bytes()[:-1])
+    assert grown(said("wait"), tmp_path).runs == []
+    assert_like_fresh(tmp_path, said("wait"))
+
+
 def test_a_study_that_is_stopped_before_its_first_run_leaves_the_folder_as_it_was(tmp_path: Path) -> None:
     out = tmp_path / "out"
     begin(said(), out)

@@ -113,7 +113,8 @@ def restore(prepared: Prepared) -> None:
     folder, place = prepared.folder, prepared.moved_to
     with contextlib.suppress(OSError, VflsimError):
         if prepared.before:
-            write_file(folder / SCENARIO, prepared.before)
+            if (folder / SCENARIO).read_bytes() != prepared.before:  # the disk may be full
+                write_file(folder / SCENARIO, prepared.before)
         else:
             (folder / SCENARIO).unlink(missing_ok=True)
             for made in prepared.made:

@@ -1,7 +1,7 @@
 """The store of a study's runs: where each is, whether it is complete, begun or missing, and what a new scenario does.
 
 The runs of the scenario in a folder are at ``<protocol>/seed-<s>``. Those of an earlier scenario that this one does not
-have are at ``earlier/<digest of that scenario>/<protocol>/seed-<s>``, from where they return with their scenario.
+have are at ``earlier/<digest of that scenario>/<protocol>/seed-<s>``, from where they return when a scenario has them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import contextlib
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from hashlib import sha256
@@ -91,7 +91,7 @@ class RunStore:
         """Compare the runs that are there with those that the study asks for. Raises ResultsError."""
         spec, strict = self._spec, self._spec.options.resume
         wanted, there = dict.fromkeys(spec.runs), self._there
-        if self._before is None or (not there and self._same):
+        if self._before is None:
             return Growth({}, [*wanted], {}, {}, (), {}, (), False)
         if spec.options.anew:
             return Growth({}, [*wanted], {}, dict.fromkeys(there, ("--anew",)), _all(there.values()), {}, (), True)
@@ -144,9 +144,8 @@ class RunStore:
         moved = growth.entries
         if before is not None and not stay and (moved or not self._same):  # with its pages it is a study of its own
             moved = tuple(entry.name for entry in content_of(folder) if entry.name not in (SCENARIO, EARLIER))
-        place = None
-        if before is not None and (moved or not (stay or self._same)):
-            place = next(self._places(before, moved))
+        leaving = before is not None and (moved or not (stay or self._same))
+        place = self._place(before or b"", moved) if leaving else None
         prepared = Prepared(folder, place, made, moved, before or b"")
         try:
             if place is not None:
@@ -217,24 +216,21 @@ class RunStore:
         return (found, False) if identity.passes(found) else (None, True)
 
     def _earlier(self, run: Run) -> tuple[RunInfo, Path] | None:
-        """Return a complete run of this very scenario that has left the folder, and the place of its results."""
-        if self._same or self._spec.options.resume:
-            return None
-        for place in self._places(self._spec.text.encode(), there=True):
-            info, _ = Finished(replace(self._spec, folder=place)).find(*run)
-            if info is not None and info.path != "live" and not outdated(info, self._spec.identity(run[0]).inputs):
-                return info, place
-        return None
+        """Return a complete run with this identity that has left the folder, and the place of its results."""
+        states = ((store.state(run, True).kept, store.folder) for store in self._others if run in store._there)
+        return next(((info, place) for info, place in states if info is not None), None)
 
-    def _places(self, text: bytes, moved: Sequence[str] = (), there: bool = False) -> Iterator[Path]:
-        """Yield the addresses of a scenario that exist (``there``), or those where entries would replace nothing."""
+    @cached_property
+    def _others(self) -> list[RunStore]:
+        """The results of earlier scenarios in the folder."""
+        places = sorted((self.folder / EARLIER).glob("*/"))
+        return [] if self._spec.options.resume else [RunStore(replace(self._spec, folder=place)) for place in places]
+
+    def _place(self, text: bytes, moved: Sequence[str]) -> Path:
+        """Return the address of results of a scenario, where entries replace nothing."""
         first = self.folder / EARLIER / sha256(text).hexdigest()[:_DIGITS]
-        for number in count(2):
-            place = first if number == 2 else first.with_name(f"{first.name}-{number - 1}")
-            if there and not place.exists():
-                return
-            if there or not any((place / name).exists() for name in moved):
-                yield place
+        places = (first if number == 1 else first.with_name(f"{first.name}-{number}") for number in count(1))
+        return next(place for place in places if not any((place / name).exists() for name in moved))
 
     def _leave(self, prepared: Prepared, place: Path) -> None:
         """Rename what does not belong to the scenario to its own place, one entry after the other."""
