@@ -191,7 +191,7 @@ def test_anew_keeps_all_runs_and_computes_them_again(vflsim: Callable[..., Ended
     before = files("results/tiny")
     ended = vflsim("run", "tiny.yaml", "--anew")
     assert ended.status == 0
-    assert re.search(r"the results that were there are now in .*tiny/earlier/\w+$", ended.out, re.M)
+    assert re.search(r"^  kept in .*tiny/earlier/\w+: 4 runs: .* \(--anew\)$", ended.out, re.M)
     assert files(earlier()) == before
     after = files("results/tiny")
     timed = ("run.json", "manifest.json")  # with wall-clock times, and with the digests of those

@@ -259,10 +259,8 @@ class _OpenStudy:
         left, kept = growth.left, len(self.kept)
         if spec.options.resume:
             watcher.resumed(self._prepared, kept, kept + len(left), growth.notes)
-        elif growth.there and not spec.options.anew:
+        elif growth.there:
             watcher.grown(self._prepared, growth)
-        else:
-            watcher.prepared(self._prepared)
         if spec.timing_only:
             watcher.chosen(spec.paths)
         return [StudyRun(*run, number, len(left), run in growth.continued) for number, run in enumerate(left, start=1)]

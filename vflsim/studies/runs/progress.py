@@ -79,9 +79,6 @@ class Watcher:
     def described(self, lines: Sequence[str]) -> None:
         """Handle the description of data, task and batches, with warnings; called before the first run."""
 
-    def prepared(self, what: Prepared) -> None:
-        """Handle a results folder in which all runs begin anew."""
-
     def grown(self, what: Prepared, growth: Growth) -> None:
         """Handle a folder with earlier runs: which of them are kept, continued, or of an earlier scenario."""
 

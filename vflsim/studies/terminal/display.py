@@ -148,7 +148,6 @@ class StudyDisplay(Watcher):
     def __init__(self, owner: Display, step: Step) -> None:
         self._owner, self._console, self._step, self._scenario = owner, owner.console, step, step.scenario
         self._name_width = max(map(len, step.scenario.protocols))
-        self._moved_to: Path | None = None
         self._under_way: dict[StudyRun, Progress | None] = {}
         self._ended: set[StudyRun] = set()
         self.count, self.total = 0, len(step.scenario.protocols) * len(step.scenario.seeds)
@@ -163,10 +162,6 @@ class StudyDisplay(Watcher):
             if line not in self._owner.printed and (self._alone or line.startswith("warning")):
                 self._owner.printed.add(line)
                 say(self._console, line)
-
-    def prepared(self, what: Prepared) -> None:
-        """Remember what happens to earlier results."""
-        self._moved_to = what.moved_to
 
     def grown(self, what: Prepared, growth: Growth) -> None:
         """Print which earlier runs are kept; for a point of a sweep, print only moved runs and warnings."""
@@ -245,8 +240,7 @@ class StudyDisplay(Watcher):
             return kept(f"{self.count} of {self.total} runs had ended", folder, again)
         before = "interrupted before the first run had ended: "
         if any(folder.glob("*/.seed-*.checkpoint")):
-            moved = f"\n  {_moved(self._moved_to)}" if self._moved_to else ""
-            return f"{before}a checkpoint is kept in {folder}{moved}\n  resume with: {again}"
+            return f"{before}a checkpoint is kept in {folder}\n  resume with: {again}"
         return before + (f"{folder} is as it was before" if folder.exists() else "nothing was written")
 
     def _need_not_begin(self, runs: int) -> None:
@@ -262,9 +256,6 @@ class StudyDisplay(Watcher):
         self._owner.show()
 
     def _print(self, stage: StudyRun, report: Report) -> None:
-        if self._moved_to is not None:  # a run has ended: the move is final
-            say(self._console, _moved(self._moved_to))
-            self._moved_to = None
         self.described(report.info.one_by_one)
         head = (
             f"{self.count:>{len(str(self.total))}}/{self.total} ",
@@ -306,7 +297,3 @@ def shown(wanted: bool | None, study: Scenario | None = None) -> Iterator[Displa
         console.width = _PLAIN_WIDTH
     with Display(console, study) as display:
         yield display
-
-
-def _moved(place: Path) -> str:
-    return f"the results that were there are now in {place}"
