@@ -5,7 +5,8 @@ from __future__ import annotations
 import pickle
 import signal
 import sys
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing.spawn import import_main_path
 from pathlib import Path
@@ -13,15 +14,31 @@ from types import ModuleType
 
 import cloudpickle
 
-from vflsim.errors import RunError, ScenarioError, VflsimError
+from vflsim.errors import ResultsError, RunError, ScenarioError, VflsimError
 from vflsim.results.store.schema import EVENTS, RunTables, metrics_schema, rounds_schema
 from vflsim.results.store.write import write_run
+from vflsim.scenario.data import ScenarioData
 from vflsim.simulation.info import run_info
 from vflsim.simulation.reporter import Progress
+from vflsim.studies.runs.interrupt import Interrupt
 from vflsim.studies.runs.progress import Report, StudyRun
 from vflsim.studies.runs.spec import StudySpec
 
 _TAIL = 5
+
+
+def executed(
+    spec: StudySpec, run: StudyRun, data: ScenarioData, report: Callable[[Progress], None], interrupt: Interrupt
+) -> Report | VflsimError:
+    """Execute a run in another process; return its report, or the error of a run that could not start."""
+    try:
+        return spec.carry_out(run, data, report, interrupt)
+    except VflsimError as error:
+        traceback.print_exc()
+        return error if isinstance(error, ResultsError | RunError) else RunError(*error.args)
+    except Exception as error:
+        traceback.print_exc()
+        return RunError(f"{type(error).__name__}: {error}")
 
 
 def report_of_lost(spec: StudySpec, run: StudyRun, error: VflsimError, seconds: float) -> Report:

@@ -14,15 +14,14 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from vflsim.errors import ResultsError, RunError, VflsimError
+from vflsim.errors import VflsimError
 from vflsim.files import content
 from vflsim.learning.data.catalogue import CATALOGUE
 from vflsim.learning.data.files import VARIABLE, locate
-from vflsim.results.store.write import run_folder
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.reporter import Progress
-from vflsim.studies.engines.handover import not_handed_over
+from vflsim.studies.engines.handover import executed, not_handed_over
 from vflsim.studies.runs.interrupt import Interrupt
 from vflsim.studies.runs.progress import Report, StudyRun
 from vflsim.studies.runs.spec import StudySpec
@@ -162,14 +161,9 @@ def execute(
 
     with tempfile.TemporaryDirectory(prefix="vflsim-run-") as folder:
         spec = replace(held.spec, folder=Path(folder))
-        try:
-            word = spec.carry_out(run, held.data, report, Interrupt())
-        except VflsimError as error:
-            return error if isinstance(error, ResultsError | RunError) else RunError(*error.args), {}
-        except Exception as error:
-            return RunError(f"{type(error).__name__}: {error}"), {}
-        place = run_folder(folder, run.protocol, run.seed)
-        return word, {path.name: path.read_bytes() for path in sorted(place.iterdir())}
+        word = executed(spec, run, held.data, report, Interrupt())
+        written = spec.address(run.protocol, run.seed).iterdir() if isinstance(word, Report) else ()
+        return word, {path.name: path.read_bytes() for path in sorted(written)}
 
 
 def _hold(ray: Any, digest: str, references: list[Any]) -> _Held:

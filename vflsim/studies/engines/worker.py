@@ -10,7 +10,6 @@ import pickle
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -19,13 +18,13 @@ from typing import Any
 
 from joblib.externals.loky import process_executor
 
-from vflsim.errors import ResultsError, RunError, ScenarioError, VflsimError
+from vflsim.errors import ResultsError, ScenarioError, VflsimError
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.data.shelf import Outline
 from vflsim.results.store.write import errors_named
 from vflsim.scenario.data import ScenarioData
 from vflsim.simulation.reporter import Progress
-from vflsim.studies.engines.handover import not_handed_over
+from vflsim.studies.engines.handover import executed, not_handed_over
 from vflsim.studies.runs.interrupt import SIGNALS, Interrupt
 from vflsim.studies.runs.progress import Report, StudyRun
 from vflsim.studies.runs.spec import StudySpec
@@ -77,20 +76,9 @@ def execute(parcel: Parcel, run: StudyRun, log: Path) -> Report | VflsimError:
         with _printing_to(log):
             spec, data = _study(parcel)
             _links[0].send(None)
-            return _executed(spec, run, data)
+            return executed(spec, run, data, _report, _interrupt)
     except (ResultsError, ScenarioError) as error:
         return error
-
-
-def _executed(spec: StudySpec, run: StudyRun, data: ScenarioData) -> Report | VflsimError:
-    try:
-        return spec.carry_out(run, data, _report, _interrupt)
-    except VflsimError as error:
-        traceback.print_exc()
-        return error if isinstance(error, ResultsError | RunError) else RunError(*error.args)
-    except Exception as error:
-        traceback.print_exc()
-        return RunError(f"{type(error).__name__}: {error}")
 
 
 def _study(parcel: Parcel) -> tuple[StudySpec, ScenarioData]:
