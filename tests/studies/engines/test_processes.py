@@ -6,9 +6,11 @@ import errno
 import importlib.util
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -157,6 +159,20 @@ def test_a_worker_that_is_killed_costs_its_run_alone(tmp_path: Path) -> None:
     assert [(stage.protocol, stage.seed) for stage in again.began_] == [(protocol, seed)]
     assert done.failures == {}
     assert files(tmp_path / "out") == whole  # nor is there a log
+
+
+@pytest.mark.usefixtures("warm_workers")
+def test_a_worker_that_is_killed_between_two_runs_costs_none(tmp_path: Path) -> None:
+    scenario = tiny("synchronous", seeds=[0], stop={"rounds": 3})
+    with workers_module.Crew(1) as crew:
+        run_study(scenario, tmp_path / "1", options=TWO, engine=crew)
+        (executor,) = (worker._executor for worker in crew._workers)
+        (process,) = executor._processes
+        os.kill(process, signal.SIGKILL)
+        while not executor._flags.broken:
+            time.sleep(0.01)
+        assert run_study(scenario, tmp_path / "2", options=TWO, engine=crew).failures == {}
+    assert files(tmp_path / "1") == files(tmp_path / "2")
 
 
 @pytest.mark.usefixtures("warm_workers")

@@ -128,7 +128,7 @@ class Crew:
             while True:
                 interrupt.check()
                 for unit, study in islice(left, self._size - len(self._busy())):
-                    self._free(unit.spec.options.execution.threads).take(unit, study)
+                    self._hand_over(unit, study)
                     unit.watcher.began(unit.run)
                 if not self._busy():
                     break
@@ -166,6 +166,18 @@ class Crew:
     def _busy(self) -> list[tuple[_Worker, Unit]]:
         return [(worker, worker.unit) for worker in self._workers if worker.unit is not None]
 
+    def _hand_over(self, unit: Unit, study: _Study) -> None:
+        worker = self._free(unit.spec.options.execution.threads)
+        try:
+            worker.take(unit, study)
+        except BrokenProcessPool:  # it has died without a unit
+            self._remove(worker)
+            self._hand_over(unit, study)
+
+    def _remove(self, worker: _Worker) -> None:
+        self._workers.remove(worker)
+        worker.end()
+
     def _free(self, threads: int) -> _Worker:
         """Return an idle worker, or make one whose libraries have ``threads``: fewer than ``size`` are busy."""
         for worker in self._workers:
@@ -186,8 +198,7 @@ class Crew:
         """Return the report of a unit that has ended, or whose process has."""
         worker.unit, word = None, worker.word()
         if worker.dead:
-            self._workers.remove(worker)
-            worker.end()
+            self._remove(worker)
         if isinstance(word, ResultsError | ScenarioError):
             raise word
         report = word if isinstance(word, Report) else worker.lost(unit, word)
