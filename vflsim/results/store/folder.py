@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from vflsim.errors import ResultsError, VflsimError
+from vflsim.errors import ResultsError
 from vflsim.results.store.write import (
     EARLIER,
     LOCK,
@@ -111,10 +111,14 @@ def withdraw(prepared: Prepared) -> None:
 def restore(prepared: Prepared) -> None:
     """Undo what was prepared."""
     folder, place = prepared.folder, prepared.moved_to
-    with contextlib.suppress(OSError, VflsimError):
+    with contextlib.suppress(OSError):
         if prepared.before:
-            if (folder / SCENARIO).read_bytes() != prepared.before:  # the disk may be full
-                write_file(folder / SCENARIO, prepared.before)
+            if (page := folder / SCENARIO).read_bytes() != prepared.before:
+                try:
+                    write_file(page, prepared.before)
+                except ResultsError:  # the disk is full; this takes no room
+                    if place is not None:
+                        os.replace(place / SCENARIO, page)
         else:
             (folder / SCENARIO).unlink(missing_ok=True)
             for made in prepared.made:
@@ -128,8 +132,9 @@ def returned(source: Path, folder: Path, names: Iterable[str]) -> None:
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (source / name).rename(folder / name)
-        with contextlib.suppress(OSError):  # other entries are in it
-            (source / name).parent.rmdir()
+        if (protocol := (source / name).parent) != source:
+            with contextlib.suppress(OSError):  # other entries are in it
+                protocol.rmdir()
     if source.parent.name == EARLIER and not any(entry.is_dir() for entry in source.iterdir()):
         for page in source.iterdir():
             if not (folder / page.name).exists():

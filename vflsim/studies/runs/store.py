@@ -223,8 +223,8 @@ class RunStore:
     @cached_property
     def _others(self) -> list[RunStore]:
         """The results of earlier scenarios in the folder."""
-        places = sorted((self.folder / EARLIER).glob("*/"))
-        return [] if self._spec.options.resume else [RunStore(replace(self._spec, folder=place)) for place in places]
+        pages = [] if self._spec.options.resume else sorted((self.folder / EARLIER).glob(f"*/{SCENARIO}"))
+        return [RunStore(replace(self._spec, folder=page.parent)) for page in pages]
 
     def _place(self, text: bytes, moved: Sequence[str]) -> Path:
         """Return the address of results of a scenario, where entries replace nothing."""
