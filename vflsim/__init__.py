@@ -97,8 +97,6 @@ def run(
     Example: ``vflsim.run("mine.yaml", progress=False).summary()``
     """
     from vflsim.scenario.models import Scenario
-    from vflsim.studies.runs.reuse import chosen
-    from vflsim.vocabulary.execution_options import RunOptions
     from vflsim.studies.runs.store import chosen
     from vflsim.studies.study import default_folder, run_study
     from vflsim.studies.terminal.display import shown

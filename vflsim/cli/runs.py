@@ -52,8 +52,6 @@ def run(
     """
     loaded = load(scenario, overrides, seeds)
     from vflsim.studies.runs.interrupt import exit_status
-    from vflsim.studies.runs.reuse import chosen
-    from vflsim.vocabulary.execution_options import RunOptions, remark
     from vflsim.studies.runs.store import chosen
     from vflsim.studies.study import default_folder, run_study
     from vflsim.studies.terminal.display import Display
