@@ -84,7 +84,6 @@ ROOMS: dict[str, list[set[str]]] = {
 # Modules that need each other, counted with imports for types, inside functions, and by a path in a string.
 MUTUAL = [
     {"timing.composite", "timing.delays", "timing.modulated"},  # delays that hold delays
-    {"timing.law", "timing.moments", "timing.tails"},  # a law's moments are integrals over the law
     {"scenario.depends", "scenario.models", "scenario.resolve"},  # a scenario checks protocols that are added to it
     {"world.free_node", "world.node"},  # a node makes a node without cost, which is a subclass
 ]

@@ -11,8 +11,8 @@ from vflsim.timing.base import Delay
 from vflsim.timing.delays import Constant, Exponential, MarkovModulated, Pareto, State
 from vflsim.timing.floats import Floats
 from vflsim.timing.law import Law
+from vflsim.timing.moments import tail_share
 from vflsim.timing.party import PartyTiming
-from vflsim.timing.tail_share import tail_share
 
 SERVER = PartyTiming()
 QUICK = PartyTiming(upload_delay=Exponential(mean=0.01))

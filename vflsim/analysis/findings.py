@@ -125,7 +125,7 @@ class ClosedForm:
 
     @property
     def exactness(self) -> Literal["exact", "numeric", "bounds"]:
-        """Whether the numbers come from a formula, from quadrature to within its error, or are bounds."""
+        """Whether the numbers come from a formula, from laws on a grid to within an error, or are bounds."""
         if self.slower is not None or not self.mean.known:
             return "bounds"
         return "exact" if self.law is None or self.law.error() == 0.0 else "numeric"

@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import final
 
 import numpy as np
@@ -17,9 +16,7 @@ from vflsim.errors import TooLargeError
 from vflsim.timing.affine import OfDelay
 from vflsim.timing.delays import Exponential
 from vflsim.timing.floats import Floats, floats
-from vflsim.timing.interpolation import Interpolated
-from vflsim.timing.law import Law, Point, union
-from vflsim.timing.quadrature import gauss
+from vflsim.timing.law import Law, union
 
 
 def exponential_rate(law: Law) -> float | None:
@@ -98,7 +95,7 @@ class Pooled(Law):
     @override
     def survival(self, x: ArrayLike) -> Floats:
         points = floats(x)
-        residuals = [1.0 - residual.cdf(points) for residual in self._residuals]
+        residuals = [(law.excess(points) / law.expectation()).clip(0.0, 1.0) for law, _ in self.groups]
         total = np.zeros(points.shape)
         for (law, count), residual in zip(self.groups, residuals, strict=True):
             others = residual ** (count - 1)
@@ -109,84 +106,19 @@ class Pooled(Law):
         return np.asarray(np.where(points < 0, 1.0, np.clip(total * self.expectation(), 0.0, 1.0)))
 
     @override
-    def expectation(self) -> float:
-        return 1 / math.fsum(count / law.expectation() for law, count in self.groups)
-
-    @override
-    def error(self) -> float:
-        return 0.0
-
-    @cached_property
-    def _residuals(self) -> list[Law]:
-        return [Interpolated(Residual(law)) for law, _ in self.groups]
-
-
-@final
-@dataclass(frozen=True)
-class Residual(Law):
-    """The residual of a time that is under way at an arbitrary instant: cdf(x) = ∫₀ˣ P(X > y) dy / E X."""
-
-    law: Law
+    def inverse_cdf(self, u: Floats) -> Floats:
+        return self._on_grid(u)
 
     @property
     @override
-    def support(self) -> tuple[float, float]:
-        return 0.0, self.law.support[1]
-
-    @property
-    @override
-    def breaks(self) -> Floats:
-        return np.union1d(0.0, self.law.breaks)
+    def tail_index(self) -> float:
+        return 1 + sum(count * (law.tail_index - 1) for law, count in self.groups)
 
     @override
     def expectation(self) -> float:
-        mean = self.law.expectation()
-        return (self.law.variance() / mean + mean) / 2
-
-    @override
-    def variance(self) -> float:
-        return self.expectation() ** 2  # only the scale of a grid
-
-    @override
-    def cdf(self, x: ArrayLike) -> Floats:
-        points = floats(x)
-        if isinstance(self.law, Point):
-            return np.clip(points / self.law.value, 0.0, 1.0)
-        edges, up_to = self._up_to
-        flat = np.clip(points.ravel(), 0.0, None)
-        place = np.searchsorted(edges, flat, side="right") - 1
-        found = up_to[place] + _between(self.law, edges[place], flat)
-        return np.clip(found / self.law.expectation(), 0.0, 1.0).reshape(points.shape)
-
-    @cached_property
-    def _up_to(self) -> tuple[Floats, Floats]:
-        """Return times, and ∫ P(X > y) dy up to each of them.
-
-        Between them P(X > y) is smooth on its own scale, its jumps included. A sum may not list the jumps of its cdf;
-        its table does.
-        """
-        edges = np.unique([*self.law.table.edges, 0.0, *self.law.breaks])
-        if math.isinf(self.law.support[1]):
-            edges = np.append(edges, edges[-1] * 2.0 ** np.arange(1, 100))
-        edges = edges[edges >= 0]
-        return edges, np.append(0.0, np.cumsum(_between(self.law, edges[:-1], edges[1:])))
-
-
-def _between(law: Law, low: Floats, high: Floats) -> Floats:
-    """∫ P(X > y) dy from each ``low`` to its ``high``: Gauss–Legendre, in eight parts."""
-    parts = 8
-    steps = (high - low) / parts
-    found = np.empty(len(steps))
-    for start in range(0, len(steps), _TOGETHER):
-        here = slice(start, start + _TOGETHER)
-        starts = low[here, None] + steps[here, None] * np.arange(parts)
-        points = starts[..., None] + steps[here, None, None] * _U
-        found[here] = (law.survival(points) @ _W).sum(axis=1) * steps[here]
-    return found
+        return 1 / math.fsum(count / law.expectation() for law, count in self.groups)
 
 
 _FINE = 1e-3
 """The share of the mean below which a common step is ignored: such processes hardly ever coincide."""
 _SAME = 1e-6
-_TOGETHER = 4_096
-_U, _W = gauss(10)

@@ -67,7 +67,7 @@ def _show(page: Console, title: str, analyses: Sequence[Analysis]) -> None:
         forms = [finding for finding in findings if isinstance(finding, ClosedForm)]
         conditions = dict.fromkeys(condition for form in forms for condition in form.conditions)
         for form in (form for form in forms if form.error > 0):
-            conditions[f"{form.name}: by quadrature, the mean to within {form.error:.1g} {form.unit}"] = None
+            conditions[f"{form.name}: on a grid, the mean to within {form.error:.1g} {form.unit}"] = None
         for condition in conditions:
             page.print(Text(f"  – {condition}", style="dim"), soft_wrap=True)
 

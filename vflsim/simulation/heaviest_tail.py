@@ -10,8 +10,8 @@ from vflsim.results.facts import HeavyTail
 from vflsim.timing.base import Delay
 from vflsim.timing.compute import law
 from vflsim.timing.law import Law
+from vflsim.timing.moments import tail_share
 from vflsim.timing.party import PartyTiming, by_timing
-from vflsim.timing.tail_share import tail_share
 
 
 def heaviest(

@@ -16,8 +16,8 @@ from vflsim.streams import SERVER, few, party_name
 from vflsim.timing.base import Delay
 from vflsim.timing.cycles import Cycle, cycles_of, delays_of, sort_of, work_of
 from vflsim.timing.law import Law
+from vflsim.timing.moments import skewness
 from vflsim.timing.party import by_timing
-from vflsim.timing.skewness import skewness
 
 MOST_CLIENTS = 2_000
 """Most clients for which the law of a round is computed to see how its tail is."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
@@ -38,32 +37,10 @@ class OfDelay(Law):
     def summands(self) -> tuple[Law, ...]:
         return Point(self.shift), *(_scaled(law, self.scale) for law in self.delay.summands())
 
-    @override
-    def alternatives(self) -> tuple[tuple[float, Law], ...]:
-        found = self.delay.alternatives()
-        if len(found) == 1 or self.shift or not all(isinstance(law, Delay) for _, law in found):
-            return ((1.0, self),)
-        return tuple((weight, _scaled(law, self.scale)) for weight, law in found)
-
-    @override
-    def phases(self) -> Mapping[float, float] | None:
-        found = self.delay.phases()
-        return None if found is None or self.shift else {mean * self.scale: share for mean, share in found.items()}
-
-    @override
-    def nodes(self) -> Atoms | None:
-        found = self.delay.nodes()
-        return None if found is None else Atoms(self.shift + self.scale * found.values, found.masses)
-
     @property
     @override
-    def precise_tail(self) -> bool:
-        return self.delay.precise_tail
-
-    @property
-    @override
-    def accuracy(self) -> float:
-        return self.delay.accuracy
+    def tail_index(self) -> float:
+        return self.delay.tail_index
 
     @override
     def cdf(self, x: ArrayLike) -> Floats:
@@ -106,18 +83,9 @@ class OfDelay(Law):
     def error(self) -> float:
         return self.scale * self.delay.error()
 
-    @override
-    def variance_error(self) -> float:
-        return self.scale * self.scale * self.delay.variance_error()
-
-
-def knows_quantiles(law: Law) -> bool:
-    """Return whether quantiles have a formula and need no search."""
-    return isinstance(law, OfDelay) and law.delay.uniforms == 1
-
 
 def _scaled(law: Law, scale: float) -> Law:
-    """Give the law of ``scale`` times a summand of a delay, or one of its alternatives."""
+    """Give the law of ``scale`` times a summand of a delay."""
     if scale == 1.0:
         return law
     if isinstance(law, Point):

@@ -77,3 +77,8 @@ class Atoms(NamedTuple):
         heights[-1] = self.masses.sum()
         np.minimum(heights, 1.0, out=heights)  # sums of rounded masses may exceed 1 by a few units of the last place
         return heights[np.searchsorted(self.values, floats(x), side="right")]
+
+    def survival(self, x: ArrayLike) -> Floats:
+        """Give P(X > x), elementwise; small ones precisely."""
+        above = np.append(np.cumsum(self.masses[::-1])[::-1], 0.0)
+        return above[np.searchsorted(self.values, floats(x), side="right")]

@@ -87,14 +87,6 @@ class Delay(Part, Law):
             f"a delay of kind {self.kind} has no formula", self.kind, "", "use its numbers: cdf and quantile"
         )
 
-    @override
-    def error(self) -> float:
-        return super().error() if type(self).expectation is Law.expectation else 0.0
-
-    @override
-    def variance_error(self) -> float:
-        return super().variance_error() if type(self).variance is Law.variance else 0.0
-
     def sample(self, u: Floats) -> Floats:
         """Turn uniforms in [0, 1) into delays; all finite and at least 0.
 
@@ -255,8 +247,8 @@ _FALSE_ALARM: Final = 1e-6
 def _without_rounding(method: Callable[[Any, ArrayLike], ArrayLike]) -> Callable[[Any, ArrayLike], Floats]:
     """Wrap a cdf or survival function from outside; replace values that rounding moves beyond [0, 1] by 0 or 1.
 
-    Closed forms take logarithms and products of probabilities, where -1e-17 gives nan. They assume that a cdf is
-    accurate to 1e-12; a value further outside stays unchanged, and loading refuses it.
+    Closed forms take logarithms and products of probabilities, where -1e-17 gives nan. A value further outside
+    than rounding explains stays unchanged, and loading refuses it.
     """
 
     @wraps(method)

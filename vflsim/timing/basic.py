@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Literal, final
 
@@ -74,10 +73,6 @@ class Exponential(Delay):
     kind: Literal["exponential"] = "exponential"
     mean: PositiveSeconds
     """Mean of the delay."""
-
-    @override
-    def phases(self) -> Mapping[float, float]:
-        return {self.mean: 1.0}
 
     @property
     @override

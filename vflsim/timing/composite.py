@@ -11,13 +11,14 @@ import numpy as np
 from pydantic import Field
 from typing_extensions import override
 
+from vflsim.timing.affine import OfDelay
 from vflsim.timing.base import Delay, columns, exact
-from vflsim.timing.branches import sum_of
 from vflsim.timing.derived import Derived
 from vflsim.timing.floats import Floats, exact_sum
 from vflsim.timing.law import Law, MixtureLaw
 from vflsim.timing.order import maximum
 from vflsim.timing.sum_formulas import formula_of_sum
+from vflsim.timing.sums import total
 from vflsim.vocabulary import NonNegativeNumber
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ class Sum(Composite):
     @cached_property
     @override
     def law(self) -> Law:
-        return sum_of(self.parts)
+        return total(OfDelay(part) for part in self.parts)
 
     @override
     def expectation(self) -> float:
@@ -153,10 +154,6 @@ class Sum(Composite):
     @override
     def error(self) -> float:
         return exact_sum(part.error() for part in self.parts)
-
-    @override
-    def variance_error(self) -> float:
-        return exact_sum(part.variance_error() for part in self.parts)
 
     @property
     @override

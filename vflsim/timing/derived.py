@@ -31,17 +31,8 @@ class Derived(Delay):
 
     @property
     @override
-    def precise_tail(self) -> bool:
-        return self.law.precise_tail
-
-    @property
-    @override
-    def accuracy(self) -> float:
-        return self.law.accuracy
-
-    @override
-    def alternatives(self) -> tuple[tuple[float, Law], ...]:
-        return self.law.alternatives()
+    def tail_index(self) -> float:
+        return self.law.tail_index
 
     @override
     def density(self, x: ArrayLike) -> Floats:
@@ -72,7 +63,3 @@ class Derived(Delay):
     @override
     def error(self) -> float:
         return self.law.error()
-
-    @override
-    def variance_error(self) -> float:
-        return self.law.variance_error()

@@ -14,13 +14,10 @@ from vflsim.timing.atoms import Atoms
 from vflsim.timing.base import Delay, exact
 from vflsim.timing.floats import Floats, floats
 from vflsim.timing.observed import TimeUnit, read_observed
-from vflsim.timing.quadrature import gauss
 
 if TYPE_CHECKING:
     import sympy
 
-_FEW_STRETCHES = 16
-_CUTS = 512
 MAX_PIECES = 64
 """The most distinct values for which the cdf is written as a formula."""
 
@@ -107,22 +104,6 @@ class Empirical(Delay):
     @override
     def breaks(self) -> Floats:
         return self._distinct[0]
-
-    @override
-    def nodes(self) -> Atoms | None:
-        """Return Gauss's nodes in place of interpolated stretches if there are many."""
-        values, masses = self.atoms()
-        distinct, before, after = self._distinct
-        if len(distinct) <= _FEW_STRETCHES:
-            return None
-        nodes, weights = gauss(4)
-        # Wide stretches are cut, so that a law added to them varies slowly between nodes.
-        cuts = np.ceil(np.diff(distinct) / (distinct[-1] - distinct[0]) * _CUTS).astype(np.int64)
-        place = np.arange(cuts.sum()) - np.repeat(np.cumsum(cuts) - cuts, cuts)
-        width = np.repeat(np.diff(distinct) / cuts, cuts)
-        inner = (np.repeat(distinct[:-1], cuts) + place * width)[:, None] + width[:, None] * nodes
-        shares = np.repeat((before[1:] - after[:-1]) / cuts, cuts)[:, None] * weights
-        return Atoms.merged(np.concatenate([values, inner.ravel()]), np.concatenate([masses, shares.ravel()]))
 
     @override
     def sympy(self, x: sympy.Symbol) -> sympy.Expr:

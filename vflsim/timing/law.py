@@ -1,13 +1,13 @@
-"""The distribution of a time. A formula of the cdf or of its inverse suffices; other quantities follow numerically."""
+"""The distribution of a time. A formula of the cdf or of its inverse suffices; other quantities follow on a grid."""
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import final
+from typing import Final, final
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,22 +15,28 @@ from typing_extensions import override
 
 from vflsim.timing.atoms import Atoms
 from vflsim.timing.bisection import first, levels_reached, quantiles
-from vflsim.timing.chebyshev import ChebyshevTable
 from vflsim.timing.floats import Floats, exact_sum, floats
-from vflsim.timing.moments import Moments, moments
+from vflsim.timing.grid import Grid
 
+ERROR: Final = 1e-5
+"""The error of a mean without a formula, relative to it; of a heavy tail it may be some times larger."""
+WHOLE: Final = 1 - 1e-12
+"""The least mass that equals 1 except for rounding."""
 _NEXT_TO_NOTHING = 1e-9
 _LAST = 0.01
 """Share of the distance from the median to a bound, next to the bound. A bounded law has probability there."""
+_TAIL = np.array([1e-6, 1e-8, 1e-10])
+_STRAIGHT: Final = 1e-2
+_DIGITS: Final = 3
+"""The digits of a tail's exponent that can be measured."""
 
 
 class Law:
     """The distribution of a time in seconds, at least 0.
 
-    Override ``cdf`` or ``inverse_cdf``. By default each follows from the other by bisection, moments by quadrature
-    of the survival function, and the density from a Chebyshev interpolant of the cdf. Override also whatever has a
-    formula, ``support`` where the cdf alone is known and hardly anything lies near a bound, and ``atoms`` where there
-    are any.
+    Override ``cdf`` or ``inverse_cdf``. By default each follows from the other by bisection, moments and the density
+    from the law on a grid, to about five digits. Override also whatever has a formula, ``support`` where the cdf alone
+    is known and hardly anything lies near a bound, and ``atoms`` where there are any.
 
     Laws are values: equal laws describe the same distribution (the converse need not hold), and can be counted.
 
@@ -61,18 +67,14 @@ class Law:
         return 1.0 - self.cdf(x)
 
     @property
-    def precise_tail(self) -> bool:
-        """Whether small survival probabilities keep their digits, as those of 1 − cdf do not."""
-        return type(self).survival is not Law.survival or math.isfinite(self.support[1])
-
-    @property
     def standard(self) -> Law:
         """A law of which this law is a multiple, shared by many laws; the law itself if there is no other."""
         return self
 
     def density(self, x: ArrayLike) -> Floats:
-        """Give the derivative of the cdf (per second), elementwise; atoms have none."""
-        return np.maximum(self.table.density(floats(x)), 0.0)
+        """Give the derivative of the cdf (per second), elementwise, to three digits; atoms have none."""
+        weight, grid = self.continuous
+        return np.zeros(np.shape(x)) if grid is None else weight * grid.density(floats(x))
 
     def quantile(self, q: ArrayLike) -> Floats:
         """Give the smallest x with cdf(x) ≥ q, elementwise, for q in [0, 1]; raises ValueError elsewhere.
@@ -82,7 +84,7 @@ class Law:
         levels = floats(q)
         if not np.all((levels >= 0) & (levels <= 1)):
             raise ValueError(f"a quantile of level {q!r}; allowed: levels from 0 to 1")
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", over="ignore"):
             return self.inverse_cdf(levels)
 
     @property
@@ -94,6 +96,7 @@ class Law:
         return self._support
 
     @cached_property
+    @np.errstate(over="ignore")
     def _support(self) -> tuple[float, float]:
         if type(self).inverse_cdf is not Law.inverse_cdf:
             shortest, longest = self.quantile([0.0, 1.0]).tolist()
@@ -110,7 +113,7 @@ class Law:
 
     @property
     def breaks(self) -> Floats:
-        """The points where the cdf jumps or is not smooth, in order."""
+        """The points where the cdf jumps or is not smooth, in order, as far as they are known."""
         return np.unique([end for end in self.support if math.isfinite(end)])
 
     def atoms(self) -> Atoms:
@@ -121,49 +124,74 @@ class Law:
         """Return independent times whose sum is this time; only the law itself if no others are known."""
         return (self,)
 
-    def alternatives(self) -> tuple[tuple[float, Law], ...]:
-        """Return the components of this mixture with their probabilities; only the law itself if it is no mixture."""
-        return ((1.0, self),)
-
-    def phases(self) -> Mapping[float, float] | None:
-        """Return the probability of each mean if this law is a mixture of exponentials; otherwise None."""
-        return None
-
-    def nodes(self) -> Atoms | None:
-        """Give atoms that stand for a law with very many breaks when it is added to others; None for other laws."""
-        return None
-
     @property
-    def accuracy(self) -> float:
-        """The absolute error of the cdf; a table of the cdf need not be more accurate."""
-        return 1e-12
+    def tail_index(self) -> float:
+        """The exponent a of a tail like x^−a, whose moments from the a-th on are infinite; inf for a lighter tail."""
+        return self._tail_index
+
+    @cached_property
+    @np.errstate(all="ignore")
+    def _tail_index(self) -> float:
+        if math.isfinite(self.support[1]):
+            return math.inf
+        x = self.quantile(1 - _TAIL)
+        left = self.survival(x)
+        if np.any(np.diff(x) <= 0) or np.any(left <= 0):
+            return math.inf
+        early, late = (np.diff(np.log(left)) / -np.diff(np.log(x))).tolist()
+        return round(late, _DIGITS) if abs(late - early) < _STRAIGHT * early else math.inf
+
+    @cached_property
+    def continuous(self) -> tuple[float, Grid | None]:
+        """The probability of times that are no atoms, and their distribution on a grid; None if there are none."""
+        atoms, support = self.atoms(), self.support
+        left = 1 - atoms.mass
+        if left < 1 - WHOLE or support[0] == support[1]:
+            return 0.0, None
+
+        def levels(x: Floats) -> tuple[Floats, Floats]:
+            below, above = self.cdf(x), self.survival(x)
+            if not len(atoms.values):
+                return below, above
+            return (below - atoms.cdf(x)).clip(0.0) / left, (above - atoms.survival(x)).clip(0.0) / left
+
+        return left, Grid.of(levels, support, self.breaks, self.tail_index)
 
     def expectation(self) -> float:
         """Give the mean, in seconds. (Several delays have a parameter that is called ``mean``.)"""
-        return self._moments.mean
+        return self.moments[0]
 
     def variance(self) -> float:
         """Give the variance, in seconds squared (inf where it does not exist, or is beyond the floats)."""
-        return self._moments.variance
+        return self.moments[1]
 
     def error(self) -> float:
         """Estimate the absolute error of ``expectation``: 0 where a formula gives it."""
-        return self._moments.error
-
-    def variance_error(self) -> float:
-        """Estimate the absolute error of ``variance``: 0 where a formula gives it, inf where it is infinite."""
-        return self._moments.variance_error
+        return ERROR * self.expectation() if type(self).expectation is Law.expectation else 0.0
 
     @cached_property
-    def _moments(self) -> Moments:
-        return moments(self)
+    def moments(self) -> tuple[float, float]:
+        """Mean and variance of the cdf, whatever formulas there are: of the atoms, and of the rest on its grid."""
+        (values, masses), (weight, grid) = self.atoms(), self.continuous
+        if grid is None and not len(values):
+            return self.support[0], 0.0
+        mean, variance = (0.0, 0.0) if grid is None else grid.moments
+        if not len(values):
+            return mean, variance
+        whole = float(values @ masses) + (weight * mean if weight else 0.0)
+        squares = float(masses @ (values - whole) ** 2) + (weight * (variance + (mean - whole) ** 2) if weight else 0.0)
+        return whole, squares if math.isfinite(mean) else math.inf
 
-    @cached_property
-    def table(self) -> ChebyshevTable:
-        """A Chebyshev interpolant of the cdf."""
-        variance = self.variance()
-        scale = math.sqrt(variance) if math.isfinite(variance) else float(self.quantile(0.9)) - self.support[0]
-        return ChebyshevTable.of(self.cdf, self.support, self.breaks, scale or 1.0, self.accuracy)
+    def excess(self, x: Floats) -> Floats:
+        """Give E (X − x)⁺ = ∫ P(X > y) dy from x on, elementwise, within ``ERROR`` of the mean."""
+        (values, masses), (weight, grid) = self.atoms(), self.continuous
+        found = np.zeros(np.shape(x)) if grid is None else weight * grid.integrals(x, upper=True)
+        return found + np.maximum(values - x[..., None], 0.0) @ masses if len(values) else found
+
+    def _on_grid(self, u: Floats) -> Floats:
+        """Give quantiles fast, from the grid; by bisection of the cdf if there are atoms."""
+        weight, grid = self.continuous
+        return quantiles(self.cdf, self.support, u) if grid is None or weight < WHOLE else grid.quantile(u)
 
 
 @final
@@ -202,14 +230,6 @@ class Point(Law):
     def variance(self) -> float:
         return 0.0
 
-    @override
-    def error(self) -> float:
-        return 0.0
-
-    @override
-    def variance_error(self) -> float:
-        return 0.0
-
 
 @final
 @dataclass(frozen=True)
@@ -239,19 +259,14 @@ class MixtureLaw(Law):
         level = np.asarray(sum(weight * law.survival(x) for weight, law in self.parts))
         return np.where(floats(x) >= self.support[1], 0.0, np.clip(level, 0.0, 1.0))
 
-    @property
     @override
-    def precise_tail(self) -> bool:
-        return all(law.precise_tail for _, law in self.parts)
+    def inverse_cdf(self, u: Floats) -> Floats:
+        return self._on_grid(u)
 
     @property
     @override
-    def accuracy(self) -> float:
-        return max(law.accuracy for _, law in self.parts)
-
-    @override
-    def alternatives(self) -> tuple[tuple[float, Law], ...]:
-        return self.parts
+    def tail_index(self) -> float:
+        return min(law.tail_index for _, law in self.parts)
 
     @override
     def density(self, x: ArrayLike) -> Floats:
@@ -275,16 +290,6 @@ class MixtureLaw(Law):
     @override
     def error(self) -> float:
         return exact_sum(weight * law.error() for weight, law in self.parts)
-
-    @override
-    def variance_error(self) -> float:
-        centre = self.expectation()
-        if not math.isfinite(centre):
-            return math.inf
-        return exact_sum(
-            weight * (law.variance_error() + 2 * abs(law.expectation() - centre) * (law.error() + self.error()))
-            for weight, law in self.parts
-        )
 
 
 def mixture(parts: Iterable[tuple[float, Law]]) -> Law:

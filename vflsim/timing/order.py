@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -86,26 +85,16 @@ class OrderStatistic(Law):
                 return np.asarray(-np.expm1(sum(count * np.log1p(-law.survival(x)) for law, count in self.groups)))
         return self._fewer(floats(x))
 
-    @property
     @override
-    def precise_tail(self) -> bool:
-        return all(law.precise_tail for law, _ in self.groups)
+    def inverse_cdf(self, u: Floats) -> Floats:
+        return self._on_grid(u)
 
     @property
     @override
-    def accuracy(self) -> float:
-        return max(law.accuracy for law, _ in self.groups)
-
-    @override
-    def density(self, x: ArrayLike) -> Floats:
-        if self.t < self.size:
-            return super().density(x)
-        cdfs = [(law.cdf(x), count) for law, count in self.groups]
-        each = (
-            count * law.density(x) * _product((cdf, n - (place == other)) for other, (cdf, n) in enumerate(cdfs))
-            for place, (law, count) in enumerate(self.groups)
-        )
-        return np.asarray(sum(each))
+    def tail_index(self) -> float:
+        """The sum of the least exponents of so many times as have to be long."""
+        each = sorted(index for law, count in self.groups for index in [law.tail_index] * count)
+        return sum(each[: self.size - self.t + 1])
 
     @override
     def atoms(self) -> Atoms:
@@ -124,18 +113,6 @@ class OrderStatistic(Law):
         else:
             masses = _fewer(before, self.t) - _fewer(by, self.t)
         return Atoms(values[masses > _NOTHING], masses[masses > _NOTHING])
-
-    @override
-    def variance(self) -> float:
-        if self.t == self.size and any(math.isinf(law.variance()) for law, _ in self.groups):
-            return math.inf
-        return super().variance()
-
-    @override
-    def expectation(self) -> float:
-        if self.t == self.size and any(math.isinf(law.expectation()) for law, _ in self.groups):
-            return math.inf
-        return super().expectation()
 
     def _fewer(self, x: Floats) -> Floats:
         """Give P(fewer than t are ≤ x), a sum of positive terms."""

@@ -1,24 +1,38 @@
-"""The law of a sum of independent times, such as the consecutive activities of a client."""
+"""The law of a sum of independent times, such as the consecutive activities of a client.
+
+Constants, observed times and other atoms are added exactly, and gamma times of one scale, of which exponentials are
+cases, are a gamma time. What is left is convolved on grids (Grid): of two laws, one is taken as uniform blocks, and the
+integral of the other's survival function gives its probability in each.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, reduce
-from typing import final
+from typing import Final, final
 
+import numpy as np
 from numpy.typing import ArrayLike
 from typing_extensions import override
 
-from vflsim.timing.affine import OfDelay, knows_quantiles
-from vflsim.timing.atoms import Atoms
-from vflsim.timing.branches import sum_of
-from vflsim.timing.composite import Sum
+from vflsim.timing.affine import OfDelay
+from vflsim.timing.atoms import MAX_ATOMS, Atoms
+from vflsim.timing.basic import Exponential
+from vflsim.timing.families import Gamma
 from vflsim.timing.floats import Floats, floats
-from vflsim.timing.law import Law, MixtureLaw, Point, mixture
+from vflsim.timing.grid import Grid, Levels
+from vflsim.timing.law import WHOLE, Law, MixtureLaw, Point, mixture
 
-_MOST_ATOMS = 2048
+_MOST_ATOMS: Final = 1024
+"""The most atoms beside a time with a density; more stand for groups of about equal mass."""
+_MOST_BREAKS: Final = 512
+_FEW_BREAKS: Final = 64
+_CELLS: Final = 2**17
+"""Probabilities of blocks that are computed at once."""
+_APART: Final = 1e-9
+"""The least width of a block, relative to the time at which its probability is asked for: differences need digits."""
 
 
 def total(laws: Iterable[Law]) -> Law:
@@ -26,27 +40,19 @@ def total(laws: Iterable[Law]) -> Law:
 
     Mean and variance are the sums of the parts', without the error of a convolution.
     """
-    constant, smooth, discrete = 0.0, list[Law](), list[OfDelay]()
+    constant, parts = 0.0, list[Law]()
     for law in laws:
         if isinstance(law, Point):
             constant += law.value
-            continue
-        if isinstance(law, OfDelay):
-            constant, law = constant + law.shift, OfDelay(law.delay, 0.0, law.scale)
-        if isinstance(law, OfDelay) and is_discrete(law):
-            discrete.append(law)
+        elif isinstance(law, OfDelay):
+            constant += law.shift
+            parts.append(OfDelay(law.delay, 0.0, law.scale))
         else:
-            smooth.append(law)
-    if len(discrete) > 1 and all(law.scale == 1.0 for law in discrete):
-        parts = tuple(sorted((law.delay for law in discrete), key=repr))
-        discrete = [OfDelay(Sum.model_construct(parts=parts))]  # type: ignore[arg-type]
-    # The order of terms does not matter. Common parts of clients mostly come first, and are convolved once.
-    if len(smooth) > 1:  # the variance of one alone may be an integral that nobody needs
-        smooth.sort(key=lambda law: (knows_quantiles(law), law.variance(), repr(law)))
-    random = (*smooth, *discrete)
-    if not random:
+            parts.append(law)
+    if not parts:
         return Point(constant)
-    return shifted(random[0], constant) if len(random) == 1 else SumLaw(constant, random)
+    parts.sort(key=repr)  # the order of terms does not matter
+    return shifted(parts[0], constant) if len(parts) == 1 else SumLaw(constant, tuple(parts))
 
 
 def shifted(law: Law, by: float) -> Law:
@@ -83,14 +89,14 @@ class SumLaw(Law):
     def breaks(self) -> Floats:
         return self.constant + self._random.breaks
 
+    @property
+    @override
+    def tail_index(self) -> float:
+        return min(law.tail_index for law in self.parts)
+
     @override
     def summands(self) -> tuple[Law, ...]:
         return Point(self.constant), *(law for part in self.parts for law in part.summands())
-
-    @property
-    @override
-    def precise_tail(self) -> bool:
-        return self._random.precise_tail
 
     @override
     def density(self, x: ArrayLike) -> Floats:
@@ -105,11 +111,19 @@ class SumLaw(Law):
         return self._random.survival(floats(x) - self.constant)
 
     @override
+    def inverse_cdf(self, u: Floats) -> Floats:
+        return self._on_grid(u)
+
+    @override
     def atoms(self) -> Atoms:
-        each = [law.atoms() for law in self.parts]
-        if not all(len(atoms.values) for atoms in each):
-            return Atoms.none()
-        return reduce(Atoms.plus, each, Atoms.at(self.constant))
+        values, masses = self._random.atoms()
+        return Atoms(self.constant + values, masses)
+
+    @cached_property
+    @override
+    def continuous(self) -> tuple[float, Grid | None]:
+        weight, grid = self._random.continuous
+        return weight, None if grid is None else grid.shifted(self.constant)
 
     @override
     def expectation(self) -> float:
@@ -123,15 +137,6 @@ class SumLaw(Law):
     def error(self) -> float:
         return math.fsum(law.error() for law in self.parts)
 
-    @override
-    def variance_error(self) -> float:
-        return math.fsum(law.variance_error() for law in self.parts)
-
-    @property
-    @override
-    def accuracy(self) -> float:
-        return self._random.accuracy
-
     @cached_property
     def _random(self) -> Law:
         return _sum_of(self.parts)
@@ -139,10 +144,168 @@ class SumLaw(Law):
 
 @lru_cache(1024)
 def _sum_of(parts: tuple[Law, ...]) -> Law:
-    return sum_of(parts, _MOST_ATOMS)
+    """Give the law of a sum without its constant."""
+    each = [law for part in parts for law in part.summands()]
+    if len(each) == 1:
+        return each[0]
+    constant, others = sum(law.value for law in each if isinstance(law, Point)), list(_named(each))
+    discrete = [law.atoms() for law in others if law.atoms().mass >= WHOLE]
+    smooth = sorted((law for law in others if law.atoms().mass < WHOLE), key=repr)
+    most = _MOST_ATOMS if smooth else MAX_ATOMS
+    fixed = reduce(lambda sum_, atoms: sum_.plus(atoms).lumped(most), discrete, Atoms.at(constant))
+    if not smooth:
+        return GridLaw(fixed, 0.0, None)
+    if len(fixed.values) > 1:
+        return _added(GridLaw(fixed, 0.0, None), _folded(tuple(smooth)))
+    law = smooth[0] if len(smooth) == 1 else _folded(tuple(smooth))
+    return shifted(law, float(fixed.values[0]))
+
+
+def _named(laws: Iterable[Law]) -> Iterator[Law]:
+    """Join gamma times of one scale, and leave out constants; give the others as they are."""
+    shapes: dict[float, float] = {}
+    for law in laws:
+        delay, scale, shift = (law.delay, law.scale, law.shift) if isinstance(law, OfDelay) else (law, 1.0, 0.0)
+        if isinstance(delay, Exponential) and not shift:
+            shapes[scale * delay.mean] = shapes.get(scale * delay.mean, 0.0) + 1.0
+        elif isinstance(delay, Gamma) and not shift:
+            each = scale * delay.expectation() / delay.shape
+            shapes[each] = shapes.get(each, 0.0) + delay.shape
+        elif not isinstance(law, Point):
+            yield law
+    for scale, shape in shapes.items():
+        yield Exponential(mean=scale) if shape == 1 else Gamma(shape=shape, scale=scale)
 
 
 @lru_cache(1024)
-def is_discrete(law: Law) -> bool:
-    """Return whether the law is that of observed times or of their sums, without interpolation between values."""
-    return isinstance(law, OfDelay) and all(part.atoms().mass > 1 - 1e-12 for part in law.summands())
+def _folded(laws: tuple[Law, ...]) -> GridLaw:
+    if len(laws) == 1:
+        return GridLaw(laws[0].atoms(), *laws[0].continuous)
+    return _added(_folded(laws[:-1]), _folded(laws[-1:]))  # clients often differ in one part
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class GridLaw(Law):
+    """Some values with their probabilities and, with probability ``weight``, a time with a density on a grid."""
+
+    values: Atoms
+    weight: float
+    grid: Grid | None
+
+    @property
+    @override
+    def support(self) -> tuple[float, float]:
+        ends = [*self.values.values[[0, -1]].tolist()] if len(self.values.values) else []
+        ends += [] if self.grid is None else [self.grid.start, self.grid.end]
+        return min(ends), max(ends)
+
+    @property
+    @override
+    def breaks(self) -> Floats:
+        return np.union1d(self.values.values, [] if self.grid is None else self.grid.breaks)
+
+    @property
+    @override
+    def tail_index(self) -> float:
+        return math.inf if self.grid is None else self.grid.index
+
+    @property
+    @override
+    def continuous(self) -> tuple[float, Grid | None]:
+        return self.weight, self.grid
+
+    @override
+    def cdf(self, x: ArrayLike) -> Floats:
+        atoms = self.values.cdf(x) if len(self.values.values) else np.zeros(np.shape(x))
+        return atoms if self.grid is None else np.minimum(atoms + self.weight * self.grid.cdf(floats(x)), 1.0)
+
+    @override
+    def survival(self, x: ArrayLike) -> Floats:
+        atoms = self.values.survival(x) if len(self.values.values) else np.zeros(np.shape(x))
+        return atoms if self.grid is None else np.minimum(atoms + self.weight * self.grid.survival(floats(x)), 1.0)
+
+    @override
+    def inverse_cdf(self, u: Floats) -> Floats:
+        return self._on_grid(u)
+
+    @override
+    def atoms(self) -> Atoms:
+        return self.values
+
+
+def _added(one: GridLaw, other: GridLaw) -> GridLaw:
+    """Give the law of the sum: atoms are added, grids are moved by each other's atoms, and convolved."""
+    atoms = one.values.plus(other.values)
+    ways = list[tuple[float, tuple[float, float], Levels]]()
+    for law, beside in ((one, other), (other, one)):
+        values, grid = beside.values.lumped(_MOST_ATOMS), law.grid
+        if grid is None or not len(values.values):
+            continue
+        ends = grid.start + float(values.values[0]), grid.end + float(values.values[-1])
+        ways.append((law.weight * values.mass, ends, _moved(grid, values.weighed(1 / values.mass))))
+    if one.grid is not None and other.grid is not None:
+        ends = one.grid.start + other.grid.start, one.grid.end + other.grid.end
+        ways.append((one.weight * other.weight, ends, _convolved(one.grid, other.grid)))
+    weight = math.fsum(share for share, _, _ in ways)
+    if not ways:
+        return GridLaw(atoms, 0.0, None)
+
+    def levels(x: Floats) -> tuple[Floats, Floats]:
+        flat = x.ravel()
+        each = [(share / weight, *way(flat)) for share, _, way in ways]
+        below, above = (sum(row[0] * row[side] for row in each) for side in (1, 2))
+        return floats(below).reshape(x.shape), floats(above).reshape(x.shape)
+
+    index = min(math.inf if law.grid is None else law.grid.index for law in (one, other))
+    support = min(ends[0] for _, ends, _ in ways), max(ends[1] for _, ends, _ in ways)
+    return GridLaw(atoms, weight, Grid.of(levels, support, _breaks(one, other), index))
+
+
+def _breaks(one: GridLaw, other: GridLaw) -> Floats:
+    """Give the sums of both laws' breaks, as far as they are few."""
+    first, second = one.breaks, other.breaks
+    if len(first) * len(second) > _MOST_BREAKS:
+        first, second = first[[0, -1]], second[[0, -1]]
+    return np.unique(np.add.outer(first, second))
+
+
+def _moved(grid: Grid, values: Atoms) -> Levels:
+    """Give P(X + V ≤ x) and P(X + V > x) for a time X on a grid, and values V."""
+
+    def levels(x: Floats) -> tuple[Floats, Floats]:
+        at = x - values.values[:, None]
+        return values.masses @ grid.cdf(at), values.masses @ grid.survival(at)
+
+    return _in_parts(levels, len(values.values))
+
+
+def _convolved(one: Grid, other: Grid) -> Levels:
+    """Give P(X + Y ≤ x) and P(X + Y > x): Y, with few breaks or the lighter tail, is taken as uniform blocks."""
+    other, one = sorted((one, other), key=lambda grid: (len(grid.breaks) > _FEW_BREAKS, grid.reach))
+    edges, masses = other.blocks
+    apart = _APART * (np.arange(len(edges)) - len(edges) / 2)[:, None]
+
+    def side(x: Floats, upper: bool) -> Floats:
+        ends = edges[:, None] + apart * (x - one.start - other.start)
+        return masses @ (np.abs(np.diff(one.integrals(x - ends, upper), axis=0)) / np.diff(ends, axis=0))
+
+    def levels(x: Floats) -> tuple[Floats, Floats]:
+        above = np.minimum(side(x, upper=True), 1.0)
+        below = 1 - above
+        early = above > 0.5
+        below[early] = np.minimum(side(x[early], upper=False), 1.0)
+        return below, np.where(early, 1 - below, above)
+
+    return _in_parts(levels, len(edges))
+
+
+def _in_parts(levels: Callable[[Floats], tuple[Floats, Floats]], width: int) -> Levels:
+    """Give ``levels`` of so many times at once that their table has about ``_CELLS`` cells."""
+    step = max(1, _CELLS // width)
+
+    def some(x: Floats) -> tuple[Floats, Floats]:
+        parts = [levels(x[start : start + step]) for start in range(0, len(x), step)]
+        return np.concatenate([below for below, _ in parts]), np.concatenate([above for _, above in parts])
+
+    return some

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Literal, final
 
@@ -63,6 +63,11 @@ class Pareto(ByOneOfTwo):
         if self.shape <= 2:
             return math.inf
         return self._minimum**2 * self.shape / (self.shape - 1) ** 2 / (self.shape - 2)
+
+    @property
+    @override
+    def tail_index(self) -> float:
+        return self.shape
 
     @override
     def cdf(self, x: ArrayLike) -> Floats:
@@ -125,13 +130,6 @@ class HyperExponential(Derived):
         """Give probability and mean of each exponential, without those that never come."""
         whole = exact_sum(self.probabilities)
         return [(p / whole, mean) for p, mean in zip(self.probabilities, self.means, strict=True) if p > 0]
-
-    @override
-    def phases(self) -> Mapping[float, float]:
-        found: dict[float, float] = {}
-        for probability, mean in self._shares():
-            found[mean] = found.get(mean, 0.0) + probability
-        return found
 
     @override
     def pieces(self) -> list[tuple[float, Sequence[Delay]]]:

@@ -47,9 +47,9 @@ def test_alike_exponential_clients_have_harmonic_means() -> None:
     for k, each in segments(scenario(ALIKE)).items():
         barrier = 2.0 * np.log2(9) ** 2 * k / 20 * harmonic(9)
         upload = 2.0 * (harmonic(9) - harmonic(9 - each.threshold))
-        assert each.barrier_s.low == each.barrier_s.high == pytest.approx(barrier, rel=1e-9)
-        assert each.upload_s.low == pytest.approx(upload, rel=1e-9)
-        assert each.round_s.low == pytest.approx(barrier + upload, rel=1e-9)
+        assert each.barrier_s.low == each.barrier_s.high == pytest.approx(barrier, rel=1e-5)
+        assert each.upload_s.low == pytest.approx(upload, rel=1e-5)
+        assert each.round_s.low == pytest.approx(barrier + upload, rel=1e-5)
 
 
 def test_clients_store_a_share_of_all_data() -> None:

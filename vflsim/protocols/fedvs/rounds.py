@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 
 from vflsim.analysis.cycles import Turn, Unanalysable
 from vflsim.analysis.findings import ClosedForm, Finding, Formulas, Range
@@ -13,10 +12,9 @@ from vflsim.analysis.formulas import ordinal
 from vflsim.analysis.rounds import LATER, MIXED, ROUND, groups_of
 from vflsim.protocols.fedvs.formulas import barrier_formulas, duration_formulas, threshold_formulas, upload_formulas
 from vflsim.protocols.fedvs.stages import CodedStages
-from vflsim.timing.interpolation import Interpolated
-from vflsim.timing.law import Law, Point
-from vflsim.timing.order import OrderStatistic, maximum, order_statistic
-from vflsim.timing.sums import SumLaw, shifted, total
+from vflsim.timing.law import Law
+from vflsim.timing.order import maximum, order_statistic
+from vflsim.timing.sums import shifted, total
 
 BARRIER = "share barrier"
 ONCE = "data sharing, once"
@@ -36,7 +34,7 @@ class CodedRound:
     @property
     def duration(self) -> Law:
         """The sum of the parts."""
-        return total([tabled(self.barrier), tabled(self.upload), self.step])
+        return total([self.barrier, self.upload, self.step])
 
 
 def coded(stages: CodedStages) -> tuple[Finding, ...]:
@@ -58,7 +56,7 @@ def coded(stages: CodedStages) -> tuple[Finding, ...]:
     of_threshold = lambda: threshold_formulas(protocol.K, protocol.T, many)  # noqa: E731
     return (
         form(ROUND, lambda r: r.duration, lambda: duration_formulas(threshold, bounds[turn][0].step)),
-        form(BARRIER, lambda r: tabled(r.barrier), lambda: barrier_formulas(shares)),
+        form(BARRIER, lambda r: r.barrier, lambda: barrier_formulas(shares)),
         form(which, lambda r: r.upload, lambda: upload_formulas(uploads, threshold)),
         ClosedForm("recovery threshold R", "", (), of_threshold, given=Range.of(threshold)),
         ClosedForm("stragglers spared", "", (), of_threshold, given=Range.of(many - threshold)),
@@ -87,14 +85,6 @@ def bounds_of(stages: CodedStages, turn: Turn) -> tuple[CodedRound, CodedRound]:
     if deadline is not None and deadline < slow.barrier.support[1] + slow.upload.support[1]:
         raise Unanalysable("rounds may miss their deadline: how often those are given up is not known")
     return fast, slow
-
-
-@lru_cache(64)
-def tabled(law: Law) -> Law:
-    """Return the same law with fast quantiles."""
-    if isinstance(law, OrderStatistic):
-        return Interpolated(law)
-    return total([Point(law.constant), *map(tabled, law.parts)]) if isinstance(law, SumLaw) else law
 
 
 def data_sharing(stages: CodedStages) -> ClosedForm:
