@@ -400,20 +400,13 @@ def test_nothing_known_means_no_table() -> None:
     assert closed_forms(world, ScenarioData(world)).table.num_rows == 0
 
 
-def test_results_go_without_curves_that_would_take_longer_than_a_run() -> None:
+def test_results_have_curves_of_rounds_with_many_random_parts() -> None:
     law = {"kind": "maximum", "parts": [{"kind": "exponential", "mean": k} for k in (1, 2, 3)]}
-    plain, nested = (
-        scenario({"kind": "synchronous"}, {"select": "all", "upload_delay": 0.1, "compute": compute})
-        for compute in (law, {"kind": "sum", "parts": [law, law]})
-    )
-    assert closed_forms(plain, ScenarioData(plain)).left_out == ()  # 2 × 3 random times in a cycle
+    compute = {"kind": "sum", "parts": [law, law]}
+    nested = scenario({"kind": "synchronous"}, {"select": "all", "upload_delay": 0.1, "compute": compute})
     found = closed_forms(nested, ScenarioData(nested))
-    assert found.table.num_rows == 0
-    (left_out,) = found.left_out
-    assert (
-        str(left_out) == "it: round duration: a client's round has 12 random parts (more than 8): too long to compute"
-    )
-    assert not left_out.failed
+    assert found.left_out == ()
+    assert found.table.num_rows > 0
 
 
 def test_different_models_of_the_same_embedding_size_have_times_of_their_own() -> None:

@@ -35,8 +35,8 @@ from vflsim.tracing.node import Untraceable
 from vflsim.tracing.recording import Traceable
 from vflsim.tracing.trace import RoundTrace, trace
 
-MOST_RANDOM = 10
-"""The most consecutive random times whose law is convolved; 12 take about 7 s."""
+MOST_RANDOM = 64
+"""The most consecutive random times whose law is convolved; each takes about 20 ms."""
 EARLY = "clients begin a round before the server has ended one"
 
 

@@ -54,10 +54,6 @@ class Atoms(NamedTuple):
         """Give the same values with masses that are multiplied by ``weight``."""
         return Atoms(self.values, self.masses * weight) if weight > 0 else Atoms.none()
 
-    def together(self, other: Atoms) -> Atoms:
-        """Give the values of both, with their masses."""
-        return Atoms.merged(np.concatenate([self.values, other.values]), np.concatenate([self.masses, other.masses]))
-
     def plus(self, other: Atoms) -> Atoms:
         """Give the law of the sum. Raises TooLargeError for more than ``MAX_ATOMS`` combinations."""
         if len(self.values) * len(other.values) > MAX_ATOMS:

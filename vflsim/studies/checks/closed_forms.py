@@ -13,16 +13,10 @@ from vflsim.protocols.defaults import closed_forms_of, participants_of
 from vflsim.results.store.closed_forms import ClosedForms, Curve, LeftOut, curves_of, table_of
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
-from vflsim.scenario.resolve import party_timings, setting
-from vflsim.timing.compute import law
-from vflsim.timing.delays import Constant, Delay, Empirical, Maximum, Mixture, Sum
+from vflsim.scenario.resolve import setting
 
 MOST_CLIENTS = 2_000
 """The most clients for which results include closed forms; ``analyse`` has no such limit."""
-MOST_RANDOM_PARTS = 8
-"""The most random times in a client's round for which results include closed forms; parts of composite delays count."""
-_OBSERVED = 4
-"""Cost of a delay of observed values, in random parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +75,7 @@ def _computable(finding: Finding) -> Finding:
 def closed_forms(scenario: Scenario, data: ScenarioData) -> ClosedForms:
     """Compute the curves stored with the results, and the reasons for omissions; errors count as reasons.
 
-    Protocols with very many clients, or with very many random times in a round, are omitted: their curves would take
-    longer than a run.
+    Protocols with very many clients are omitted: their curves would take longer than a run.
     """
     curves, left_out = list[Curve](), list[LeftOut]()
     for name in scenario.protocols:
@@ -101,9 +94,6 @@ def _curves(scenario: Scenario, name: str, data: ScenarioData) -> tuple[list[Cur
     if many > MOST_CLIENTS:
         why = f"the curves of {many:,} clients (more than {MOST_CLIENTS:,}) would take longer than a run"
         return [], [NoClosedForm(ROUND, why)]
-    if (parts := _random_parts(scenario)) > MOST_RANDOM_PARTS:
-        why = f"a client's round has {parts} random parts (more than {MOST_RANDOM_PARTS}): too long to compute"
-        return [], [NoClosedForm(ROUND, why)]
     curves, groups = list[Curve](), dict[str, list[Finding]]()
     reasons = list[NoClosedForm]()
     for finding in analyse(scenario, name, data.of(scenario.training_of(name))).findings:
@@ -117,24 +107,3 @@ def _curves(scenario: Scenario, name: str, data: ScenarioData) -> tuple[list[Cur
             except Exception as error:
                 reasons.append(NoClosedForm.because_of(quantity, error))
     return curves, reasons
-
-
-def _random_parts(scenario: Scenario) -> int:
-    """Count the random times in a round of the most complex client."""
-    server, *clients = party_timings(scenario)
-    return (
-        _parts(law(server.compute))
-        + 2 * _parts(server.link.latency)
-        + max(
-            2 * _parts(law(each.compute)) + _parts(each.upload_delay) + 2 * _parts(each.link.latency)
-            for each in clients
-        )
-    )
-
-
-def _parts(delay: Delay) -> int:
-    if isinstance(delay, Constant):
-        return 0
-    if isinstance(delay, Empirical):
-        return _OBSERVED
-    return sum(map(_parts, delay.parts)) if isinstance(delay, Mixture | Sum | Maximum) else 1
