@@ -10,7 +10,6 @@ from scipy import stats
 from thorough import examples
 
 from vflsim.timing.affine import OfDelay
-from vflsim.timing.base import Delay
 from vflsim.timing.delays import (
     Constant,
     Empirical,
@@ -19,7 +18,6 @@ from vflsim.timing.delays import (
     HyperExponential,
     LogNormal,
     Mixture,
-    Normal,
     Pareto,
     ShiftedExponential,
     Uniform,
@@ -27,7 +25,7 @@ from vflsim.timing.delays import (
 )
 from vflsim.timing.law import Law, MixtureLaw, Point, mixture
 from vflsim.timing.order import maximum
-from vflsim.timing.sums import SumLaw, shifted, total
+from vflsim.timing.sums import shifted, total
 
 SMOOTH = {
     "exponential": Exponential(mean=2.0),
@@ -40,33 +38,6 @@ SMOOTH = {
     "weibull": Weibull(shape=0.7, scale=2.0),
     "hyper": HyperExponential(probabilities=[0.9, 0.1], means=[0.1, 20.0]),
 }
-
-
-@pytest.mark.parametrize("name", SMOOTH)
-def test_the_grid_gives_mean_and_variance(name: str) -> None:
-    law = OfDelay(SMOOTH[name])
-    assert law.moments == pytest.approx((law.expectation(), law.variance()), rel=2e-5)
-
-
-@pytest.mark.parametrize(
-    "delay",
-    [Normal(mean=10.0, sd=1.0), Normal(mean=10.0, sd=3.0), Gamma(shape=20.0, mean=1.0), Weibull(shape=10.0, mean=1.0)],
-)
-def test_a_light_tail_far_from_the_shortest_value_is_not_taken_for_a_heavy_one(delay: Delay) -> None:
-    assert OfDelay(delay).moments == pytest.approx((delay.expectation(), delay.variance()), rel=2e-5)
-
-
-@pytest.mark.parametrize("sd", [0.1, 0.01, 1e-4])
-def test_a_law_that_is_narrow_beside_the_other_is_convolved_as_precisely(sd: float) -> None:
-    law = total([OfDelay(Normal(mean=0.65, sd=sd)), OfDelay(Uniform(low=0.0, high=0.5))])
-    x = np.linspace(0.6, 1.3, 57)
-
-    def below(x: np.ndarray) -> np.ndarray:
-        """∫ Φ up to x: E (x − N)⁺."""
-        z = (x - 0.65) / sd
-        return sd * (z * stats.norm.cdf(z) + stats.norm.pdf(z))
-
-    assert law.cdf(x) == pytest.approx((below(x) - below(x - 0.5)) / 0.5, abs=1e-5)
 
 
 def test_a_sum_with_an_infinite_variance_has_a_cdf() -> None:
@@ -123,47 +94,10 @@ def test_constants_are_added_exactly() -> None:
     assert shifted(total([Point(0.5), OfDelay(Constant(value=1.0), 0.0, 2.0)]), 1.0).expectation() == 3.5
 
 
-def test_a_sum_of_exponentials_is_erlang() -> None:
-    law = total([OfDelay(Exponential(mean=2.0))] * 3 + [Point(0.5)])
-    x = np.linspace(0.0, 60.0, 500)
-    assert law.cdf(x) == pytest.approx(stats.gamma(3, loc=0.5, scale=2).cdf(x), abs=1e-10)
-    assert (law.expectation(), law.variance()) == (pytest.approx(6.5), pytest.approx(12.0))
-
-
 @pytest.mark.parametrize("scale", [1.0, 2.0])
 def test_sums_do_not_depend_on_the_order_of_their_terms(scale: float) -> None:
     parts = [OfDelay(SMOOTH[name], 0.0, scale) for name in ("exponential", "uniform", "lognormal")]
     assert total(parts) == total(reversed(parts))
-
-
-def test_scaled_delays_are_convolved_as_precisely_as_plain_ones() -> None:
-    plain = total([OfDelay(Uniform(low=1.0, high=3.0)), OfDelay(LogNormal(median=1.0, sigma=0.5))])
-    scaled = total(
-        [OfDelay(Uniform(low=0.5, high=1.5), 0.0, 2.0), OfDelay(LogNormal(median=0.25, sigma=0.5), 0.0, 4.0)]
-    )
-    assert isinstance(scaled, SumLaw)
-    x = np.linspace(1.0, 40.0, 400)
-    assert scaled.cdf(x) == pytest.approx(plain.cdf(x), abs=1e-9)
-
-
-def test_a_convolution_agrees_with_its_closed_form() -> None:
-    """Uniform + exponential, by hand: F(x) = ∫ F_exp(x − y) dy / width."""
-    law = total([OfDelay(Exponential(mean=2.0)), OfDelay(Uniform(low=1.0, high=3.0))])
-    x = np.linspace(0.5, 30.0, 200)
-
-    def lost(y: np.ndarray) -> np.ndarray:  # ∫₀^y F_exp
-        y = np.maximum(y, 0.0)
-        return y + 2 * np.expm1(-y / 2)
-
-    assert law.cdf(x) == pytest.approx((lost(x - 1) - lost(x - 3)) / 2, abs=1e-5)
-
-
-def test_a_convolution_with_atoms_is_followed() -> None:
-    coin = MixtureLaw(((0.5, Point(1.0)), (0.5, Point(4.0))))
-    law = total([OfDelay(Exponential(mean=2.0)), coin])
-    x = np.linspace(0.0, 30.0, 200)
-    expected = (stats.expon(1, 2).cdf(x) + stats.expon(4, 2).cdf(x)) / 2
-    assert law.cdf(x) == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.parametrize("scale", [20.217562752, 0.3, 7.1, 1e-9])

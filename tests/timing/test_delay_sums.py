@@ -135,22 +135,6 @@ def test_interpolated_observations_and_a_narrow_part_are_followed_to_the_end(nes
     np.testing.assert_allclose(total.cdf(x), sum(parts) / 3, atol=ERROR)
 
 
-@pytest.mark.parametrize("x", [0.4, 1.1, 1.7, 2.05, 2.3, 40.0])
-def test_nothing_is_left_behind_a_bounded_part_and_a_light_tail(x, tmp_path):
-    np.save(tmp_path / "few.npy", [0.0, 0.0, 0.2, 1.0])
-    few = Empirical(file=str(tmp_path / "few.npy"), interpolation="linear")
-    total = Sum(parts=[Maximum(parts=[few]), few, Normal(mean=MEAN, sd=SD)])
-    nodes, weights = np.polynomial.legendre.leggauss(400)
-    expected = uniform_and_normal(0.0, 0.2, x) / 9 + uniform_and_normal(0.2, 1.0, x) / 9  # the first is 0
-    expected += stats.norm(MEAN, SD).cdf(x) / 9
-    for low, high in ((0.0, 0.2), (0.2, 1.0)):
-        y = low + (high - low) * (nodes + 1) / 2
-        inner = stats.norm(MEAN, SD).cdf(x - y), uniform_and_normal(0, 0.2, x - y), uniform_and_normal(0.2, 1, x - y)
-        expected += sum(inner) @ weights / 18
-    assert total.cdf(x) == pytest.approx(expected, abs=ERROR)
-    assert total.survival(x) <= 1.0
-
-
 def test_the_maximum_of_exponentials_has_the_mean_of_renyi():
     many = Maximum(parts=[Exponential(mean=2)] * 10)
     assert many.expectation() == pytest.approx(2 * sum(1 / k for k in range(1, 11)), rel=1e-5)

@@ -9,6 +9,7 @@ from typing import Final, final
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import betainc
 from typing_extensions import override
 
 from vflsim.timing.atoms import Atoms
@@ -74,6 +75,8 @@ class OrderStatistic(Law):
             return _product((law.cdf(x), count) for law, count in self.groups)
         if self.t == 1:
             return 1.0 - self.survival(x)
+        if len(self.groups) == 1:  # alike times: the t-th smallest of uniform levels is a beta variable
+            return floats(betainc(self.t, self.size + 1 - self.t, self.groups[0][0].cdf(x)))
         return 1.0 - self._fewer(floats(x))
 
     @override
@@ -83,6 +86,8 @@ class OrderStatistic(Law):
         if self.t == self.size:
             with np.errstate(divide="ignore"):
                 return np.asarray(-np.expm1(sum(count * np.log1p(-law.survival(x)) for law, count in self.groups)))
+        if len(self.groups) == 1:
+            return floats(betainc(self.size + 1 - self.t, self.t, self.groups[0][0].survival(x)))
         return self._fewer(floats(x))
 
     @override
@@ -116,7 +121,8 @@ class OrderStatistic(Law):
 
     def _fewer(self, x: Floats) -> Floats:
         """Give P(fewer than t are ≤ x), a sum of positive terms."""
-        return _fewer([(law.cdf(x), law.survival(x)) for law, count in self.groups for _ in range(count)], self.t)
+        each = [((law.cdf(x), law.survival(x)), count) for law, count in self.groups]
+        return _fewer([pair for pair, count in each for _ in range(count)], self.t)
 
 
 def counts(p: Sequence[Floats], below: int, q: Sequence[Floats] | None = None) -> Floats:

@@ -142,7 +142,7 @@ class SumLaw(Law):
         return _sum_of(self.parts)
 
 
-@lru_cache(1024)
+@lru_cache(256)
 def _sum_of(parts: tuple[Law, ...]) -> Law:
     """Give the law of a sum without its constant."""
     each = [law for part in parts for law in part.summands()]
@@ -177,7 +177,7 @@ def _named(laws: Iterable[Law]) -> Iterator[Law]:
         yield Exponential(mean=scale) if shape == 1 else Gamma(shape=shape, scale=scale)
 
 
-@lru_cache(1024)
+@lru_cache(256)
 def _folded(laws: tuple[Law, ...]) -> GridLaw:
     if len(laws) == 1:
         return GridLaw(laws[0].atoms(), *laws[0].continuous)
