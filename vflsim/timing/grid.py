@@ -45,9 +45,10 @@ _FIRST, _LAST = -1e3, 709.0
 """Logarithms of times at which the lines end that go on below the first point, and above the last."""
 _SURE: Final = 1e4
 """Log odds at the end of a law."""
-_LINE: Final = 0.05
-"""The most log odds of a line."""
-_MOST_LINES: Final = 40
+_EARLY: Final = -7.0
+_LINE, _LINE_FAR_OUT = 0.02, 0.1
+"""The most log odds of a line: of one that means depend on, and of others."""
+_MOST_LINES: Final = 100
 _MOST_BREAKS: Final = 5_000
 _FAR: Final = 20.0
 _BLOCK_ERROR: Final = 2e-5
@@ -104,7 +105,7 @@ class Grid:
         if math.isfinite(end):
             index, last = math.inf, (math.log(end - start), _SURE)
         else:
-            back = int(np.searchsorted(logs, logs[-1] - _LINE, side="right")) - 1
+            back = int(np.searchsorted(logs, logs[-1] - 0.05, side="right")) - 1
             slope = index if math.isfinite(index) else float((odds[-1] - odds[back]) / (logs[-1] - logs[back]))
             last = _LAST, float(odds[-1] + slope * (_LAST - logs[-1]))
         return cls(start, end, np.append(logs, last[0]), np.append(odds, last[1]), index, breaks)
@@ -287,7 +288,8 @@ def _drawn(logs: Floats, odds: Floats) -> tuple[Floats, Floats]:
     """Give the ends of short lines along a cubic curve."""
     slopes, width, rise = _slopes(logs, odds), np.diff(logs), np.diff(odds)
     bend = width * np.abs(np.diff(slopes)) / 8 * np.minimum(expit(odds), expit(-odds))[:-1]
-    lines = np.clip(np.ceil(np.maximum(np.sqrt(bend / CDF_ERROR), rise / _LINE)), 1, _MOST_LINES).astype(np.int64)
+    most = np.where((odds[:-1] > _EARLY) & (odds[:-1] < _ROUNDED), _LINE, _LINE_FAR_OUT)
+    lines = np.clip(np.ceil(np.maximum(np.sqrt(bend / CDF_ERROR), rise / most)), 1, _MOST_LINES).astype(np.int64)
     cell = np.repeat(np.arange(len(lines)), lines)
     u = (np.arange(len(cell)) - np.repeat(np.cumsum(lines) - lines, lines)) / lines[cell]
     first, second = slopes[:-1][cell] * width[cell], slopes[1:][cell] * width[cell]

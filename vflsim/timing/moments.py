@@ -8,12 +8,12 @@ from typing import Final
 
 import numpy as np
 
-from vflsim.timing.law import ERROR, Law
+from vflsim.timing.law import Law
 
 FEWEST: Final = 3
 """The least number of draws: the slowest third of a symmetric law has less than half of its variance."""
-_VARIANCE_ERROR: Final = 1e-3
-"""The error of a variance without a formula, relative to it; smaller where the tail is light."""
+_MEAN_ERROR, _VARIANCE_ERROR = 1e-5, 1e-3
+"""The errors of moments of a cdf on a grid, relative to them; smaller where the tail is light."""
 _STEPS: Final = 600
 _LEAST: Final = 1e-13
 """The smallest probability of slower times that is used; below it, cdfs are round-off."""
@@ -32,7 +32,7 @@ class Moments:
 def moments(law: Law) -> Moments:
     """Compute mean and variance of ``law`` from its cdf alone, whatever formulas of its own it has."""
     mean, variance = law.moments
-    return Moments(mean, variance, ERROR * mean, _VARIANCE_ERROR * variance)
+    return Moments(mean, variance, _MEAN_ERROR * mean, _VARIANCE_ERROR * variance)
 
 
 def skewness(law: Law) -> float:
