@@ -18,10 +18,9 @@ from vflsim.analysis import (
     maximum,
     minimum,
     order_statistic,
-    race,
     used_probabilities,
 )
-from vflsim.timing.delays import Exponential, LogNormal, Pareto, ShiftedExponential, Uniform
+from vflsim.timing.delays import Exponential, LogNormal, Pareto, Uniform
 from vflsim.timing.order import OrderStatistic
 
 probabilities = st.lists(st.floats(0, 1), min_size=1, max_size=8)
@@ -125,10 +124,3 @@ def test_alike_clients_are_among_the_first_t_alike_often() -> None:
     first = used_probabilities([exponential(1.0), exponential(4.0)], 1)
     assert first == pytest.approx([0.8, 0.2], rel=1e-5)
     assert sum(used_probabilities(MIXED, 2)) == pytest.approx(2.0, rel=1e-5)
-
-
-def test_the_race_is_won_by_the_harmonic_share() -> None:
-    found = race([OfDelay(ShiftedExponential(shift=0.0, mean=3.0))] * 10, 4)
-    share = sum(1 / k for k in range(7, 11)) / sum(1 / k for k in range(1, 11))
-    assert found.ratio() == pytest.approx(share, rel=1e-5)
-    assert float(found.below(1.0)) == pytest.approx(stats.binom(10, 1 - math.exp(-1 / 3)).sf(3), rel=1e-5)

@@ -5,7 +5,7 @@ import pytest
 import sympy
 from scipy import stats
 
-from vflsim.analysis import ClosedForm, Law, OfDelay, Point, Range, exponential_ratio, order_statistic, race
+from vflsim.analysis import ClosedForm, Law, OfDelay, Point, Range, order_statistic
 from vflsim.analysis.findings import Formula
 from vflsim.analysis.formulas import (
     age_formulas,
@@ -66,12 +66,6 @@ def test_many_kinds_of_times_need_the_recursion() -> None:
     assert needs_recursion([1] * 4, 2)
     assert order_cdf(cdfs, [1] * 4, 2).has(sympy.Function("P"))
     assert order_cdf(cdfs, [1] * 4, 4) == sympy.Mul(*cdfs)
-
-
-def test_the_race_of_alike_exponential_times_is_a_ratio_of_harmonic_numbers() -> None:
-    clients, t = sympy.symbols("M t", positive=True, integer=True)
-    said = exponential_ratio().subs({clients: 12, t: 5})
-    assert float(said) == pytest.approx(race([exponential(3.0)] * 12, 5).ratio(), rel=1e-5)
 
 
 def test_every_kind_of_formula_has_text_and_latex() -> None:

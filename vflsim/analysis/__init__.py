@@ -6,7 +6,6 @@ from vflsim.analysis.ages import Geometric, used_probabilities
 from vflsim.analysis.findings import ClosedForm, Finding, Formula, NoClosedForm, Range
 from vflsim.analysis.memoryless import working_on
 from vflsim.analysis.product_form import repairman_rates
-from vflsim.analysis.race import Race, exponential_ratio, race
 from vflsim.analysis.renewal import pooled_interval
 from vflsim.timing.affine import OfDelay
 from vflsim.timing.law import Law, MixtureLaw, Point, mixture
@@ -24,16 +23,13 @@ __all__ = [
     "OfDelay",
     "OrderStatistic",
     "Point",
-    "Race",
     "Range",
     "counts",
-    "exponential_ratio",
     "maximum",
     "minimum",
     "mixture",
     "order_statistic",
     "pooled_interval",
-    "race",
     "repairman_rates",
     "shifted",
     "total",
