@@ -1,7 +1,7 @@
 """What cannot be traced says why, and which line is the reason; it runs event by event."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,15 @@ from scripted_rounds import Scripted
 from tiny_worlds import data_of, raw
 
 from vflsim.learning.batches import Batch
+from vflsim.learning.execution.operations import Operation
 from vflsim.protocol import ClientNode, Embedding, Gradient, Message, Protocol, ServerNode, Synchronous
 from vflsim.scenario.resolve import setting
 from vflsim.setting import Setting
 from vflsim.simulation.vectorised import UndecidedError, run_vectorised
 from vflsim.tracing.acts import ClientSleep, ClientWork, InTurn, ServerWork, ToClients, ToServer
 from vflsim.tracing.node import Untraceable
-from vflsim.tracing.trace import RoundTrace, trace
+from vflsim.tracing.trace import RoundTrace, notes_of_all, trace
+from vflsim.world.node import Node
 
 HERE = Path(__file__).name
 
@@ -306,6 +308,64 @@ def test_all_clients_of_a_protocol_from_outside_are_traced(
     monkeypatch.setattr("vflsim.tracing.trace.FEW", 2)
     found = traced(ByLearner(), tiny_setting)
     assert [act.by for act in found.round[1] if isinstance(act, ClientWork)] == [None, None, {4}]
+    assert found.sorts == {1: 1, 2: 1, 3: 1, 4: 4}
+
+
+class ByNumber(Synchronous):
+    """The last client steps twice, and asks for its number."""
+
+    async def client(self, node: ClientNode) -> None:
+        for k in node.rounds():
+            batch = node.batch(k)
+            h = await node.compute(node.learner.embed(batch))
+            await node.upload("server", Embedding(batch, h, round=k))
+            gradient = await node.recv("gradient", round=k)
+            for _ in range(1 + (node.party == 4)):
+                await node.compute(node.learner.client_step(batch, gradient))
+
+
+class ByCount(Synchronous):
+    """The server does or sends something else where there are three clients or more."""
+
+    async def server(self, node: Node) -> None:
+        for k in node.rounds():
+            embeddings = await node.gather("embedding", senders=node.clients, round=k)
+            step = await node.compute(self.step(node, embeddings))
+            for embedding in embeddings:
+                await node.send(embedding.sender, Gradient(value=step.gradient_for(embedding), round=k))
+                if len(embeddings) > 2:
+                    await self.more(node, embedding.sender, k)
+
+    def step(self, node: Node, embeddings: Sequence[Message]) -> Operation[Any]:
+        return node.learner.server_step(embeddings)
+
+    async def more(self, node: Node, client: int, k: int) -> None:
+        """Nothing."""
+
+
+class UnitsByCount(ByCount):
+    def step(self, node: Node, embeddings: Sequence[Message]) -> Operation[Any]:
+        operation = super().step(node, embeddings)
+        operation.units = float(len(embeddings))
+        return operation
+
+
+class MessagesByCount(ByCount):
+    async def more(self, node: Node, client: int, k: int) -> None:
+        await node.send(client, Gradient(round=k))
+
+
+@pytest.mark.parametrize(
+    ("protocol", "all_traced"), [(Synchronous, False), (ByNumber, True), (UnitsByCount, True), (MessagesByCount, True)]
+)
+def test_two_clients_of_a_sort_stand_for_many_unless_a_third_or_its_number_changes_something(
+    protocol: type[Synchronous], all_traced: bool, tiny_setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vflsim.tracing.trace.FEW", 2)
+    monkeypatch.setattr("vflsim.tracing.trace.from_outside", lambda protocol: False)
+    notes, firsts = notes_of_all(protocol(), tiny_setting, 0, Batch(0, np.arange(4)))
+    assert [*notes.clients] == ([1, 2, 3, 4] if all_traced else [1, 2])
+    assert firsts == (None if all_traced else dict.fromkeys(range(1, 5), 1))
 
 
 def test_sleeps_are_seconds(tiny_setting: Setting) -> None:

@@ -281,9 +281,8 @@ class RecordedRounds(PlayedRounds):
     def _of_turn(self, act: TimedService | TimedWork | TimedSending, *events: Ints) -> Told:
         """Return what events tell of an activity in all clients' turns."""
         if isinstance(act, TimedService):  # one after the other
-            clients, draw = np.arange(self.shape[1]), act.draw
-            drawn = self.series(draw.series)[:, draw.place + clients, 0]
-            return self._told(draw, drawn, *events, numbers=draw.numbers(self._rounds) + clients)
+            draw, drawn = act.draw, self.series(act.draw.series)[:, act.draw.place + act.later, 0]
+            return self._told(draw, drawn, *events, numbers=draw.numbers(self._rounds) + act.later)
         if isinstance(act, TimedWork):
             return self._told(act.draw, self.drawn(act.draw), *events, counts="update" if act.steps else None)
         named = {"rounds": self._named(act.way.round), "peers": AT_SERVER}

@@ -123,8 +123,9 @@ class TimedWork:
 class TimedService:
     """A computation of the server, or one in each client's turn: seconds per unit drawn (kinds, 1) or (kinds, M).
 
-    ``draw`` is the first of its draws in a round. ``ends`` says whether it ends the round. ``flops``, in the shape of
-    the seconds, are its operations, None where they have no energy. ``ahead``: see ``ServerWork``.
+    ``draw`` is the first of its draws in a round; each client's is ``apart`` draws later. ``ends`` says whether it ends
+    the round. ``flops``, in the shape of the seconds, are its operations, None where they have no energy. ``ahead``:
+    see ``ServerWork``.
     """
 
     draw: Draw
@@ -132,12 +133,17 @@ class TimedService:
     ends: bool
     flops: Floats | None = None
     ahead: int = 0
+    apart: int = 1
 
     def seconds(self, drawn: Floats, kinds: Ints) -> Floats:
         """Return the seconds (n, 1) or (n, M) for all draws of the series (n, each)."""
-        place = self.draw.place
-        taken: Floats = drawn[:, place : place + self.factors.shape[1]] * self.factors[kinds]
+        taken: Floats = drawn[:, self.draw.place + self.later] * self.factors[kinds]
         return taken
+
+    @property
+    def later(self) -> Ints:
+        """How many draws later than the first that of each client is (1,) or (M,)."""
+        return np.arange(self.factors.shape[1]) * self.apart
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,7 +128,7 @@ class Timetable:
             by, works = self._done_by(act), [each for each in probes[0].acts[:number] if isinstance(each, ClientWork)]
             places = self._works(each for each in works if _of_work(each) == _of_work(act))
             flops = None if flops is None else flops * by
-            return TimedWork(UnlikeDraw(drawn.series, drawn.place, places), factors * by, steps, flops, by)
+            return TimedWork(UnlikeDraw(drawn.series, drawn.place, places), factors, steps, flops, by)
         if isinstance(act, ServerWork):
             ends, flops = act.operation.counts == "round", self._flops(probes, number, at_server=True)
             return TimedService(draw(_of_work(act)), self._of_server(probes, number), ends, flops, act.ahead)
@@ -144,15 +144,19 @@ class Timetable:
     def _in_turn(
         self, probes: Sequence[Probe], series: Mapping[tuple[str, str], Series], taken: Counter[tuple[str, str]]
     ) -> Timed:
-        """Return the acts of every client's turn: the server takes a draw for each client, one after the other."""
+        """Return the acts of every client's turn: the server takes its draws for one client after the other."""
         made: list[TimedAct] = []
+        each, begun = _purposes(probes[0].acts, 1), Counter(taken)
         for number, act in enumerate(probes[0].acts):
             if isinstance(act, ServerWork):
                 key = _of_work(act)
-                place, taken[key] = taken[key], taken[key] + len(self._clients)
+                place = begun[key]
+                begun[key] += 1
+                taken[key] += len(self._clients)
                 flops = self._flops(probes, number)
                 factors = self._of_server(probes, number, turns=True)
-                made.append(TimedService(Draw(series[key], place), factors, ends=False, flops=flops))
+                draw = Draw(series[key], place)
+                made.append(TimedService(draw, factors, ends=False, flops=flops, apart=each[key]))
             else:
                 made.append(self._act(probes, number, act, series, taken))
         return tuple(made)
