@@ -18,6 +18,7 @@ from pathlib import Path
 from scipy.stats import kendalltau
 
 import vflsim
+from vflsim.errors import DataError, VflsimError
 from vflsim.scenario.resolve import party_timings
 
 ROOT = Path(__file__).parents[1] / "scenarios"
@@ -46,7 +47,7 @@ def contended() -> Iterator[Path]:
     for file in sorted(ROOT.rglob("*.yaml")):
         try:
             scenario = vflsim.load(file)
-        except vflsim.VflsimError:  # a world of the orderings, or data that are not here
+        except VflsimError:  # a world of the orderings, or data that are not here
             continue
         if any(timing.link.limited for timing in party_timings(scenario)):
             yield file
@@ -66,7 +67,10 @@ def rounds(files: Sequence[Path]) -> None:
     print("| scenario | protocol | `fair` (ms) | `fifo` (ms) | `dedicated` (ms) | `fifo` ÷ `fair` |")
     print("|---|---|---:|---:|---:|---:|")
     for file in files:
-        each = {kind: mean_rounds(file, {"timing.network": kind}) for kind in KINDS}
+        try:
+            each = {kind: mean_rounds(file, {"timing.network": kind}) for kind in KINDS}
+        except DataError:  # it is not here
+            continue
         for protocol in each["fair"]:
             fair, fifo, dedicated = (1e3 * each[kind][protocol] for kind in KINDS)
             ratio = fifo / fair if fair else math.nan
@@ -100,7 +104,7 @@ def targets(files: Sequence[Path]) -> None:
             with tempfile.TemporaryDirectory() as folder:
                 for run in vflsim.run(scenario, out=folder).runs:
                     last = run.frame("metrics").iloc[-1]
-                    counts = f"{last['rounds']:.0f} | {last['updates']:.0f} | {last['time_s']:.4g}"
+                    counts = f"{last['round']:.0f} | {last['updates']:.0f} | {last['time_s']:.4g}"
                     print(
                         f"| {name(file)} | `{run.protocol}` | `{kind}` | {counts} | {run.info.stop_reason} |",
                         flush=True,

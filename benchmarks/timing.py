@@ -3,7 +3,7 @@
 One process, one thread. Rates are per second of processor time, the best of a few; ratios to bare SimPy within one run
 are what carries over to another machine. A client-round is a computation, an upload delay, a message up, a message down
 and another computation: 7 recorded events.
-Run: python benchmarks/timing.py [events | vectorised | fair | huge | paths …] (everything, if nothing is named)
+Run: python benchmarks/timing.py [events | vectorised | fair | contended | huge | paths …] (default: everything)
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ from vflsim.world.record import Events
 
 REPEATS = 3
 CLIENT_ROUNDS = 20_000
+CONTENDED = 10_000, 100
+"""Clients and rounds of the largest run with links that all share."""
 HUGE, MANY = 1_000_000, 100_000
 """Clients of the longest runs by arrays, and event by event."""
 OWN_DELAYS = {"kind": "exponential", "mean": "(100 + 100*i/N) ms"}
@@ -70,7 +72,7 @@ TOO_MANY_VALUES = {"c_vfl", "fedvs", "flex_vfl"}
 
 
 def scenario(
-    clients: int, rounds: int, folder: Path, record: str = "events", network: str = "fifo", **timing: Any
+    clients: int, rounds: int, folder: Path, record: str = "events", network: str = "fair", **timing: Any
 ) -> Scenario:
     """Synchronous rounds of clients with compute, an exponential upload delay, latencies and transfers."""
     file = folder / f"{clients}.npz"
@@ -116,7 +118,7 @@ def bare_simpy(count: int = 300_000) -> float:
     return count / (time.process_time() - began)
 
 
-def client_rounds(clients: int, folder: Path, record: str, path: PathWish = "event", network: str = "fifo") -> float:
+def client_rounds(clients: int, folder: Path, record: str, path: PathWish = "event", network: str = "fair") -> float:
     """Client-rounds a second of a whole run, its tables included."""
     made = scenario(clients, max(2, CLIENT_ROUNDS // clients), folder, record, network)
     data = ScenarioData(made).of(made.training)
@@ -162,6 +164,24 @@ def event_path() -> None:
                 f"events by arrays, {clients:>5,} clients, dedicated links: {arrays / by_events:.1f} of the event path"
             )
     print(f"memory: {bytes_per_event():.0f} bytes an event")
+
+
+def contended() -> None:
+    """Client-rounds of links that all clients share, or queue for, as parts of those without contention."""
+    with tempfile.TemporaryDirectory() as folder:
+        for clients in (100, 1000):
+            for path, networks in (("event", ("dedicated", "fair", "fifo")), ("vectorised", ("dedicated", "fair"))):
+                rates = [client_rounds(clients, Path(folder), "summary", path, network) for network in networks]
+                parts = ", ".join(
+                    f"{network} {rate:,.0f} ({rate / rates[0]:.2f})"
+                    for network, rate in zip(networks, rates, strict=True)
+                )
+                print(f"{path} path, {clients:>5,} clients, client-rounds/s: {parts}", flush=True)
+        made = scenario(*CONTENDED, Path(folder), "summary", "fair")
+        data, began = ScenarioData(made).of(made.training), time.process_time()
+        run_vectorised(made, "wait", 0, data)
+        seconds = time.process_time() - began
+        print(f"vectorised path, fair, {CONTENDED[0]:,} clients, {CONTENDED[1]} rounds: {seconds:.0f} s")
 
 
 def huge(separate: bool = True) -> None:
@@ -222,6 +242,7 @@ PARTS: dict[str, Callable[[], None]] = {
     "events": event_path,
     "vectorised": vectorised.main,
     "fair": fair_sharing.main,
+    "contended": contended,
     "huge": huge,
     "paths": paths,
 }
