@@ -47,11 +47,15 @@ class _Class:
 
 @final
 class _Flow:
-    """A transfer through the link of ``client``, of ``own`` bit/s, in a class: through at its ``end``."""
+    """A transfer through the link of ``client``, of ``own`` bit/s, in a class: through at its ``end``.
 
-    __slots__ = ("client", "end", "its", "own", "transfer")
+    ``entry`` is the one of the class's heap that stands for it; None once it has left.
+    """
+
+    __slots__ = ("client", "end", "entry", "its", "own", "transfer")
     its: _Class
     end: float
+    entry: tuple[float, int, _Flow] | None
 
     def __init__(self, transfer: Transfer, client: int, own: float) -> None:
         self.transfer, self.client, self.own = transfer, client, own
@@ -128,7 +132,7 @@ class Hub:
             room = max(0.0, room - rate * each.count)
             many -= each.count
             heap = each.heap
-            while not _holds(heap[0], each):
+            while heap[0][2].entry is not heap[0]:
                 heappop(heap)
             if rate > 0:
                 soonest = min(soonest, (heap[0][0] - each.carried) / rate)
@@ -143,7 +147,7 @@ class Hub:
             ticks, heap = each.rate * (TICKS * math.ulp(now)), each.heap
             while heap:
                 end, _, flow = heap[0]
-                if _holds(heap[0], each):
+                if flow.entry is heap[0]:
                     if end - each.carried > max(ticks, TRACE * 8 * flow.transfer.size):
                         break
                     ended.append(flow.transfer)
@@ -164,9 +168,10 @@ class Hub:
 
     def _share_own_link(self, flows: Iterable[_Flow], cap: float) -> None:
         for flow in flows:
-            left = flow.end - flow.its.carried
-            self._take(flow)
-            self._put(flow, left, cap)
+            if flow.its.cap != cap:
+                left = flow.end - flow.its.carried
+                self._take(flow)
+                self._put(flow, left, cap)
 
     def _put(self, flow: _Flow, left: float, cap: float) -> None:
         its = self._classes.get(cap)
@@ -181,27 +186,22 @@ class Hub:
         its.count += 1
         its.largest = max(its.largest, flow.transfer.size)
         flow.its, flow.end = its, its.carried + left
-        heappush(its.heap, (flow.end, flow.transfer.place, flow))
+        flow.entry = flow.end, flow.transfer.place, flow
+        heappush(its.heap, flow.entry)
 
     def _take(self, flow: _Flow) -> None:
         its = flow.its
-        flow.end = math.nan
+        flow.entry = None
         its.count -= 1
         if not its.count:
             self._active.remove(its)
 
 
-def _holds(entry: tuple[float, int, _Flow], its: _Class) -> bool:
-    """Return whether an entry of a class's heap still stands for its flow."""
-    end, _, flow = entry
-    return flow.end == end and flow.its is its
-
-
 def _rebase(its: _Class) -> None:
     """Let a class count from 0 again."""
-    flows = [(place, flow) for entry in its.heap if _holds(entry, its) for _, place, flow in [entry]]
-    for _, flow in flows:
-        flow.end -= its.carried
-    its.heap = [(flow.end, place, flow) for place, flow in flows]
+    its.heap = [entry for entry in its.heap if entry[2].entry is entry]
+    for number, (end, place, flow) in enumerate(its.heap):
+        flow.end = end - its.carried
+        flow.entry = its.heap[number] = flow.end, place, flow
     heapify(its.heap)
     its.carried = its.rounded = 0.0
