@@ -29,7 +29,7 @@ from unittest import mock
 from timing import bare_simpy, best, scenario
 
 from vflsim.scenario.data import ScenarioData
-from vflsim.simulation import execution
+from vflsim.simulation import collector
 from vflsim.simulation.run import run_protocol
 
 ROUNDS, TURNS = 300, 3
@@ -140,7 +140,7 @@ def growth(clients: list[int]) -> None:
         for _ in range(TURNS):
             for name, course in kinds.items():
                 off = name == "no collector"
-                with mock.patch.object(execution, "_PATIENCE", (0, 0, 0)) if off else nullcontext():
+                with mock.patch.object(collector, "_PATIENCE", (0, 0, 0)) if off else nullcontext():
                     once = course.seconds(2)
                     micros = 1e6 * (course.seconds(rounds) - once) / ((rounds - 2) * many)
                 found.setdefault((name, many), []).append(micros)

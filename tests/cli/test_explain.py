@@ -29,7 +29,7 @@ def test_it_prints_tables_and_writes_tables_and_figures(vflsim: Callable, result
     folder = results.with_name("heads-explained")
     tables = ["clients.parquet", "planes.parquet", "explain.md", "tables.json"]
     names = [*tables, "importance.png", "noisy_test.png", "tsne.png"]
-    assert ended.out.rstrip().splitlines()[-6:] == [str(folder / name) for name in names]
+    assert ended.out.rstrip().splitlines()[-7:] == [str(folder / name) for name in names]
     assert sorted(names) == sorted(path.name for path in folder.iterdir())
     assert "vimsgd, seed 0" in ended.out
     assert "2 (noisy features)" in ended.out
