@@ -28,6 +28,6 @@ def test_both_paths_leave_the_same_bytes(first: int) -> None:
 def test_the_server_takes_a_draw_for_each_of_its_operations_in_a_turn() -> None:
     drawn = {"kind": "exponential", "mean": "2 ms"}
     timing = {"server": {"compute": drawn}, "clients": {"select": "all", "compute": drawn}}
-    protocol = {"kind": "module", "path": "outside_protocols.twice_in_turn:TwiceInTurn", "local_steps": 1}
+    protocol = {"kind": "module", "path": "twice_in_turn:TwiceInTurn", "local_steps": 1}
     for record in ("rounds", "events"):
         assert_same_bytes(quick(protocol, timing=timing, stop={"rounds": 12}, record=record))

@@ -64,7 +64,7 @@ def test_so_do_other_protocols_from_outside(kind: str) -> None:
 
 def test_rounds_that_take_long_are_tried_out_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tryout, "BUDGET_S", 0.0)
-    monkeypatch.setattr(tryout, "FIRST", 80)
+    monkeypatch.setattr(tryout, "FIRST", 100)
     monkeypatch.setattr(tryout, "TRAINED", 1_000)
     scenario = load(mine("Broken", how="hidden"))
     with pytest.raises(ScenarioError, match="resumed from a checkpoint differs"):
