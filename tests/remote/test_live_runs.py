@@ -138,7 +138,7 @@ def test_every_kind_runs_live_and_those_that_wait_for_all_equal_the_simulation(
 @pytest.mark.slow
 def test_a_replay_in_the_live_order_ends_with_the_live_weights(tmp_path: Path, vflsim: Callable[..., Ended]) -> None:
     kinds = sorted(ORDERED - UNORDERED)
-    said = raw({kind: KINDS[kind] for kind in kinds}, timing={**RANDOM_TIMING, "network": "fifo"}, stop={"rounds": 20})
+    said = raw({kind: KINDS[kind] for kind in kinds}, timing=RANDOM_TIMING, stop={"rounds": 20})
     scenario, live = tmp_path / "scenario.yaml", tmp_path / "live"
     scenario.write_text(json.dumps(said | {"record": "events"}))
     assert vflsim("live", scenario, "--out", live, "--no-report").status == 0

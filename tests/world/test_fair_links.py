@@ -127,11 +127,11 @@ def test_one_solution_an_instant_after_all_its_changes() -> None:
     assert net.solved == [1, 2, 2.75]
 
 
-def test_what_arrives_together_arrives_in_the_order_in_which_it_came() -> None:
+def test_what_arrives_together_arrives_in_the_order_of_its_senders() -> None:
     net = Net(*links((INF, 4), *[(1, INF)] * 4))
     for client in (3, 1, 4, 2):
         net.at(0, net.send, client, client, 0, 2)
-    assert list(net.run()) == [3, 1, 4, 2]
+    assert list(net.run()) == [1, 2, 3, 4]
 
 
 def test_an_arrival_that_makes_another_of_the_same_instant_useless_comes_first() -> None:

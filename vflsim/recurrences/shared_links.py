@@ -124,7 +124,7 @@ class SharedWay:
                 if min(rate, self._capacity) == math.inf:
                     ends[following] = now
                 else:
-                    hub.enter(transfer, following, rate, now)
+                    hub.enter(transfer, following, rate)
                 following = next(coming, None)
             hub.share(now)
 

@@ -21,14 +21,16 @@ from vflsim.world.hub import MOST_CAPS, TICKS, Hub
 from vflsim.world.kernel import World
 from vflsim.world.transfers import Carrier, Route, Transfer
 
+_BY_SENDER = attrgetter("path.sender", "place")
+
 
 @final
 class FairSharing(Carrier):
     """Rates are max–min fair over the senders' up-links and the receivers' down-links at every instant.
 
     They are computed once an instant, after all its arrivals, departures and changes of capacity. Flows that complete
-    together arrive in the order they entered. A flow is complete when ``TRACE`` of it is left, or as much as it moves
-    within the clock's precision.
+    together arrive in the order of their senders, as receives have them. A flow is complete when ``TRACE`` of it is
+    left, or as much as it moves within the clock's precision.
 
     While clients exchange messages with the server alone, over links of constant capacity, one link binds all that go
     one way: each way is a ``Hub``. From the first message on of another kind, all flows are solved for together.
@@ -83,7 +85,7 @@ class FairSharing(Carrier):
             self._entered.append((transfer, 8.0 * transfer.size))
         else:
             hub, client, cap = self._ways[path]
-            hub.enter(transfer, client, cap, now)
+            hub.enter(transfer, client, cap)
         self._share_later()
 
     @override
@@ -185,8 +187,8 @@ class FairSharing(Carrier):
             self._flows.progress(now)
             ended = self._flows.completed(now)
         else:
-            through = [transfer for hub in self._hubs.values() if hub.due <= now for transfer in hub.through(now)]
-            ended = sorted(through, key=attrgetter("place"))
+            ended = [transfer for hub in self._hubs.values() if hub.due <= now for transfer in hub.through(now)]
+        ended.sort(key=_BY_SENDER)
         for transfer in ended:
             if transfer.path in self._ways:
                 self._ways[transfer.path][0].leave(transfer, now)

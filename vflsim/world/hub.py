@@ -74,7 +74,7 @@ class Hub:
     Example::
 
         hub = Hub(capacity=8.0)
-        hub.enter(transfer, client=1, own=4.0, now=0.0)  # 2 bytes
+        hub.enter(transfer, client=1, own=4.0)  # 2 bytes
         hub.share(now=0.0)
         hub.due  # 4.0
     """
@@ -84,6 +84,7 @@ class Hub:
         self._classes: dict[float, _Class] = {}
         self._active: list[_Class] = []  # those with flows, by cap
         self._flows: dict[Transfer, _Flow] = {}
+        self._newcomers: dict[Transfer, tuple[int, float]] = {}  # since rates were set, with the client and its link
         self._of_client: dict[int, list[_Flow]] = {}
         self._since = 0.0
         self.changed = False
@@ -91,21 +92,18 @@ class Hub:
         self.due = math.inf
         """When the first transfer is through, as rates are now (s)."""
 
-    def enter(self, transfer: Transfer, client: int, own: float, now: float) -> None:
-        """Take in a transfer through the link of ``client``, of ``own`` bit/s."""
-        self._progress(now)
+    def enter(self, transfer: Transfer, client: int, own: float) -> None:
+        """Take in a transfer through the link of ``client``, of ``own`` bit/s.
+
+        It begins when rates are set next, after all that leave: within an instant, order changes no bit.
+        """
         self.changed = True
-        flow = self._flows[transfer] = _Flow(transfer, client, own)
-        beside = self._of_client.get(client)
-        if beside is None:
-            beside = self._of_client[client] = []
-        self._put(flow, 8.0 * transfer.size, own / (len(beside) + 1))
-        if beside:
-            self._share_own_link(beside, own / (len(beside) + 1))
-        beside.append(flow)
+        self._newcomers[transfer] = client, own
 
     def leave(self, transfer: Transfer, now: float) -> None:
         """Take off a transfer, if it is here."""
+        if self._newcomers.pop(transfer, None) is not None:
+            return
         flow = self._flows.pop(transfer, None)
         if flow is None:
             return
@@ -119,6 +117,8 @@ class Hub:
 
     def left(self, transfer: Transfer, now: float) -> float | None:
         """Return the bits of a transfer that have not moved by ``now``; None if it is not here."""
+        if transfer in self._newcomers:
+            return 8.0 * transfer.size
         flow = self._flows.get(transfer)
         return None if flow is None else flow.end - (flow.its.carried + flow.its.rate * (now - self._since))
 
@@ -126,6 +126,13 @@ class Hub:
         """Set all rates anew."""
         self._progress(now)
         self.changed = False
+        for transfer, (client, own) in self._newcomers.items():
+            flow = self._flows[transfer] = _Flow(transfer, client, own)
+            beside = self._of_client.setdefault(client, [])
+            self._put(flow, 8.0 * transfer.size, own / (len(beside) + 1))
+            self._share_own_link(beside, own / (len(beside) + 1))
+            beside.append(flow)
+        self._newcomers.clear()
         room, many, soonest = self.capacity, len(self._flows), math.inf
         for each in self._active:
             rate = each.rate = min(each.cap, room / many)
@@ -156,7 +163,7 @@ class Hub:
 
     def transfers(self) -> Iterable[Transfer]:
         """Return all transfers in the order they entered."""
-        return list(self._flows)
+        return [*self._flows, *self._newcomers]
 
     def _progress(self, now: float) -> None:
         """Let every transfer move up to ``now``."""
