@@ -81,7 +81,7 @@ class Moves:
     """Transfers of n rounds in one direction, each array of shape (n, m), or broadcast to it.
 
     A transfer lasts from ``began`` to ``ends`` (inf: no transfer) and moves ``counted`` of its ``sizes`` bytes, fewer
-    if it is aborted. ``rates`` are in bit/s; where ``profiles`` has a rate over time, it is used instead. With
+    if it is aborted. ``rates`` are in bit/s; where ``profiles`` has amounts over time, they are used instead. With
     ``copies`` each entry stands for so many transfers at the same times, of ``sizes`` bytes each, which move
     ``counted`` together. ``places`` (n, m) are those of the clients whose messages they are; without them column k is
     that of the client at place k. ``told`` is what events tell, where they are recorded.

@@ -8,14 +8,13 @@ from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import override
 
 from vflsim.recurrences.chunk import Direction
 from vflsim.recurrences.errors import undecided
 from vflsim.recurrences.timed import Timed, TimedAnswers, TimedSending, TimedToPeers, TimedTurns, TimedWait, Way
 from vflsim.timing.base import Floats
 from vflsim.timing.link import Link
-from vflsim.timing.profile import TRACE, Profile
+from vflsim.timing.profile import TRACE
 from vflsim.world.hub import MOST_CAPS, REBASED, TICKS, Hub
 from vflsim.world.transfers import Transfer
 
@@ -54,7 +53,7 @@ class SharedWay:
             transfer.place = place
 
     def carry(self, kind: int, entered: Floats) -> tuple[Floats, NDArray[np.object_]]:
-        """Return when each message ends, and its rate over time: both (M,).
+        """Return when each message ends, and what of it has moved by a time: both (M,).
 
         They have ``entered`` (M,) the link, on a batch of ``kind``.
         """
@@ -135,26 +134,18 @@ class SharedWay:
 
 
 @final
-class _Share(Profile):
-    """The rate of one message over time, of which only amounts are asked for."""
+class _Share:
+    """What of one message has moved by a time: the part of a ``Profile`` that bytes of cut messages ask for."""
 
     __slots__ = ("_entered", "_place", "_sizes", "_way")
 
     def __init__(self, way: SharedWay, sizes: list[int], entered: list[float], place: int) -> None:
         self._way, self._sizes, self._entered, self._place = way, sizes, entered, place
 
-    @override
     def amount(self, start: float, end: float) -> float:
+        """Return the bits that have moved by ``end``; ``start`` is when the message began."""
         left = self._way.left(self._sizes, self._entered, self._place, end)
         return (8.0 * self._sizes[self._place] - left) * (1 + TRACE)
-
-    @override
-    def value(self, t: float) -> float:
-        raise NotImplementedError
-
-    @override
-    def next_change(self, t: float) -> float:
-        raise NotImplementedError
 
 
 def _constant(capacity: object) -> float:
