@@ -141,8 +141,8 @@ def test_every_slider_and_box_changes_the_scenario(page: Browser, template: Base
     assert "up" not in said(page)["timing"]["server"]["link"]
     tick(page, "bandwidth")
     assert said(page)["timing"]["server"]["link"]["up"] == "250 Mbps"
-    choose(page, "network", "fair")
-    assert said(page)["timing"]["network"] == "fair"
+    choose(page, "network", "fifo")
+    assert said(page)["timing"]["network"] == "fifo"
     assert "simulated event by event" in page.value("document.getElementById('notes').textContent")
 
 
