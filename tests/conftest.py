@@ -49,12 +49,22 @@ def pytest_configure(config: pytest.Config) -> None:
     thorough.begin(config.getoption("--thorough"))
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if not _runs_slow(config):
+        terminalreporter.write_line(thorough.SLOW)
+
+
+def _runs_slow(config: pytest.Config) -> bool:
+    return thorough.is_thorough() or bool(config.getoption("--slow"))
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     thorough.call_most_slow(items)
-    for item in items if not (thorough.is_thorough() or (items and items[0].config.getoption("--slow"))) else ():
-        if item.get_closest_marker("slow"):
-            item.add_marker(pytest.mark.skip(reason=thorough.SLOW))
+    if not _runs_slow(config):  # leave out, not skip: reports of thousands of skips cost seconds, too
+        slow = [item for item in items if item.get_closest_marker("slow")]
+        items[:] = [item for item in items if not item.get_closest_marker("slow")]
+        config.hook.pytest_deselected(items=slow)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any
@@ -43,9 +44,9 @@ def test_the_slow_tests_run_in_ci() -> None:
 class Case:
     """What ``call_most_slow`` sees of a test's case."""
 
-    def __init__(self, nodeid: str, few: int | None) -> None:
-        self.nodeid, self.slow = nodeid, False
-        self.few = None if few is None else pytest.mark.sampled(few).mark
+    def __init__(self, nodeid: str, few: int | None, **params: object) -> None:
+        self.nodeid, self.slow, self.callspec = nodeid, False, self
+        self.few, self.params = None if few is None else pytest.mark.sampled(few).mark, params
 
     def get_closest_marker(self, name: str) -> object:
         return self.few if name == "sampled" else None
@@ -55,12 +56,18 @@ class Case:
         self.slow = True
 
 
-def test_few_cases_run_at_each_change_and_are_spread_evenly() -> None:
-    cases: list[Any] = [Case(f"a[{number}]", 3) for number in range(10)]
+def test_few_cases_run_at_each_change() -> None:
+    cases: list[Any] = [Case(f"a[{number}]", 3, number=number) for number in range(10)]
     cases += [Case(f"b[{number}]", 7) for number in range(2)] + [Case(f"c[{number}]", None) for number in range(4)]
     call_most_slow(cases)
-    assert [case.nodeid for case in cases if not case.slow] == [
-        *("a[0]", "a[3]", "a[6]"),
-        *("b[0]", "b[1]"),
-        *("c[0]", "c[1]", "c[2]", "c[3]"),
-    ]
+    kept = [case.nodeid[0] for case in cases if not case.slow]
+    assert kept == [*"aaabbcccc"]
+
+
+def test_every_value_of_every_parameter_occurs_in_few_cases() -> None:
+    kinds, worlds = [f"kind {number}" for number in range(12)], ["idle", "busy", "broken"]
+    cases: list[Any] = [Case(f"a[{a}-{b}]", 12, kind=a, world=b) for a, b in product(kinds, worlds)]
+    call_most_slow(cases)
+    few = [case.params for case in cases if not case.slow]
+    assert {case["kind"] for case in few} == {*kinds}
+    assert Counter(case["world"] for case in few) == dict.fromkeys(worlds, 4)

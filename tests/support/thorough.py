@@ -1,13 +1,15 @@
 """How much the tests try: little at each change, more with ``pytest --thorough``."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations, product
+from zlib import crc32
 
 import pytest
 from hypothesis import settings
 
 HELP = "try 200 or more examples of each property, every combination of parameters, and run the slow tests"
-SLOW = "slow: it runs with --slow, as `.ci/run` does with all slow tests, and with --thorough"
+SLOW = "slow tests are left out: they run with --slow, as `.ci/run` does with all of them, and with --thorough"
 FEW, MANY = 15, 200
 """Examples of a property at each change at most, and with ``--thorough`` at least."""
 
@@ -30,7 +32,7 @@ def examples(wanted: int) -> int:
 
 
 def call_most_slow(items: Iterable[pytest.Item]) -> None:
-    """Mark as slow all cases of tests that are ``sampled(n)``, except n that are spread evenly over them."""
+    """Mark as slow all cases of tests that are ``sampled(n)``, except n, in which as many values as can be occur."""
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("sampled"):
@@ -38,11 +40,25 @@ def call_most_slow(items: Iterable[pytest.Item]) -> None:
     for own in cases.values():
         marker = own[0].get_closest_marker("sampled")
         assert marker is not None
-        few = min(marker.args[0], len(own))
-        kept = {place * len(own) // few for place in range(few)}
-        for place, item in enumerate(own):
-            if place not in kept:
-                item.add_marker(pytest.mark.slow)
+        for item in _without_few(own, marker.args[0]):
+            item.add_marker(pytest.mark.slow)
+
+
+def _without_few(cases: Iterable[pytest.Item], few: int) -> list[pytest.Item]:
+    """Leave out so many: each time the case with the values that were left out least, the first by its name's hash."""
+    rest = sorted(cases, key=lambda case: crc32(case.nodeid.encode()))
+    occurred: Counter[tuple[str, int]] = Counter()
+    for _ in range(min(few, len(rest))):
+        seldom = min(rest, key=lambda case: sum(occurred[value] for value in _values(case)))
+        occurred.update(_values(seldom))
+        rest.remove(seldom)
+    return rest
+
+
+def _values(case: pytest.Item) -> Iterable[tuple[str, int]]:
+    """Return the parameters of a case, each with the identity of its value: cases share the values of a list."""
+    parameters: Mapping[str, object] = case.callspec.params  # type: ignore[attr-defined]
+    return [(name, id(value)) for name, value in parameters.items()]
 
 
 Values = Sequence[object] | Mapping[str, object]
