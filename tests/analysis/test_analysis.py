@@ -73,6 +73,7 @@ def cancelling(t: int) -> dict[str, Any]:
     return {"kind": "t_synchronous", "t": t, "cancel": True}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("n", "protocol", "steps"),
     [(8, SYNC, 10**5 + WARM_UP), (16, SYNC, 10**5 + WARM_UP), (8, cancelling(5), 2_500), (16, cancelling(5), 2_500)],

@@ -142,6 +142,7 @@ def probed(x: Floats, y: Floats, known: Indices, others: Indices, method: str) -
     return {"linear": linear, "kernel": kernelled}[method](x, y, known, others)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int32, torch.int64])
 @pytest.mark.parametrize("method", ["linear", "kernel", "decoder"])
 def test_uniform_noise_shows_nothing(method: str, dtype: torch.dtype) -> None:

@@ -71,6 +71,7 @@ def joules(spans: PartySpans, until: float) -> float:
     return math.fsum((*powers, *(each * amount for each, amount in counted.items())))
 
 
+@pytest.mark.sampled(14)
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("chunks", [1, 7])
 def test_the_energy_is_that_of_fractions_in_one_chunk_or_many(seed: int, chunks: int) -> None:

@@ -37,6 +37,7 @@ class Top(torch.nn.Linear):
 """
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("where", SWALLOWED)
 def test_ctrl_c_in_a_module_of_a_users_own_ends_the_run_before_it_begins(where: str, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(INTERRUPTED + SWALLOWED[where] + TOP)

@@ -47,6 +47,7 @@ def test_every_compressor_is_tried() -> None:
     }
 
 
+@pytest.mark.sampled(4)
 @in_turn(codec=COMPRESSORS, protocol=[*PROTOCOLS])
 def test_clients_computed_together_learn_what_they_learn_one_by_one(protocol: str, codec: dict[str, Any]) -> None:
     scenario = scenario_of(protocol, codec)

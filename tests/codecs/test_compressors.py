@@ -69,7 +69,7 @@ def bits_of(tensor: Tensor) -> bytes:
     return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(10)
 @every
 @settings(max_examples=examples(15), deadline=None, derandomize=True)
 @given(x=values(), key=st.integers(0, 2**64 - 1))
@@ -258,6 +258,7 @@ def test_packed_numbers_come_back(bits: int, data: Any) -> None:
     assert unpack_bits(packed, len(numbers), bits).tolist() == numbers
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize(("kind", "said"), [(kind, said) for kind, said in MADE if issubclass(KINDS[kind], Compressor)])
 def test_error_feedback_delivers_on_average_what_was_sent(kind: str, said: dict[str, Any]) -> None:
     """The sum of all that arrives misses the sum of all that was sent by one tensor's loss, the memory."""

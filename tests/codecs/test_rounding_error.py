@@ -53,6 +53,7 @@ def test_of_a_linear_model_the_first_order_term_is_the_bound_and_is_reached(seed
     assert float((g(reached) - g(z[0])).abs()) == pytest.approx(bounds[0].total)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("scale", [0.3, 3.0])
 @pytest.mark.parametrize("seed", range(4))
 def test_the_bound_holds_for_the_probabilities_of_a_softmax_head(seed: int, scale: float) -> None:
@@ -68,6 +69,7 @@ def test_the_bound_holds_for_the_probabilities_of_a_softmax_head(seed: int, scal
         assert sharpest <= softmax_curvature(weight)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("scale", [0.3, 2.0])
 def test_the_bound_holds_for_networks_with_a_smooth_hidden_layer(activation: Any, scale: float) -> None:

@@ -51,6 +51,7 @@ CASES: dict[str, tuple[Any, Any, Any]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", CASES)
 def test_training_is_that_of_a_custom_autograd_function(case: str) -> None:
     codec, up, down = CASES[case]

@@ -55,6 +55,7 @@ def near(value: int, *shape: int) -> Tensor:
     return (value - torch.randint(0, 4, shape, generator=torch.Generator().manual_seed(0))).clamp_(min=0)
 
 
+@pytest.mark.sampled(30)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("shape", [(1, 1, 1), (1, 2000, 1), (7, 3, 1), (1, 5, 11), (33, 257, 20), (64, 300, 70)])
 @pytest.mark.parametrize("p", PRIMES)
@@ -68,7 +69,7 @@ def test_matrix_products_equal_those_of_flint(p: int, shape: tuple[int, int, int
 
 
 # 358, 128 and 682 are where blocks end for p = 2^31 − 1, 2^24 − 3 and 2^61 − 1.
-@pytest.mark.sampled(36)
+@pytest.mark.sampled(30)
 @pytest.mark.parametrize(
     ("p", "k"),
     [
@@ -89,6 +90,7 @@ def test_no_inner_dimension_is_too_long_for_the_largest_magnitudes(p: int, k: in
             assert torch.equal(field.matmul(a, b), oracle(field, a, b))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("p", [5, MERSENNE_31, MERSENNE_61])
 @pytest.mark.parametrize("shape", [(3, 2, 100_000), (100_000, 2, 3), (600, 2, 500)])
 def test_large_results_are_put_together_from_chunks(p: int, shape: tuple[int, int, int]) -> None:

@@ -147,6 +147,7 @@ def clients(largest: int, rows: int, key: int) -> tuple[list[torch.Tensor], list
     return data, weights
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("p", [101, *PRIMES])
 @pytest.mark.parametrize(("segments", "masks", "shares"), [(1, 1, 5), (2, 0, 5), (2, 1, 8), (1, 2, 7), (3, 1, 9)])
 def test_every_set_of_enough_responders_gives_the_integers_sum_of_products(p, segments, masks, shares):

@@ -91,6 +91,7 @@ def test_run_json_and_the_summary_name_a_stalled_client(tmp_path: Path) -> None:
     assert "- synchronous, seed 0" not in page
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(12))
 def test_the_documented_protocol_survives_random_crashes(seed: int) -> None:
     pick = random.Random(seed)

@@ -99,6 +99,7 @@ def test_there_are_thirty_questions_or_more_and_each_has_a_command() -> None:
     assert len(QUICK_ONES) >= 10
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("heading", QUICK_ONES)
 def test_a_quick_answer_is_what_its_command_prints(heading: str, folder: None, vflsim: Callable[..., Ended]) -> None:
     check(heading, vflsim)

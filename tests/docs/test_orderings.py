@@ -228,6 +228,7 @@ def printed() -> str:
     return text.getvalue()
 
 
+@pytest.mark.slow
 def test_the_page_has_every_table_as_the_runs_give_it(printed: str) -> None:
     page = PAGE.read_text()
     tables = [table.partition("\n\n") for table in printed.removesuffix("\n").split("\n\n### ")]
@@ -244,6 +245,7 @@ def test_the_figures_are_drawn_from_the_tables_of_the_page(figures: ModuleType) 
         assert f"images/orderings/{name}.png" in PAGE.read_text()
 
 
+@pytest.mark.slow
 def test_the_scripts_draw_and_print_what_is_in_a_folder_of_tables(
     figures: ModuleType, tables: ModuleType, printed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:

@@ -54,6 +54,7 @@ def by_arrays(scenario: Scenario) -> dict[int, float]:
     return dict(arrivals.shares())
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("delay", [{"kind": "exponential", "mean": "30 ms"}, "30 ms"], ids=["random", "constant"])
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_the_shares_are_those_of_events(name: str, delay: Any) -> None:

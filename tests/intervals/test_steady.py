@@ -126,6 +126,7 @@ def test_von_neumanns_ratio_has_the_stated_mean_variance_and_level() -> None:
     assert np.mean([correlated for _, correlated in found]) == pytest.approx(0.05, abs=0.0065)  # 4 standard errors
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("phi", "n"), [(0.0, 400), (0.5, 2000), (0.8, 4000), (-0.5, 2000)])
 def test_batch_means_cover_the_mean_of_an_autoregressive_process(phi: float, n: int) -> None:
     rng, repeats = np.random.default_rng(10), 500

@@ -83,6 +83,7 @@ def test_the_dump_holds_what_was_said_and_the_overrides(base: str) -> None:
     assert load(text).training.batch == 7
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_a_shipped_scenario_is_valid_and_dumps_back(path: Path) -> None:
     scenario = load(path)
@@ -107,6 +108,7 @@ def keys_of(raw: object, loc: tuple[str | int, ...] = ()) -> list[tuple[str | in
     return []
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_the_schema_knows_every_key_of_the_shipped_scenarios(path: Path) -> None:
     raw = load(path).document.raw

@@ -152,6 +152,7 @@ UNLIKE = ["synchronous", "t-synchronous", "fedvs", "vimadmm", "vimadmm_j", "fdml
           "agg_vfl", "easter", "easter-clear", "synchronous-blinded"]  # fmt: skip
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("name", "missing"), [*((each, "absent") for each in UNLIKE), ("fedvs", "mean"), ("easter", "zeros")]
 )

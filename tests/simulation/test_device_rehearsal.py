@@ -75,7 +75,7 @@ def rehearse(entry: dict[str, Any], *, eager: bool = False) -> tuple[Outcome, Re
     return outcome, rehearsal
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize(
     ("name", "eager"), [*((name, False) for name in (*BATCHED, *PARTS)), *((name, True) for name in (*EAGER, *PARTS))]
 )

@@ -85,6 +85,7 @@ ENDLESS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("rule", ENDLESS)
 def test_a_run_in_which_nothing_counts_ends_with_an_error(rule: str) -> None:
     error = str(failed(world_of(*ENDLESS[rule]), Forgetful()).error)
@@ -101,6 +102,7 @@ def test_the_error_names_party_class_operations_and_numbers() -> None:
     assert error.allowed == "a round within 40 computations of the server, and 500 of all parties"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", WORLDS)
 @pytest.mark.parametrize("protocol", [Forgetful(), ForgetfulTable()], ids=["all", "one by one"])
 def test_in_both_worlds_and_whatever_the_server_waits_for(kind: str, protocol: Any) -> None:

@@ -21,6 +21,7 @@ TRAINED = 5
 KINDS = ["", "fedvs", "local", "easter", "blinded", "overlapping"]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", KINDS, ids=["any", *KINDS[1:]])
 @pytest.mark.parametrize("first", range(0, SCENARIOS, 10))
 def test_every_run_with_faults_ends_in_a_sound_result_or_a_clear_error(first: int, kind: str, monkeypatch) -> None:

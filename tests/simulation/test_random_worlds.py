@@ -54,7 +54,7 @@ def drawn(seed: int) -> Scenario:
     )
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("seed", range(30))
 def test_every_invariant_holds_and_training_changes_no_event(seed: int) -> None:
     scenario = drawn(seed)

@@ -128,6 +128,7 @@ def test_work_done_at_once_or_late_gives_the_same_bits() -> None:
     assert same_weights(late, small)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("limit", [1, 3000, 30_000])
 def test_how_much_may_wait_changes_nothing_but_rounding(limit: int) -> None:
     scenario = tiny(LATE, stop={"rounds": 40})

@@ -126,6 +126,7 @@ def test_a_client_that_may_yet_be_of_use_has_not_stalled(then: str, more: dict[s
     assert stalled(then, **more) == []
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("costs_time", [False, True])
 @pytest.mark.parametrize("keeps_mail", [False, True])
 def test_answers_to_evaluations_are_no_sign_of_life(costs_time: bool, keeps_mail: bool) -> None:

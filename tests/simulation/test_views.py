@@ -172,6 +172,7 @@ def test_recording_changes_nothing_else(kind: str) -> None:
         torch.testing.assert_close(view.values, others[path].values, equal_nan=True, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["synchronous", "asynchronous", "fedvs", "easter"])
 def test_a_resumed_run_keeps_the_same_views(kind: str, tmp_path: Path) -> None:
     assert_two_interruptions_change_no_byte(load(raw({"it": KINDS[kind]}, timing=RANDOM_TIMING, **VIEWED)), tmp_path)
@@ -229,6 +230,7 @@ def test_of_all_arrivals_the_last_are_the_views_that_keep_the_last(kind: str) ->
             np.testing.assert_array_equal(view.mixed, others[path].mixed)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["synchronous", "asynchronous", "fedvs", "easter"])
 def test_a_resumed_run_keeps_all_arrivals_too(kind: str, tmp_path: Path) -> None:
     assert_two_interruptions_change_no_byte(load(raw({"it": KINDS[kind]}, timing=RANDOM_TIMING, **ALL)), tmp_path)

@@ -317,6 +317,7 @@ def test_the_sum_over_a_split_may_be_taken_in_pieces(model: str, layout: str, mo
         assert near(total_of([one for one, _ in some]), sum(other.value for _, other in some))
 
 
+@pytest.mark.sampled(5)
 @models
 @pytest.mark.parametrize("mechanism", [None, BOUND], ids=["as it is", "bounded"])
 def test_a_step_for_a_batch_that_was_not_the_last_to_be_embedded(model: str, mechanism: Gaussian | None) -> None:
@@ -340,6 +341,7 @@ def test_a_step_of_others_than_have_embedded_together(model: str) -> None:
     assert twins.apart() <= 1e-12
 
 
+@pytest.mark.sampled(14)
 @models
 @layouts
 @pytest.mark.parametrize("clients", [1, 2, 9])

@@ -89,6 +89,7 @@ def refusal(folder: Path, said: dict[str, Any]) -> DataError:
     return error
 
 
+@pytest.mark.sampled(21)
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("name", NESTED)
 def test_nested_columns_are_refused_in_every_role(name: str, role: str, tmp_path: Path) -> None:

@@ -257,6 +257,7 @@ def test_an_unsuitable_matlab_file_is_refused(tmp_path, content, message):
         read_handwritten([tmp_path / "m.mat"])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("content", [b"", b"garbage" * 50, b"MATLAB 5.0 MAT-file" + bytes(200)])
 def test_matlab_garbage_is_refused(tmp_path, content):
     path = tmp_path / "m.mat"

@@ -1,6 +1,5 @@
 import ast
 import copy
-import gc
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -87,7 +86,6 @@ def test_an_operation_is_known_by_a_weak_reference() -> None:
     known = weakref.ref(operation)
     assert known() is operation
     del operation
-    gc.collect()
     assert known() is None
 
 

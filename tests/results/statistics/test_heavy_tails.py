@@ -34,6 +34,7 @@ def study(folder: Path, known: HeavyTail, rounds: int) -> Results:
     return Results.open(folder)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("known", "rounds", "said"), [
     (tail(1.0, 50, infinite=True), 50, "cover about 77 % of mean times and bytes and 79 % of paired differences "
      "(measured: 5 seeds, Pareto 1.5, 30 rounds a run): the upload delay of clients 1–2 (pareto) has no finite "),

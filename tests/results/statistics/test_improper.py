@@ -70,6 +70,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
 )  # fmt: skip
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_results_with_an_undeclared_score_are_read(
     command: tuple[str, ...], scored: Path, tmp_path: Path, vflsim: Vflsim

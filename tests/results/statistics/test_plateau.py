@@ -130,6 +130,7 @@ def test_runs_past_their_best_have_a_column_and_a_note_on_what_the_final_level_r
     assert note in answer(found, summary, {}).sentences
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("noise", [0.0, 0.01])
 @pytest.mark.parametrize("seeds", [1, 5])
 def test_noise_around_a_plateau_is_no_loss(tmp_path: Path, noise: float, seeds: int) -> None:

@@ -99,6 +99,7 @@ CHANGES: dict[str, tuple[tuple[Any, ...], str]] = {
 }
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.usefixtures("unrendered")
 @pytest.mark.parametrize("command", ["compare", "report", "plot", "trace"])
 @pytest.mark.parametrize("name", CHANGES)
@@ -115,6 +116,7 @@ def test_no_command_ends_in_a_traceback(name: str, command: str, received: Path,
     assert f"{RUN}/{change[0]}.parquet" in ended.err
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_a_report_holds_no_control_characters(received: Path, vflsim: Vflsim) -> None:
     page = received / RUN / "run.json"
     said = page.read_text().replace('"status": "finished"', '"status": "failed"')

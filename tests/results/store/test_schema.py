@@ -150,6 +150,7 @@ def test_initial_models_that_meet_the_target_are_said() -> None:
     assert outcome.note == "the initial models meet the target, so nothing was trained: choose a harder one"
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", SOME)
 def test_an_ordinary_run_needs_no_caution(name: str) -> None:
     scenario = as_scenario(raw({"it": KINDS[name]}, stop={"rounds": 6}))

@@ -113,7 +113,7 @@ def numbers_in(page: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
         yield from numbers_in(value, (*at, key))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("protocol", [*PROTOCOLS][1:])
 def test_no_number_of_a_page_can_be_any(protocol: str, study: Path, scenario: ByScenario) -> None:
     run = Results.open(study).run(protocol, 0)
@@ -206,6 +206,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", CHANGES)
 def test_what_follows_from_other_files_is_computed_again(name: str, study: Path, tmp_path: Path) -> None:
     copied = Path(shutil.copytree(study, tmp_path / "study"))

@@ -96,6 +96,7 @@ def test_an_interrupted_run_writes_the_bytes_of_one_that_was_not(
     check(raw(protocols, timing=RANDOM_TIMING, **said), tmp_path, case, execution=execution)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("arithmetic", ["coded", "decoded"])
 def test_so_does_one_on_shares(arithmetic: str, tmp_path: Path) -> None:
     more = {"timing": RANDOM_TIMING, "stop": {"rounds": 6}, **optimizers(MOMENTUM)}
@@ -169,6 +170,7 @@ def test_work_that_ran_early_for_want_of_memory_is_not_done_again(
     assert files_of(resumed, tmp_path / "resumed", scenario) == expected
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("seed", "kind"), [(seed, kind) for kind in ("", "fedvs", "blinded") for seed in (0, 3)])
 def test_runs_whose_clients_go_down_and_come_back_do_so_again(seed: int, kind: str, tmp_path: Path) -> None:
     scenario = fault_worlds.drawn(seed, kind)

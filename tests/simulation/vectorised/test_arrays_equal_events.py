@@ -125,6 +125,7 @@ def expected(name: str, world: str) -> str:
     return "undecided" if world in UNDECIDED.get(name, set()) else "same"
 
 
+@pytest.mark.sampled(64)
 @pytest.mark.parametrize(("name", "world"), CASES)
 def test_every_protocol_leaves_the_same_bytes_in_every_world(name: str, world: str) -> None:
     assert found(name, world) == expected(name, world)
