@@ -133,7 +133,7 @@ def test_whatever_can_be_said_is_among_what_is_tested() -> None:
         assert {MODELS[model]["kind"] for model in models} & {"linear", "mlp", "polynomial"}
 
 
-@pytest.mark.sampled(30)
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize(("protocol", "model", "optimizer", "aggregate"), TOGETHER)
 def test_batched_equals_eager(protocol: str, model: str, optimizer: str, aggregate: str) -> None:
     scenario = scenario_of(
@@ -178,7 +178,7 @@ class Strict(DeferredExecutor):
         assert all(handle.ready for operation in self.submitted for handle in operation.promises)
 
 
-@pytest.mark.sampled(20)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(
     ("protocol", "execution"),
     [
@@ -204,6 +204,7 @@ others = pytest.mark.parametrize("protocol", OTHERS.values(), ids=OTHERS)
 LINEAR, MLP = MODELS["linear"], MODELS["mlp"]
 
 
+@pytest.mark.sampled(5)
 @every_pair(
     protocol=OTHERS,
     joined={"apart": (1, "sum"), "sum": (10_000, "sum"), "concat": (10_000, "concat")},
@@ -301,6 +302,7 @@ def test_one_client_alone() -> None:
         assert_batched_equals_eager(scenario_of(KINDS[protocol], partition={"clients": 1, "by": "columns"}))
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("protocol", "aggregate", "training", "evaluation"),
     [

@@ -98,6 +98,7 @@ def test_a_fixed_point_too_narrow_for_the_embeddings_ends_the_run_and_names_the_
     assert outcome.info.status == "failed"
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("lr", [1e100, 1e200], ids=["out of the fixed point", "to infinity"])
 @pytest.mark.parametrize("execution", [USUAL, EAGER], ids=["batched", "eager"])
 @each_kind

@@ -215,6 +215,7 @@ def test_the_servers_link_is_at_zero_for_a_while() -> None:
 # --- every protocol -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(8)
 @INTERRUPTED
 @pytest.mark.parametrize("name", ALL)
 def test_a_client_that_comes_and_goes_ends_no_run(name: str, interrupted: str) -> None:
@@ -233,6 +234,7 @@ def test_a_client_that_comes_and_goes_ends_no_run(name: str, interrupted: str) -
         assert rounds(outcome)["end_s"].iloc[-1] > rounds(plain)["end_s"].iloc[-1]
 
 
+@pytest.mark.sampled(8)
 @INTERRUPTED
 @pytest.mark.parametrize("name", ALL)
 def test_when_a_client_is_gone_for_good_a_run_goes_on_without_it_or_says_that_it_cannot(name, interrupted) -> None:

@@ -42,6 +42,7 @@ def lasting(scenario: Scenario) -> dict[str, list[float]]:
     return {kind: sorted(each) for kind, each in seconds.items()}
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.startswith(("fedvs", "centralised", "local"))])
 def test_a_sampled_time_does_not_shrink_with_the_last_batch(kind: str) -> None:
     found = lasting(world(KINDS[kind]))
@@ -109,6 +110,7 @@ def test_flops_count_the_rows_of_the_last_batch() -> None:
     assert found["compute.share_model"] == pytest.approx([8 * np.log2(8) ** 2])
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("kind", SOME)
 def test_a_batch_of_all_rows_is_the_same_however_it_is_said(kind: str) -> None:
     one, other = (run(world(KINDS[kind], training__batch=batch), timing_only=True) for batch in (ROWS, "all"))

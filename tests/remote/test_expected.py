@@ -88,6 +88,7 @@ def embedding(made: OwnParty, k: int, batch: Batch | None = None, **said: Any) -
     return Embedding(**{"batch": batch, "value": ready_value(value), "round": k, **said})
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("kind", LIVE)
 def test_a_client_takes_one_message_of_a_kind_a_round_and_in_order(kind: str, loop: asyncio.AbstractEventLoop) -> None:
     made = party(loop, KINDS[kind], 2)
@@ -102,6 +103,7 @@ def test_a_client_takes_one_message_of_a_kind_a_round_and_in_order(kind: str, lo
                 receive(made, message_of(made, name, content, k))
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("kind", LIVE)
 def test_a_client_takes_no_kind_that_is_not_the_servers_and_no_other_tensors(
     kind: str, loop: asyncio.AbstractEventLoop
@@ -174,6 +176,7 @@ TENSORS, ROUNDS = (
 WRONG = (*TENSORS, *ROUNDS, "kind", "answer")
 
 
+@pytest.mark.sampled(30)
 @pytest.mark.parametrize("how", WRONG)
 @pytest.mark.parametrize(
     "kind", ["synchronous", "asynchronous", "ignore-fastest", "t-synchronous", "bs_vfl", "celu_vfl"]

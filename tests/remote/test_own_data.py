@@ -95,6 +95,7 @@ def test_kinds_that_share_more_than_messages_are_refused_with_the_reason() -> No
         refuse_unfit(scenario_of("fedvs-finished"))
 
 
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("party", [0, 2])
 @pytest.mark.parametrize("kind", LIVE)
 def test_no_party_can_reach_the_features_of_another(kind: str, party: int) -> None:
@@ -169,6 +170,7 @@ def test_masks_of_shares_are_nobodys_to_compute() -> None:
     assert not any(torch.equal(one, other) for one, other in combinations(models, 2))
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("kind", LIVE)
 def test_only_clients_of_protocols_that_share_labels_hold_any_and_only_of_training_rows(kind: str) -> None:
     scenario = scenario_of(kind)

@@ -75,6 +75,7 @@ def test_a_cdf_alone_gives_them_unless_rounding_hides_the_tail(name):
     assert found.variance == pytest.approx(variance, rel=OF_CDF.get(name, 5e-4))
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("kind", [ByCdf, BySurvival])
 @pytest.mark.parametrize(
     ("index", "finite"), [(0.8, 0), (1.0, 0), (1.1, 1), (1.5, 1), (1.99, 1), (2.0, 1), (2.01, 2), (2.5, 2)]
@@ -113,6 +114,7 @@ STANDARD = {  # mean and variance of the t-th of n standard normal times (Jones 
 }
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("ratio", [1e-2, 1e-4, 1e-6, 2.0**-13])
 @pytest.mark.parametrize("mean", [100.0, 81.92, 1e-3])
 @pytest.mark.parametrize(("n", "t", "first", "second"), STANDARD.values(), ids=STANDARD)

@@ -360,6 +360,7 @@ def test_local_steps_are_taken_in_pieces_of_the_stack(
     assert twins.apart() <= 1e-12
 
 
+@pytest.mark.sampled(5)
 @models
 @pytest.mark.parametrize("joint", [False, True])
 def test_layers_may_be_computed_in_pieces_of_the_stack(
@@ -410,6 +411,7 @@ def test_clients_in_several_stacks_step_along_the_gradient_of_their_sum() -> Non
 # --- errors ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(14)
 @models
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])

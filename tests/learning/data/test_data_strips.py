@@ -29,6 +29,7 @@ def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preparing, "strips", lambda views, splits: (range(k, k + 1) for k in range(len(views))))
 
 
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("scale", ["standard", "minmax", "none", "pooled"])
 @pytest.mark.parametrize("rows", [5, 129, 1_000, 20_001])
 @pytest.mark.parametrize("widths", [[1] * 7, [3] * 5, [2, 2, 1, 1, 1, 4], [1, 2, 1, 2], [17, 17, 16]])

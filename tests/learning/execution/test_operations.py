@@ -1,4 +1,3 @@
-import ast
 import copy
 import weakref
 from collections.abc import Callable
@@ -91,12 +90,9 @@ def test_an_operation_is_known_by_a_weak_reference() -> None:
 
 def test_no_class_relies_on_the_weak_references_of_data_classes() -> None:
     """``weakref_slot`` gives a generic class no slot in CPython 3.12.3, which Ubuntu 24.04 has."""
-    files = sorted(Path(vflsim.__file__).parent.rglob("*.py"))
-    words = {
-        word.arg for file in files for word in ast.walk(ast.parse(file.read_bytes())) if isinstance(word, ast.keyword)
-    }
-    assert "slots" in words
-    assert "weakref_slot" not in words
+    text = "".join(file.read_text() for file in Path(vflsim.__file__).parent.rglob("*.py"))
+    assert "slots=True" in text
+    assert "weakref_slot=" not in text
 
 
 class Log:

@@ -257,6 +257,7 @@ def test_deferred_operations_learn_what_immediate_ones_do_to_the_byte() -> None:
     assert trained(ImmediateExecutor(), 40)[1]["loss"] < scores["loss"]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("stop", range(14))
 def test_a_party_loaded_between_any_two_operations_continues_to_the_byte(stop: int) -> None:
     whole, resumed = Pair(), Pair()

@@ -88,6 +88,7 @@ def test_the_table_and_the_union_name_the_same_aggregates() -> None:
     assert {kind_of(aggregate) for aggregate in AGGREGATES} == set(BUILT)
 
 
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("missing", [(), (0,), (3,), (1, 2), (0, 1, 3)], ids=str)
 @pytest.mark.parametrize("kind", sorted(BUILT))
 def test_values_and_gradients_are_those_of_the_definition(kind: str, missing: tuple[int, ...]) -> None:

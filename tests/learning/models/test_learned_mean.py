@@ -53,6 +53,7 @@ class Learned(Plain):
             self.rule.step([self.alpha], [alpha])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("execution", [USUAL, EAGER], ids=["batched", "eager"])
 @pytest.mark.parametrize("lr", [None, 0.3])
 def test_fifty_rounds_are_those_of_one_graph(lr: float | None, execution: Execution) -> None:

@@ -26,6 +26,7 @@ def epsilon_at(delta: float, mu: float) -> float:
     return brentq(lambda epsilon: delta_at(epsilon, mu) - delta, 0, mu * mu / 2 + 60 * mu, xtol=1e-13)
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(("multiplier", "releases", "delta"), CASES)
 def test_epsilon_is_that_of_one_gaussian_as_far_apart_as_all_releases_together(
     multiplier: float, releases: int, delta: float
@@ -34,6 +35,7 @@ def test_epsilon_is_that_of_one_gaussian_as_far_apart_as_all_releases_together(
     assert epsilon_of(multiplier, delta, releases) == pytest.approx(expected, rel=1e-7, abs=1e-9)
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("delta", [1e-9, 1e-5, 1e-2])
 @pytest.mark.parametrize("releases", [1, 20, 3000])
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 5.0, 80.0])

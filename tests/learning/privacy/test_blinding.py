@@ -37,6 +37,7 @@ def blinded(group: BlindedSum, h: dict[int, Tensor], number: int = 0) -> dict[in
     return {m: group.masked(each, masks[m].of("embed", number, each.numel())) for m, each in h.items()}
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("bits", "fraction"), [(32, 16), (32, 20), (64, 40), (64, 16)])
 @pytest.mark.parametrize("clients", [1, 2, 5])
 def test_the_sum_is_that_of_the_fixed_point_to_the_bit(clients: int, bits: int, fraction: int) -> None:
@@ -184,7 +185,7 @@ LEVEL = 1e-3
 """Probability with which one test of uniformity fails truly uniform bytes. The seeds are fixed."""
 
 
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("bits", [32, 64])
 @pytest.mark.parametrize("clients", range(1, 21))
 def test_masks_cancel_exactly_in_the_sum_of_all_clients(clients: int, bits: int) -> None:

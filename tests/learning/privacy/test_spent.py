@@ -96,6 +96,7 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("secret", [False, True], ids=["known", "secret"])
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_a_run_ends_within_its_budget_and_timing_alone_ends_with_it(name: str, secret: bool) -> None:
@@ -117,6 +118,7 @@ def test_a_run_ends_within_its_budget_and_timing_alone_ends_with_it(name: str, s
     assert events(alone).equals(events(outcome))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", WORLDS)
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_the_release_that_ends_a_run_is_unfinished_and_nothing_of_it_is_sent(

@@ -212,6 +212,7 @@ def test_after_rounds_that_were_skipped_training_goes_on(late: str) -> None:
 # --- whoever does not share is not in the sum -----------------------------------------------------------------------
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("down", "end", "sums"),
     [

@@ -71,6 +71,7 @@ def test_rounds_that_take_long_are_tried_out_in_part(monkeypatch: pytest.MonkeyP
         tried_out(scenario)
 
 
+@pytest.mark.sampled(13)
 @pytest.mark.parametrize("kind", KINDS)
 def test_protocols_of_vflsim_are_not_run(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(tryout, "run_protocol")
