@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kept_runs import KeptAt, files_of, interrupted, whole
+from kept_runs import assert_interruptions_change_no_byte
 from thorough import in_turn
 from tiny_worlds import EAGER, RANDOM_TIMING, apart, events, metrics, raw, run, same_times, same_weights
 
@@ -61,13 +61,7 @@ def test_clients_computed_together_learn_what_they_learn_one_by_one(protocol: st
 @every
 def test_interrupted_runs_write_the_bytes_of_whole_ones(codec: dict[str, Any], tmp_path: Path) -> None:
     scenario = scenario_of("synchronous", codec)
-    outcome, last = whole(scenario)
-    expected = files_of(outcome, tmp_path / "whole", scenario)
-    for count in (last // 3, 2 * last // 3):
-        interrupted(scenario, tmp_path / "kept", [count])
-    resumed = run(scenario, keeper=KeptAt(tmp_path / "kept"))
-    assert files_of(resumed, tmp_path / "resumed", scenario) == expected
-    assert resumed.info.codec == outcome.info.codec
+    assert_interruptions_change_no_byte(scenario, tmp_path)
 
 
 @every

@@ -7,7 +7,7 @@ from typing import Any
 
 import fault_worlds
 import pytest
-from kept_runs import KeptAt, files_of, interrupted, whole
+from kept_runs import assert_interruptions_change_no_byte
 from outside_worlds import FEEDBACK, INT8, PATHS, outside
 from tiny_worlds import EAGER, RANDOM_TIMING, apart, events, metrics, rounds, run, same_times, same_weights
 
@@ -60,26 +60,17 @@ DOWN = {"two_trip": "transfer.aggregate", "three_tensors": "transfer.supervision
 def test_interrupted_runs_write_the_bytes_of_whole_ones(kind: str, codec: Any, tmp_path: Path) -> None:
     said = outside(kind, codec=codec, timing=RANDOM_TIMING, models__client=MLP, training__client_optimizer=ADAM)
     scenario = load(said)
-    outcome, last = whole(scenario)
-    expected = files_of(outcome, tmp_path / "whole", scenario)
-    for events_ in (last // 3, last // 2, last):
-        interrupted(scenario, tmp_path / "checkpoints", [events_])
-    resumed = run(scenario, keeper=KeptAt(tmp_path / "checkpoints"))
-    assert "resumed from" in resumed.note
-    assert files_of(resumed, tmp_path / "resumed", scenario) == expected
+    assert_interruptions_change_no_byte(scenario, tmp_path, at=(0.3, 0.6, 1))
 
 
 def test_noise_protects_what_clients_upload_and_its_cost_is_reported(tmp_path: Path) -> None:
     noise = {"kind": "gaussian", "clip": 1, "noise_multiplier": 0.1, "delta": 1e-5}
     scenario = load(outside("three_tensors", {"mechanism": noise}))
-    outcome, last = whole(scenario)
+    outcome = assert_interruptions_change_no_byte(scenario, tmp_path)
     assert outcome.info.privacy is not None
     assert outcome.info.privacy.releases == 2  # 8 rounds of 5 an epoch
     assert apart(outcome, run(load(outside("three_tensors")))) > 1e-3
     assert apart(outcome, run(scenario, execution=EAGER)) <= 1e-12
-    interrupted(scenario, tmp_path / "checkpoints", [last // 2])
-    resumed = run(scenario, keeper=KeptAt(tmp_path / "checkpoints"))
-    assert files_of(resumed, tmp_path / "a", scenario) == files_of(outcome, tmp_path / "b", scenario)
 
 
 # --- outages --------------------------------------------------------------------------------------------------------
@@ -164,12 +155,7 @@ def repaired(pick: fault_worlds.random.Random) -> Any:
 @BOTH
 def test_interrupted_runs_with_crashes_write_the_bytes_of_whole_ones(kind: str, tmp_path: Path) -> None:
     scenario = down(kind, "lost", ["21 ms", "30 ms"], ["40 ms", "41 ms"])
-    outcome, last = whole(scenario)
-    expected = files_of(outcome, tmp_path / "whole", scenario)
-    for events_ in (last // 3, 2 * last // 3):
-        interrupted(scenario, tmp_path / "checkpoints", [events_])
-    resumed = run(scenario, keeper=KeptAt(tmp_path / "checkpoints"))
-    assert files_of(resumed, tmp_path / "resumed", scenario) == expected
+    assert_interruptions_change_no_byte(scenario, tmp_path)
 
 
 @BOTH

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from closed_forms_of import found, reason
-from kept_runs import KeptAt, files_of, interrupted, whole
+from kept_runs import assert_interruptions_change_no_byte
 from ruamel.yaml import YAML
 from thorough import is_thorough
 from tiny_worlds import RANDOM_TIMING, data_of, events, raw, rounds, run, tiny
@@ -124,12 +124,7 @@ def test_closed_forms_of_coded_rounds_refuse_a_model_that_may_look_at_rows() -> 
 
 def test_an_interrupted_run_writes_the_bytes_of_one_that_was_not(tmp_path: Path) -> None:
     scenario = tiny("asynchronous", timing=timed(WAITING), stop={"rounds": 20})
-    outcome, last = whole(scenario)
-    expected = files_of(outcome, tmp_path / "whole", scenario)
-    interrupted(scenario, tmp_path / "checkpoints", [last // 2])
-    resumed = run(scenario, keeper=KeptAt(tmp_path / "checkpoints"))
-    assert "resumed from" in resumed.note
-    assert files_of(resumed, tmp_path / "resumed", scenario) == expected
+    assert_interruptions_change_no_byte(scenario, tmp_path)
 
 
 WRONG = {

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from kept_runs import KeptAt, files_of, interrupted, whole
+from kept_runs import assert_interruptions_change_no_byte
 from ruamel.yaml import YAML
 from tiny_worlds import metrics, raw, run, same_weights, tiny
 
@@ -79,12 +79,7 @@ def test_protocols_may_have_losses_of_their_own() -> None:
 
 def test_an_interrupted_run_writes_the_bytes_of_one_that_was_not(tmp_path: Path) -> None:
     scenario = tiny("asynchronous", training__loss=own("Margin"), stop={"rounds": 20})
-    outcome, last = whole(scenario)
-    expected = files_of(outcome, tmp_path / "whole", scenario)
-    interrupted(scenario, tmp_path / "checkpoints", [last // 2])
-    resumed = run(scenario, keeper=KeptAt(tmp_path / "checkpoints"))
-    assert "resumed from" in resumed.note
-    assert files_of(resumed, tmp_path / "resumed", scenario) == expected
+    assert_interruptions_change_no_byte(scenario, tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["vimadmm", "vimadmm_j"])

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kept_runs import KeptAt, files_of, interrupted, whole
+from kept_runs import assert_interruptions_change_no_byte
 from ruamel.yaml import YAML
 from tiny_worlds import metrics, raw, run, same_weights, tiny
 
@@ -55,12 +55,7 @@ def test_stop_epsilon_uses_its_epsilon() -> None:
 
 def test_an_interrupted_run_writes_the_bytes_of_one_that_was_not(tmp_path: Path) -> None:
     scenario = tiny({"asynchronous": {"kind": "asynchronous", "mechanism": OWN}}, stop={"rounds": 20})
-    outcome, last = whole(scenario)
-    expected = files_of(outcome, tmp_path / "whole", scenario)
-    interrupted(scenario, tmp_path / "checkpoints", [last // 2])
-    resumed = run(scenario, keeper=KeptAt(tmp_path / "checkpoints"))
-    assert "resumed from" in resumed.note
-    assert files_of(resumed, tmp_path / "resumed", scenario) == expected
+    assert_interruptions_change_no_byte(scenario, tmp_path)
 
 
 def test_protocols_without_uploads_to_protect_refuse_it() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from command_line import Ended
-from kept_runs import KeptAt, files_of, interrupted, whole
+from kept_runs import KeptAt, assert_interruptions_change_no_byte, interrupted, whole
 from outside_protocols.remembering import LOST, SOUND, Remember
 from ruamel.yaml import YAML
 from tiny_worlds import raw, run, tiny
@@ -60,12 +60,7 @@ def test_a_change_that_comes_late_is_found_when_a_run_is_resumed(way: str, every
 @pytest.mark.parametrize("execution", [Execution(), Execution(eager=True)], ids=["batched", "eager"])
 def test_what_checkpoints_keep_is_resumed_to_the_byte(way: str, execution: Execution, tmp_path: Path) -> None:
     scenario = remembering(way)
-    outcome, last = whole(scenario, execution=execution)
-    expected = files_of(outcome, tmp_path / "whole", scenario)
-    interrupted(scenario, tmp_path / "kept", [last // 2], execution=execution)
-    resumed = run(scenario, keeper=KeptAt(tmp_path / "kept"), execution=execution)
-    assert "resumed from" in resumed.note
-    assert files_of(resumed, tmp_path / "resumed", scenario) == expected
+    assert_interruptions_change_no_byte(scenario, tmp_path, execution=execution)
 
 
 def test_what_is_kept_changes_the_training() -> None:

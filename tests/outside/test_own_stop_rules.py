@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kept_runs import KeptAt, files_of, interrupted, whole
+from kept_runs import assert_interruptions_change_no_byte
 from ruamel.yaml import YAML
 from tiny_worlds import metrics, raw, run, tiny
 
@@ -61,14 +61,8 @@ def test_a_run_that_diverges_may_end_early() -> None:
 def test_an_interrupted_run_ends_where_one_that_was_not_ends(tmp_path: Path) -> None:
     said = {"evaluate": {"every": "3 rounds"}, "stop": stop(low=own("Below", share=0.97), late=own("After", rows=15))}
     scenario = tiny("asynchronous", **said)
-    outcome, last = whole(scenario)
+    outcome = assert_interruptions_change_no_byte(scenario, tmp_path, at=(0.3, 0.99))
     assert outcome.info.stop_reason in ("low", "late")
-    expected = files_of(outcome, tmp_path / "whole", scenario)
-    for count in (last // 3, last - 2):
-        interrupted(scenario, tmp_path / "checkpoints", [count])
-    resumed = run(scenario, keeper=KeptAt(tmp_path / "checkpoints"))
-    assert "resumed from" in resumed.note
-    assert files_of(resumed, tmp_path / "resumed", scenario) == expected
 
 
 def test_results_tell_the_rule_and_its_words(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from closed_forms_of import reason
-from kept_runs import KeptAt, files_of, interrupted, whole
+from kept_runs import assert_interruptions_change_no_byte
 from ruamel.yaml import YAML
 from tiny_worlds import RANDOM_TIMING, events, raw, rounds, run, same_weights, tiny
 
@@ -75,13 +75,7 @@ def test_a_part_from_outside_does_what_the_built_in_one_of_the_same_times_does(n
 )
 def test_an_interrupted_run_writes_the_bytes_of_one_that_was_not(keys: dict[str, Any], tmp_path: Path) -> None:
     scenario = tiny("asynchronous", timing=timed(**keys), stop={"rounds": 30})
-    outcome, last = whole(scenario)
-    expected = files_of(outcome, tmp_path / "whole", scenario)
-    for count in (last // 3, last // 2):
-        interrupted(scenario, tmp_path / "checkpoints", [count])
-    resumed = run(scenario, keeper=KeptAt(tmp_path / "checkpoints"))
-    assert "resumed from" in resumed.note
-    assert files_of(resumed, tmp_path / "resumed", scenario) == expected
+    assert_interruptions_change_no_byte(scenario, tmp_path)
 
 
 @pytest.mark.parametrize("name", PAIRS)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from away_clients import assert_outages_delay_rounds_and_training_continues
-from kept_runs import assert_two_interruptions_change_no_byte
+from kept_runs import assert_interruptions_change_no_byte
 from pandas.testing import assert_frame_equal
 from protocols_by_kind import KINDS
 from thorough import in_turn
@@ -41,7 +41,7 @@ def scenario(name: str, **changes: Any) -> Scenario:
 @pytest.mark.parametrize("name", ALL)
 def test_a_run_that_is_interrupted_twice_writes_the_same_bytes(name: str, tmp_path: Path) -> None:
     made = scenario(name, stop={"rounds": 7}, evaluate={"every": "3 rounds"}, **RULES)
-    assert_two_interruptions_change_no_byte(made, tmp_path)
+    assert_interruptions_change_no_byte(made, tmp_path)
 
 
 @pytest.mark.sampled(14)

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from kept_runs import KeptAt, files_of, interrupted, whole
+from kept_runs import assert_interruptions_change_no_byte, files_of
 from protocols_by_kind import KINDS
 from tiny_worlds import EAGER, RANDOM_TIMING, data_of, metrics, run, tiny
 from torch import Tensor
@@ -201,10 +201,7 @@ def test_replies_of_one_size_arrive_at_the_same_times_under_every_protocol() -> 
 
 def test_a_resumed_run_answers_as_one_that_was_not_interrupted(tmp_path: Path) -> None:
     scenario = asking(timing=RANDOM_TIMING)
-    outcome, last = whole(scenario)
-    interrupted(scenario, tmp_path / "kept", [last // 2])
-    resumed = run(scenario, keeper=KeptAt(tmp_path / "kept"))
-    assert files_of(resumed, tmp_path / "resumed", scenario) == files_of(outcome, tmp_path / "whole", scenario)
+    assert_interruptions_change_no_byte(scenario, tmp_path)
 
 
 def test_blinded_embeddings_count_when_all_have_come() -> None:

@@ -75,10 +75,14 @@ def files_of(outcome: Outcome, folder: Path, scenario: Scenario) -> dict[str, by
     return {**files, "run.json": json.dumps(info).encode()}
 
 
-def assert_two_interruptions_change_no_byte(scenario: Scenario, folder: Path) -> None:
-    """A run that is interrupted after a third and after two thirds of its events writes what a whole run does."""
-    outcome, last = whole(scenario)
-    interrupted(scenario, folder / "kept", [last // 3])
-    interrupted(scenario, folder / "kept", [2 * last // 3])
-    resumed = run(scenario, keeper=KeptAt(folder / "kept"))
+def assert_interruptions_change_no_byte(
+    scenario: Scenario, folder: Path, at: Iterable[float] = (0.3, 0.6), **more: Any
+) -> Outcome:
+    """A run that is interrupted after these shares of its events writes what the whole run does, which is returned."""
+    outcome, last = whole(scenario, **more)
+    for share in at:
+        interrupted(scenario, folder / "kept", [int(share * last)], **more)
+    resumed = run(scenario, keeper=KeptAt(folder / "kept"), **more)
+    assert "resumed from" in resumed.note
     assert files_of(resumed, folder / "resumed", scenario) == files_of(outcome, folder / "whole", scenario)
+    return outcome

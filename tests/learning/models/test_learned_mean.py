@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from kept_runs import KeptAt, files_of, interrupted, whole
+from kept_runs import assert_interruptions_change_no_byte
 from plain_training import Plain, textbook
 from tiny_worlds import EAGER, RANDOM_TIMING, apart, data_of, events, learners, raw, run, tiny
 from torch import Tensor
@@ -106,12 +106,9 @@ def test_one_step_by_hand() -> None:
 def test_every_protocol_trains_the_weights(protocol: dict[str, Any], tmp_path: Path) -> None:
     """Batched as eager, and through an interruption to the byte."""
     scenario = tiny({"it": protocol}, **VAFL, timing=RANDOM_TIMING, stop={"rounds": 9})
-    outcome, last = whole(scenario)
+    outcome = assert_interruptions_change_no_byte(scenario, tmp_path)
     assert float((outcome.weights["server.aggregate.weights"] - 1 / 3).abs().max()) > 1e-5
     assert apart(outcome, run(scenario, execution=EAGER)) <= 1e-10
-    interrupted(scenario, tmp_path / "kept", [last // 2])
-    resumed = run(scenario, keeper=KeptAt(tmp_path / "kept"))
-    assert files_of(resumed, tmp_path / "resumed", scenario) == files_of(outcome, tmp_path / "whole", scenario)
 
 
 def test_the_server_s_own_embedding_has_a_weight() -> None:

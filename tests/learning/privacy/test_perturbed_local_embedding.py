@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from kept_runs import KeptAt, files_of, interrupted, whole
+from kept_runs import assert_interruptions_change_no_byte
 from protocols_by_kind import HEADS
 from scipy import stats
 from tiny_worlds import EAGER, RANDOM_TIMING, data_of, learners, metrics, run, scores_apart, tiny
@@ -180,12 +180,7 @@ RUNS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", RUNS)
 def test_an_interrupted_run_writes_the_bytes_of_one_that_was_not(name: str, tmp_path: Any) -> None:
     scenario = world(RUNS[name], {"rounds": 60, "mu": 50})
-    outcome, last = whole(scenario)
-    for count in (last // 3, last // 2):
-        interrupted(scenario, tmp_path / "checkpoints", [count])
-    resumed = run(scenario, keeper=KeptAt(tmp_path / "checkpoints"))
-    assert "resumed from" in resumed.note
-    assert files_of(resumed, tmp_path / "resumed", scenario) == files_of(outcome, tmp_path / "whole", scenario)
+    assert_interruptions_change_no_byte(scenario, tmp_path)
 
 
 @pytest.mark.parametrize("model", [{"kind": "linear", "embedding": 6}, MLP], ids=lambda model: model["kind"])

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kept_runs import KeptAt, files_of, interrupted, whole
+from kept_runs import assert_interruptions_change_no_byte
 from thorough import in_turn
 from tiny_worlds import EAGER, RANDOM_TIMING, WORLDS, data_of, events, metrics, rounds, run, tiny
 
@@ -266,13 +266,8 @@ def test_a_budget_without_mechanism_and_one_that_the_first_batch_exceeds_are_ref
 @pytest.mark.parametrize("secret", [False, True], ids=["known", "secret"])
 def test_a_resumed_run_spends_what_an_uninterrupted_one_does(secret: bool, tmp_path: Any) -> None:
     scenario = world(PROTOCOLS["async"], secret, stop={"rounds": 60, "epsilon": 4.0}, evaluate={"every": "5 rounds"})
-    outcome, last = whole(scenario)
+    outcome = assert_interruptions_change_no_byte(scenario, tmp_path, at=(0.3, 0.6, 1))
     assert outcome.info.stop_reason == "epsilon"
-    for count in (last // 3, last // 2, last):
-        interrupted(scenario, tmp_path / "checkpoints", [count])
-    resumed = run(scenario, keeper=KeptAt(tmp_path / "checkpoints"))
-    assert "resumed from" in resumed.note
-    assert files_of(resumed, tmp_path / "resumed", scenario) == files_of(outcome, tmp_path / "whole", scenario)
 
 
 def test_released_rows_are_those_of_finished_computations() -> None:
