@@ -64,6 +64,7 @@ def test_interrupted_runs_write_the_bytes_of_whole_ones(codec: dict[str, Any], t
     assert_interruptions_change_no_byte(scenario, tmp_path)
 
 
+@pytest.mark.sampled(5)
 @every
 def test_messages_weigh_what_the_codec_writes(codec: dict[str, Any]) -> None:
     scenario = scenario_of("synchronous", codec, training__batch=20)

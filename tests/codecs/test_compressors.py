@@ -87,6 +87,7 @@ def test_bytes_are_as_counted_and_decode_to_what_goes_through(
     assert bits_of(made(kind, said).decode(data)[1][ONLY]) == bits_of(through)
 
 
+@pytest.mark.sampled(8)
 @lattices
 @settings(max_examples=examples(20), deadline=None, derandomize=True)
 @given(x=values(), key=st.integers(0, 2**64 - 1))

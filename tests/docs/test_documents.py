@@ -17,7 +17,15 @@ PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 WITH_CODE = [page for page in PAGES if page.parent.name != "tutorial" and "```python" in page.read_text()]
 
 
-RUN_STUDIES = ("adding-a-protocol.md", "local-steps.md", "results.md", "results-elsewhere.md", "tuning.md")
+RUN_STUDIES = (
+    "adding-a-protocol.md",
+    "inference.md",
+    "local-steps.md",
+    "outside-protocols.md",
+    "results.md",
+    "results-elsewhere.md",
+    "tuning.md",
+)
 """Pages whose code takes seconds."""
 
 

@@ -31,6 +31,7 @@ def test_weights_are_identical_in_both_worlds(kind: str) -> None:
     assert losses[0][-1] < losses[0][0]
 
 
+@pytest.mark.sampled(3)
 @BOTH
 @pytest.mark.parametrize("codec", ["plain", INT8, FEEDBACK], ids=["plain", "int8", "feedback"])
 def test_batched_runs_learn_what_eager_ones_do(kind: str, codec: Any) -> None:

@@ -232,6 +232,7 @@ def test_clients_computed_together_are_their_twins(
 # --- one thing at a time --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(5)
 @models
 @layouts
 def test_stacking_moves_no_weight_and_the_models_look_into_the_stack(model: str, layout: str) -> None:
@@ -242,6 +243,7 @@ def test_stacking_moves_no_weight_and_the_models_look_into_the_stack(model: str,
     assert twins.apart() == pytest.approx(1)
 
 
+@pytest.mark.sampled(5)
 @models
 @layouts
 def test_whoever_does_not_step_keeps_every_bit(model: str, layout: str) -> None:
@@ -254,6 +256,7 @@ def test_whoever_does_not_step_keeps_every_bit(model: str, layout: str) -> None:
         assert not torch.equal(one[[1, 3]], other[[1, 3]])
 
 
+@pytest.mark.sampled(3)
 @models
 def test_padding_stays_zero_however_long_it_is_trained(model: str) -> None:
     for rule in RULES:
@@ -307,6 +310,7 @@ def test_a_sum_that_was_read_is_not_what_clients_step_along_when_each_has_its_ow
     assert twins.apart() <= 1e-12
 
 
+@pytest.mark.sampled(5)
 @models
 @layouts
 def test_the_sum_over_a_split_may_be_taken_in_pieces(model: str, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sampled(5)
 @every_pair(
     name=[*KINDS],
     mechanism={each["kind"]: each for each in (GAUSSIAN, PERTURBED)},

@@ -46,6 +46,7 @@ def drawn(seed: int) -> tuple[str, dict[str, Any]]:
     }
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("seed", range(2000 if is_thorough() else 12))
 def test_arrays_equal_events_where_messages_share_links(seed: int) -> None:
     name, world = drawn(seed)

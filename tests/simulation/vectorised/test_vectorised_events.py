@@ -67,6 +67,7 @@ STOPS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sampled(26)
 @pytest.mark.parametrize("parties", PARTIES)
 @pytest.mark.parametrize("name", LOCKSTEP)
 def test_every_kind_leaves_the_same_events(name: str, parties: str) -> None:
