@@ -238,7 +238,7 @@ def test_figures_import_no_pyplot():
         }
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 @pytest.mark.usefixtures("unrendered")
 @pytest.mark.parametrize(
     "script",

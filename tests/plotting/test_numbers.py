@@ -159,7 +159,7 @@ def test_every_figure_has_its_numbers_computed_by_hand() -> None:
     assert SWEPT_BY_HAND.keys() == SWEEP_PLOTS.keys()
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", PLOTS)
 def test_the_numbers_of_a_figure_are_those_of_the_tables(trained: Path, kind: str) -> None:
     results = Results.open(trained)
@@ -168,6 +168,7 @@ def test_the_numbers_of_a_figure_are_those_of_the_tables(trained: Path, kind: st
     assert_equal(numbers, BY_HAND[kind](results))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", UNTRAINED)
 def test_so_they_are_where_clients_go_down(faulty: Path, kind: str) -> None:
     results = Results.open(faulty)

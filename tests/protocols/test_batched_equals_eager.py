@@ -142,6 +142,7 @@ def test_batched_equals_eager(protocol: str, model: str, optimizer: str, aggrega
     assert_batched_equals_eager(scenario)
 
 
+@pytest.mark.sampled(5)
 @every_pair(
     protocol=sorted(CODED),
     trained={
@@ -227,6 +228,7 @@ def test_clients_with_more_or_less_features(
     assert_batched_equals_eager(scenario)
 
 
+@pytest.mark.sampled(3)
 @others
 @pytest.mark.parametrize("aggregate", ["mean", "max"])
 def test_clients_with_different_models(aggregate: str, protocol: str) -> None:
@@ -253,6 +255,7 @@ def test_clients_with_embeddings_of_different_widths(protocol: str) -> None:
     assert_batched_equals_eager(scenario)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("protocol", ["synchronous", "asynchronous", "fedbcd", "vimadmm", "fdml", "fedvs"])
 def test_clients_with_different_optimisers(protocol: str) -> None:
     rules = [RULES["momentum"], {"select": "2", **RULES["adam"]}, {"select": "4", **RULES["momentum"], "lr": "m / 100"}]

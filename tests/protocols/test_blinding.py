@@ -52,6 +52,7 @@ def pair(name: str, blinding: Any = "on", **changes: Any) -> Any:
 # --- what is learnt -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @each_kind
 @pytest.mark.parametrize(("blinding", "fraction"), [("on", 16), (FINE, 40)], ids=["16", "40"])
 def test_training_is_that_in_the_clear_up_to_the_rounding(name: str, blinding: Any, fraction: int) -> None:
@@ -61,6 +62,7 @@ def test_training_is_that_in_the_clear_up_to_the_rounding(name: str, blinding: A
     assert 0 < difference <= 12 * 2.0**-fraction
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("execution", [USUAL, EAGER], ids=["batched", "eager"])
 @each_kind
 def test_masks_change_no_bit_of_the_run(name: str, execution: Execution, monkeypatch: pytest.MonkeyPatch) -> None:

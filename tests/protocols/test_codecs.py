@@ -54,6 +54,7 @@ def test_whole_numbers_train_every_protocol_batched_as_eager(name: str) -> None:
         assert apart(batched, run(scenario_of(name, "plain"))) > 1e-6
 
 
+@pytest.mark.sampled(3)
 @in_turn(
     name=["fedbcd-sequential", "ef_vfl", "vimadmm", "fdml", "easter", "pyvertical"],
     codec=["binarise", "float16", "bfloat16"],
@@ -68,6 +69,7 @@ def test_so_do_signs_and_half_precision(name: str, codec: str) -> None:
     assert (one["bytes_down"] < other["bytes_down"]) == (codec != "binarise" or passed_on)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("codec", ["round", "binarise", "float16", {"kind": "scalar_quantiser", "bits": 4}])
 @pytest.mark.parametrize("name", sorted(INTEGERS))
 def test_elements_of_a_field_refuse_every_codec_of_uploads(name: str, codec: Any) -> None:

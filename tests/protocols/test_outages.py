@@ -251,6 +251,7 @@ def test_when_a_client_is_gone_for_good_a_run_goes_on_without_it_or_says_that_it
         assert all(2 in missing for missing in late["missing"])
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", sorted(ALL.keys() - {"centralised"}))
 def test_when_all_are_gone_nobody_goes_on(name: str) -> None:
     error = failure_of(scenario(ALL[name], {"all": fails("6 s")}, 50))
@@ -272,6 +273,7 @@ def test_the_error_names_the_round_who_is_missing_and_how_many_are_needed() -> N
     )
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("name", ["synchronous", "deadline", "t-sync-bounded", "asynchronous"])
 def test_outages_work_in_both_worlds(name: str, world: str) -> None:

@@ -136,6 +136,7 @@ ASYNC = {"kind": "asynchronous"}
 T2, T3 = ({"kind": "t_synchronous", "t": t} for t in (2, 3))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("batches", ["shared", "own"])
 @pytest.mark.parametrize("protocol", [ASYNC, T2, T3], ids=["async", "t=2", "t=3"])
 def test_training_equals_plain_autograd_with_a_table_kept_by_hand(protocol: dict, batches: str) -> None:

@@ -53,6 +53,7 @@ def test_timing_alone_gives_the_same_rounds_and_events(name: str) -> None:
     assert_frame_equal(events(outcome), events(timed))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CODED)
 def test_codecs_with_states_give_the_same_weights_one_client_after_the_other(name: str) -> None:
     made = scenario(name, stop={"rounds": 8})

@@ -123,6 +123,7 @@ FAMILIES = (
 )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_the_first_rounds_of_every_protocol_begin_a_longer_run(kind: str, tmp_path: Path) -> None:
     model = {"models__client": MODELS["unbiased"]} if kind.startswith("fedvs") else {}

@@ -106,6 +106,7 @@ with_features = in_turn(aggregate=[*AGGREGATES, "learned_mean"], features={"labe
 """Aggregates, and what the server holds."""
 
 
+@pytest.mark.sampled(3)
 @with_features
 def test_one_uncompressed_step_is_synchronous_training_to_the_bit(aggregate: str, features: dict[str, Any]) -> None:
     """Clients compute the gradient that the server would send; only messages differ, and by them the times."""
@@ -117,6 +118,7 @@ def test_one_uncompressed_step_is_synchronous_training_to_the_bit(aggregate: str
     assert apart(run(scenario, "wait"), run(scenario, "c_vfl")) <= 1e-12
 
 
+@pytest.mark.sampled(3)
 @with_features
 def test_uncompressed_it_is_fedbcd_with_recomputed_gradients_to_the_bit(
     aggregate: str, features: dict[str, Any]

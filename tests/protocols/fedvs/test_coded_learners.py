@@ -61,6 +61,7 @@ def one_round(
     return decoded
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("arithmetic", ["coded", "decoded"])
 @pytest.mark.parametrize("said", [{}, {"bias": True, "degree": 1}, {"prime": "2^61-1", "K": 1, "T": 2}])
 def test_the_decoded_mean_is_the_quantised_mean_in_the_clear_bit_for_bit(said: dict, arithmetic: str) -> None:

@@ -84,6 +84,7 @@ def test_what_is_in_a_batch_cannot_be_changed() -> None:
             array[0] = 0
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("rows", "segments", "batch"), [(81, 5, 20), (80, 5, 20), (10, 4, 8), (83, 6, "all")])
 @pytest.mark.parametrize("how", [{}, {"last_batch": "drop"}, {"sampling": "uniform"}])
 def test_every_batch_has_one_of_the_sizes(rows: int, segments: int, batch: int | str, how: dict[str, Any]) -> None:

@@ -39,6 +39,7 @@ def gradient(task: str, z: Tensor, *rest: Tensor | float) -> Tensor:
     return found
 
 
+@pytest.mark.sampled(12)
 @tasks
 @rhos
 @pytest.mark.parametrize("scale", [0.1, 1.0, 30.0])
@@ -49,6 +50,7 @@ def test_the_gradient_vanishes(task: str, rho: float, scale: float) -> None:
         assert float(gradient(task, z, y, a, duals, rho).norm(dim=1).max()) <= 1e-10
 
 
+@pytest.mark.sampled(3)
 @tasks
 @pytest.mark.parametrize("rho", [0.05, 2.0])
 def test_it_is_what_l_bfgs_b_finds(task: str, rho: float) -> None:

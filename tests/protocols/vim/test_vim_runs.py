@@ -54,6 +54,7 @@ def test_an_interruption_between_local_steps_leaves_no_trace(
     assert taken - {0}
 
 
+@pytest.mark.sampled(3)
 @every
 def test_all_clients_are_computed_together(name: str) -> None:
     scenario = load(heads(VIM[name]))
@@ -71,6 +72,7 @@ def test_all_clients_are_computed_together(name: str) -> None:
     assert len({learner.client_step(batch, message).kernel for learner in learners}) == 1
 
 
+@pytest.mark.sampled(7)
 @every
 @pytest.mark.parametrize(
     ("models", "what"),
@@ -94,6 +96,7 @@ def test_nobody_left_is_refused(name: str) -> None:
         load(raw({"it": {**VIM[name], "exclude": "all", "models": HEADS}}))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", [name for name, said in VIM.items() if "exclude" not in said])
 def test_clients_that_are_left_out_change_nothing_about_the_others(name: str) -> None:
     """The same delays, batches and initial weights."""
