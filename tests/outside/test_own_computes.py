@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 from closed_forms_of import found, reason
 from kept_runs import assert_interruptions_change_no_byte
-from ruamel.yaml import YAML
+from own_mistakes import assert_refused_with_file_line_and_remedy, entry
 from thorough import is_thorough
-from tiny_worlds import RANDOM_TIMING, data_of, events, raw, rounds, run, tiny
+from tiny_worlds import RANDOM_TIMING, data_of, events, rounds, run, tiny
 
-import vflsim
-from vflsim.errors import RunError, ScenarioError
+from vflsim.errors import RunError
 from vflsim.simulation.vectorised.eligibility import obstacles
 from vflsim.simulation.vectorised.run import run_vectorised
 
@@ -148,18 +147,8 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_mistake_is_told_with_file_line_and_remedy(name: str, tmp_path: Path) -> None:
-    path = tmp_path / "s.yaml"
-    YAML(typ="safe").dump({key: value for key, value in raw("synchronous").items() if key != "timing"}, path)
-    lines = path.read_text().splitlines()
-    attribute, _, more = name.partition(", ")
-    entry = f'compute: {{kind: module, path: "own_computes:{attribute}", each: 1 ms{f", {more}" if more else ""}}}'
-    path.write_text("\n".join([*lines, "timing:", "  server:", f"    {entry}"]) + "\n")
-    words, remedy = WRONG[name]
-    with pytest.raises(ScenarioError, match=words) as caught:
-        vflsim.load(path)
-    assert f"{path}:{len(lines) + 3}" in str(caught.value)
-    assert "timing.server.compute" in str(caught.value)
-    assert remedy in str(caught.value)
+    section = ["timing:", "  server:", f"    compute: {entry('own_computes', name, 'each: 1 ms')}"]
+    assert_refused_with_file_line_and_remedy(tmp_path, section, "timing.server.compute", WRONG[name])
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from kept_runs import assert_interruptions_change_no_byte
-from ruamel.yaml import YAML
-from tiny_worlds import metrics, raw, run, same_weights, tiny
+from own_mistakes import assert_refused_with_file_line_and_remedy, entry
+from tiny_worlds import metrics, run, same_weights, tiny
 
-import vflsim
 from vflsim.errors import ScenarioError
 from vflsim.learning.losses import Focal
 from vflsim.scenario.depends import run_text
@@ -124,21 +123,8 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_mistake_in_a_loss_is_told_with_file_line_and_remedy(name: str, tmp_path: Path) -> None:
-    path = tmp_path / "s.yaml"
-    said = raw("synchronous")
-    training = said.pop("training")
-    YAML(typ="safe").dump(said, path)
-    lines = path.read_text().splitlines()
-    attribute, _, more = name.partition(", ")
-    entry = f'loss: {{kind: module, path: "own_losses:{attribute}"{f", {more}" if more else ""}}}'
-    rest = [f"  {key}: {value}".replace("'", "") for key, value in training.items()]
-    path.write_text("\n".join([*lines, "training:", f"  {entry}", *rest]) + "\n")
-    words, remedy = WRONG[name]
-    with pytest.raises(ScenarioError, match=words) as caught:
-        vflsim.load(path)
-    assert f"{path}:{len(lines) + 2}" in str(caught.value)
-    assert "training.loss" in str(caught.value)
-    assert remedy in str(caught.value)
+    section = ["training:", "  batch: 20", f"  loss: {entry('own_losses', name)}"]
+    assert_refused_with_file_line_and_remedy(tmp_path, section, "training.loss", WRONG[name])
 
 
 @pytest.mark.parametrize(

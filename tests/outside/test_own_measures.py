@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from command_line import Ended
-from ruamel.yaml import YAML
+from own_mistakes import assert_refused_with_file_line_and_remedy, entry
 from tiny_worlds import RANDOM_TIMING, data_of, metrics, raw, rounds, run, tiny
 
 import vflsim
@@ -130,16 +130,8 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_mistake_in_a_measure_is_told_before_anything_runs(name: str, tmp_path: Path) -> None:
-    path = tmp_path / "s.yaml"
-    YAML(typ="safe").dump(raw("synchronous"), path)
-    lines = path.read_text().splitlines()
-    path.write_text("\n".join([*lines, f'measures: {{it: {{kind: module, path: "own_measures:{name}"}}}}']) + "\n")
-    words, remedy = WRONG[name]
-    with pytest.raises(ScenarioError, match=words) as caught:
-        read_and_check(vflsim.load(path))
-    assert f"{path}:{len(lines) + 1}" in str(caught.value)
-    assert "measures.it" in str(caught.value)
-    assert remedy in str(caught.value)
+    section = [f"measures: {{it: {entry('own_measures', name)}}}"]
+    assert_refused_with_file_line_and_remedy(tmp_path, section, "measures.it", WRONG[name], read_and_check)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from kept_runs import assert_interruptions_change_no_byte
-from ruamel.yaml import YAML
+from own_mistakes import assert_refused_with_file_line_and_remedy, entry
 from tiny_worlds import metrics, raw, run, same_weights, tiny
 
 import vflsim
@@ -81,19 +81,7 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_mistake_in_a_mechanism_is_told_with_file_line_and_remedy(name: str, tmp_path: Path) -> None:
-    path = tmp_path / "s.yaml"
-    said = raw("synchronous")
-    del said["protocols"]
-    YAML(typ="safe").dump(said, path)
-    lines = path.read_text().splitlines()
-    attribute, _, more = name.partition(", ")
-    keys = {**KEYS, **dict([more.split(": ")] if more else [])}
-    rest = "".join(f", {key}: {value}" for key, value in keys.items())
-    entry = f'mechanism: {{kind: module, path: "own_mechanisms:{attribute}"{rest}}}'
-    path.write_text("\n".join([*lines, "protocols:", "  it:", "    kind: synchronous", f"    {entry}"]) + "\n")
-    words, remedy = WRONG[name]
-    with pytest.raises(ScenarioError, match=words) as caught:
-        vflsim.load(path)
-    assert f"{path}:{len(lines) + 4}" in str(caught.value)
-    assert "protocols.it.mechanism" in str(caught.value)
-    assert remedy in str(caught.value)
+    keys = [f"{key}: {value}" for key, value in KEYS.items() if f", {key}: " not in name]
+    mechanism = f"    mechanism: {entry('own_mechanisms', name, *keys)}"
+    section = ["protocols:", "  it:", "    kind: synchronous", mechanism]
+    assert_refused_with_file_line_and_remedy(tmp_path, section, "protocols.it.mechanism", WRONG[name])

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from command_line import Ended
+from own_mistakes import assert_refused_with_file_line_and_remedy, entry
 from ruamel.yaml import YAML
 from tiny_worlds import metrics, raw, run, tiny
 
@@ -171,17 +172,8 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_mistake_in_a_metric_is_told_with_file_line_and_remedy(name: str, tmp_path: Path) -> None:
-    path = written(tmp_path)
-    lines = path.read_text().splitlines()
-    attribute, _, more = name.partition(", ")
-    entry = f'metrics: {{it: {{kind: module, path: "own_metrics:{attribute}"{f", {more}" if more else ""}}}}}'
-    path.write_text("\n".join([*lines, entry]) + "\n")
-    words, remedy = WRONG[name]
-    with pytest.raises(ScenarioError, match=words) as caught:
-        vflsim.load(path)
-    assert f"{path}:{len(lines) + 1}" in str(caught.value)
-    assert "metrics.it" in str(caught.value)
-    assert remedy in str(caught.value)
+    section = [f"metrics: {{it: {entry('own_metrics', name)}}}"]
+    assert_refused_with_file_line_and_remedy(tmp_path, section, "metrics.it", WRONG[name])
 
 
 @pytest.mark.parametrize(

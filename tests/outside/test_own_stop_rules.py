@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from kept_runs import assert_interruptions_change_no_byte
-from ruamel.yaml import YAML
+from own_mistakes import assert_refused_with_file_line_and_remedy, entry
 from tiny_worlds import metrics, raw, run, tiny
 
 import vflsim
@@ -122,21 +122,9 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_mistake_in_a_rule_is_told_with_file_line_and_remedy(name: str, tmp_path: Path) -> None:
-    path = tmp_path / "s.yaml"
-    said = raw("synchronous")
-    del said["stop"]
-    YAML(typ="safe").dump(said, path)
-    lines = path.read_text().splitlines()
-    attribute, _, more = name.partition(", ")
-    keys = more if more.startswith("rows") else ", ".join(filter(None, ["rows: 3", more]))
-    entry = f'it: {{kind: module, path: "own_stop_rules:{attribute}", {keys}}}'
-    path.write_text("\n".join([*lines, "stop:", "  rounds: 9", "  rules:", f"    {entry}"]) + "\n")
-    words, remedy = WRONG[name]
-    with pytest.raises(ScenarioError, match=words) as caught:
-        vflsim.load(path)
-    assert f"{path}:{len(lines) + 4}" in str(caught.value)
-    assert "stop.rules.it" in str(caught.value)
-    assert remedy in str(caught.value)
+    rows = "" if ", rows: " in name else "rows: 3"
+    section = ["stop:", "  rounds: 9", "  rules:", f"    it: {entry('own_stop_rules', name, rows)}"]
+    assert_refused_with_file_line_and_remedy(tmp_path, section, "stop.rules.it", WRONG[name])
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from closed_forms_of import reason
 from kept_runs import assert_interruptions_change_no_byte
-from ruamel.yaml import YAML
-from tiny_worlds import RANDOM_TIMING, events, raw, rounds, run, same_weights, tiny
+from own_mistakes import assert_refused_with_file_line_and_remedy
+from tiny_worlds import RANDOM_TIMING, events, rounds, run, same_weights, tiny
 
-import vflsim
 from vflsim.errors import ScenarioError
 from vflsim.scenario.depends import run_text
 from vflsim.simulation.vectorised.eligibility import obstacles
@@ -127,20 +126,12 @@ WRONG = {
 
 @pytest.mark.parametrize(("name", "form"), WRONG)
 def test_a_mistake_is_told_with_file_line_and_remedy(name: str, form: str, tmp_path: Path) -> None:
-    path = tmp_path / "s.yaml"
-    YAML(typ="safe").dump({key: value for key, value in raw("synchronous").items() if key != "timing"}, path)
-    lines = path.read_text().splitlines()
     attribute, _, more = name.partition(", ")
-    entry = form.format(attribute, f", {more}" if more else "")
+    said = form.format(attribute, f", {more}" if more else "")
     if more.partition(":")[0] in ("interrupted", "rate") and f"{more.partition(':')[0]}:" in form:
-        entry = form.format(attribute, "").replace("rate: 80 kbps", more)
-    path.write_text("\n".join([*lines, "timing:", "  clients:", "    - select: all", f"      {entry}"]) + "\n")
-    words, remedy = WRONG[name, form]
-    with pytest.raises(ScenarioError, match=words) as caught:
-        vflsim.load(path)
-    assert f"{path}:{len(lines) + 4}" in str(caught.value)
-    assert "timing.clients.0" in str(caught.value)
-    assert remedy in str(caught.value)
+        said = form.format(attribute, "").replace("rate: 80 kbps", more)
+    section = ["timing:", "  clients:", "    - select: all", f"      {said}"]
+    assert_refused_with_file_line_and_remedy(tmp_path, section, "timing.clients.0", WRONG[name, form])
 
 
 def test_an_availability_has_to_say_what_becomes_of_work(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from vflsim.simulation.vectorised import run as vectorised_run
 from vflsim.studies.runs.simulator_choice import PathWish
 from vflsim.studies.study import run_study
 
-WORLDS, SCRIPTS = (1000, 500) if is_thorough() else (40, 40)
+WORLDS, SCRIPTS = (1000, 500) if is_thorough() else (20, 20)
 LOCKSTEP: dict[str, dict[str, Any]] = {
     "synchronous": {"kind": "synchronous"},
     "blinded": {"kind": "synchronous", "blinding": "on"},
