@@ -132,7 +132,7 @@ def test_every_kind_has_its_cases():
         assert len(cases(kind)) == COUNTS.get(kind, 1)
 
 
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(18)
 @every_delay
 def test_samples_follow_the_cdf_jumps_included(kind, place):
     delay, drawn = cases(kind)[place], samples(kind, place)
@@ -152,7 +152,7 @@ def test_samples_follow_the_cdf_jumps_included(kind, place):
     assert drawn[-1] <= delay.support[1]
 
 
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(18)
 @every_delay
 def test_moments_are_those_of_the_samples_and_of_the_quantiles(kind, place):
     delay, drawn = cases(kind)[place], samples(kind, place)
@@ -201,7 +201,7 @@ def test_survival_is_the_complement_and_the_density_its_slope(kind, place):
     assert np.all(delay.density([-1.0]) == 0)
 
 
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(18)
 @every_delay
 def test_the_formula_equals_the_numbers(kind, place):
     delay, x = cases(kind)[place], sympy.Symbol("x", real=True)
@@ -217,7 +217,7 @@ def test_the_formula_equals_the_numbers(kind, place):
         assert value == pytest.approx(float(delay.cdf(point)), abs=1e-5 if kind is Sum else 1e-9)
 
 
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(18)
 @every_delay
 def test_blocks_have_the_very_bits_of_draws(kind, place):
     delay = cases(kind)[place]
@@ -234,7 +234,7 @@ def test_blocks_have_the_very_bits_of_draws(kind, place):
     assert type(sampler.draw(5)) is float
 
 
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(18)
 @every_delay
 def test_delays_are_written_and_read_back(kind, place):
     delay, adapter = cases(kind)[place], TypeAdapter(AnyDelay)

@@ -116,7 +116,7 @@ features = pytest.mark.parametrize("features", [{}, ACTIVE], ids=["labels alone"
 """What the server holds."""
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @every_pair(
     aggregate=["mean", "concat", "max", "learned_mean"],
     labels=["shared", "private"],
