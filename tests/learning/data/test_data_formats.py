@@ -241,6 +241,7 @@ def test_matlab_labels_may_be_called_either_way(tmp_path, label):
     assert target.tolist() == [5, 6]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -277,6 +278,7 @@ def _small_matlab_file(path: Path, compressed: bool = False) -> bytearray:
     return bytearray(path.read_bytes())
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("flips", CRASHES)
 def test_a_matlab_file_that_crashes_its_reader_is_refused(tmp_path, flips):
     path = tmp_path / "m.mat"
