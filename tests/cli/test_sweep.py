@@ -290,7 +290,6 @@ def test_a_sweep_keeps_its_own_tables_beside_results(vflsim: Callable[..., Ended
     assert "\n\ntiny: mean round (swept)\nslow" in ended.out
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("argv", "fragment"),
     [

@@ -62,7 +62,6 @@ def test_without_a_move_a_scenario_stays_as_it_is(name: str) -> None:
     assert differences(base, base.raw) == []
 
 
-@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", FREE)
 def test_every_part_is_held_by_a_knob_or_named_as_kept_or_as_not_held(name: str) -> None:
     base = base_of(name)

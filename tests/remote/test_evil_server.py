@@ -358,7 +358,6 @@ OF_OTHER_RUNS: list[Control] = [
 ]  # fmt: skip
 
 
-@pytest.mark.sampled(12)
 @pytest.mark.parametrize("message", [*NOT_THE_SERVERS, *OF_OTHER_RUNS], ids=lambda message: message.kind)
 def test_what_no_server_says_in_such_a_run_ends_it(message: Control, evil: Make) -> None:
     server = evil(PLAIN)

@@ -123,7 +123,6 @@ def test_synchronous_mlps_are_paired_with_polynomial_fedvs(study: Study) -> None
     assert rows["paired"].item()
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

@@ -30,7 +30,6 @@ LINEAR = {"fan_in": 6, "kind": "linear", "bias": False}
 UNUSED = {"active": None, "aggregate": "concat", "server": LINEAR}
 
 
-@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [

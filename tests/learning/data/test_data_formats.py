@@ -241,7 +241,6 @@ def test_matlab_labels_may_be_called_either_way(tmp_path, label):
     assert target.tolist() == [5, 6]
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -211,7 +211,6 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
-@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", CASES)
 def test_a_change_with_all_its_digests_breaks_an_invariant(name: str, study: Path) -> None:
     change, sentence = CASES[name]
@@ -257,7 +256,6 @@ def test_results_that_name_modules_are_not_compared_with_them(study: Path) -> No
     assert "names modules, which verify does not import" in said[0]
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "name", ["notes.txt", "evil.py", ".hidden", "wait/seed-0.bak", "wait/notes.txt", "more/notes.txt", "data.parquet"]
 )

@@ -61,7 +61,6 @@ def more(table: str, row: int, **by: float) -> Callable[[Path], None]:
     return lambda folder: rewrite(folder / RUN / f"{table}.parquet", change)
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [

@@ -206,7 +206,6 @@ CHANGES: dict[str, tuple[Change, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", CHANGES)
 def test_what_follows_from_other_files_is_computed_again(name: str, study: Path, tmp_path: Path) -> None:
     copied = Path(shutil.copytree(study, tmp_path / "study"))
