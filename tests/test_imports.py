@@ -90,8 +90,8 @@ MUTUAL = [
 ONLY_IN = {
     "simpy": {"world/virtual.py"},
     "asyncio": {
-        *(f"remote/{name}.py" for name in ("admission", "channel", "client", "client_run", "host", "mesh")),
-        *(f"remote/{name}.py" for name in ("server", "world")),
+        *(f"remote/{name}.py" for name in ("admission", "channel", "client", "client_run", "mesh")),
+        *(f"remote/{name}.py" for name in ("server", "server_run", "world")),
         "world/realtime.py",
     },
 }

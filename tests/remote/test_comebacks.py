@@ -3,17 +3,17 @@
 import pytest
 
 from vflsim.errors import RunError
-from vflsim.remote.comebacks import Comebacks
 from vflsim.remote.control import Control, Introduced, Peer, Prepare
 from vflsim.remote.peers import LIFE
+from vflsim.remote.returns import Restarts
 
 ANNOUNCED = Prepare(protocol="coded", seed=0, run="0" * 16)
 PEERS = [Peer(party=party, host="here", port=7000 + party, facts={"bound": 1.5}) for party in (1, 2, 3)]
 
 
-def comebacks(*peers: Peer) -> tuple[Comebacks, list[tuple[int, Control]]]:
+def comebacks(*peers: Peer) -> tuple[Restarts, list[tuple[int, Control]]]:
     said = list[tuple[int, Control]]()
-    return Comebacks(ANNOUNCED, peers, lambda *word: said.append(word), lambda _: "there"), said
+    return Restarts(ANNOUNCED, peers, lambda *word: said.append(word), lambda _: "there"), said
 
 
 def firsts(said: list[tuple[int, Control]]) -> list[tuple[int, int]]:

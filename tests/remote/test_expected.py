@@ -21,11 +21,11 @@ from vflsim.errors import DataError, VflsimError
 from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Handle, ImmediateExecutor
 from vflsim.protocols.fedvs.messages import DataRequest, Sharers
-from vflsim.remote.built import OwnParty
 from vflsim.remote.control import NoiseAdded, Passing, Prepare
 from vflsim.remote.expected import bytes_of
 from vflsim.remote.frames import pack_message
-from vflsim.remote.own_data import OwnData
+from vflsim.remote.party import LocalParty
+from vflsim.remote.private_data import PrivateData
 from vflsim.remote.server_run import ServerRun
 from vflsim.remote.wires import LiveWires
 from vflsim.streams import SERVER, SHARED
@@ -43,7 +43,7 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
     made.close()
 
 
-def body_of(made: OwnParty, message: Message, sender: int) -> bytes:
+def body_of(made: LocalParty, message: Message, sender: int) -> bytes:
     wires = LiveWires(made.setting.codec, ImmediateExecutor())
     message.sender, message.receiver = sender, made.node.party
     if not made.setting.codec.lossless:
@@ -51,11 +51,11 @@ def body_of(made: OwnParty, message: Message, sender: int) -> bytes:
     return pack_message(message, wires, 0.0)
 
 
-def receive(made: OwnParty, message: Message, sender: int = SERVER) -> Message:
+def receive(made: LocalParty, message: Message, sender: int = SERVER) -> Message:
     return made.reader.message(body_of(made, message, sender), sender, made.node.party)[0]
 
 
-def message_of(made: OwnParty, kind: str, content: Content, k: int) -> Message:
+def message_of(made: LocalParty, kind: str, content: Content, k: int) -> Message:
     """A message of a kind with zeros."""
     handles: dict[str, Handle[Any]] = {}
     for name, spec in content.tensors.items():
@@ -82,7 +82,7 @@ def test_of_a_protocol_from_outside_that_can_be_traced_tensors_are_checked_and_r
         receive(made, Answer(round=0, value=ready_value(value)), sender)
 
 
-def embedding(made: OwnParty, k: int, batch: Batch | None = None, **said: Any) -> Embedding:
+def embedding(made: LocalParty, k: int, batch: Batch | None = None, **said: Any) -> Embedding:
     batch = batch or made.shared.sequence.batch(k)
     value = torch.zeros(len(batch), 6, dtype=torch.float64)
     return Embedding(**{"batch": batch, "value": ready_value(value), "round": k, **said})
@@ -146,7 +146,7 @@ def test_of_the_sharers_only_clients_that_can_crash_may_be_missing(loop: asyncio
 # --- a client that departs from the protocol --------------------------------------------------------------------------
 
 
-def wrong(made: OwnParty, how: str) -> Message:
+def wrong(made: LocalParty, how: str) -> Message:
     """An embedding of round 0 that is none."""
     value = torch.zeros(20, 6, dtype=torch.float64)
     far = Batch(2**31 - 1, made.shared.sequence.batch(0).ids, SHARED)
@@ -237,7 +237,7 @@ def run_of(loop: asyncio.AbstractEventLoop, said: dict[str, Any], **changes: Any
     scenario = tiny({"only": said}, **changes)
     heard = SimpleNamespace(attend=lambda *calls: None, control=lambda message: None, message=lambda body, timed: None)
     host: Any = SimpleNamespace(
-        scenario=scenario, data=OwnData(scenario, SERVER), loop=loop, timeout=60.0, returns=True,
+        scenario=scenario, data=PrivateData(scenario, SERVER), loop=loop, timeout=60.0, returns=True,
         connected=dict.fromkeys(range(1, scenario.clients + 1), heard),
     )  # fmt: skip
     public = {client: {"magnitude": 9.0} for client in host.connected} if said["kind"] == "fedvs" else None

@@ -7,7 +7,7 @@ from tiny_worlds import data_of, tiny
 
 from vflsim.protocols.capabilities import Peering
 from vflsim.remote.control import ControlError
-from vflsim.remote.facts import checked_facts
+from vflsim.remote.party import checked_facts
 from vflsim.scenario.resolve import setting
 
 

@@ -14,7 +14,7 @@ import torch
 from kept_clients import client, kept_in
 from torch import Tensor
 
-from vflsim.remote.built import OwnParty
+from vflsim.remote.party import LocalParty
 from vflsim.remote.world import precise_loop
 
 CODED = {"kind": "fedvs", "K": 1}
@@ -39,7 +39,7 @@ def equal(some: dict[int, Tensor], others: dict[int, Tensor]) -> bool:
     return some.keys() == others.keys() and all(torch.equal(some[each], others[each]) for each in some)
 
 
-def received(made: OwnParty, sender: int) -> Tensor:
+def received(made: LocalParty, sender: int) -> Tensor:
     """A share of another client's data, which has come."""
     learner: Any = made.node.learner
     shape = learner.plan.segment_rows, learner.plan.columns[sender]

@@ -16,15 +16,15 @@ from torch import Tensor
 from vflsim.errors import BlindingError
 from vflsim.learning.privacy.blinding import public_key
 from vflsim.protocols.ef_vfl.messages import Difference
-from vflsim.remote.built import OwnParty
-from vflsim.remote.kept import KeptState
+from vflsim.remote.party import LocalParty
+from vflsim.remote.state_files import StateFiles
 from vflsim.remote.world import precise_loop
 
 BLINDED = {"kind": "synchronous", "blinding": "on"}
 DITHERED = {"kind": "scalar_quantiser", "bits": 3, "dither": "non_subtractive"}
 EF_VFL = {"kind": "ef_vfl", "labels": "private", "codec": DITHERED}
 NOISY = {**EF_VFL, "codec": {"kind": "round", "noise": {"epsilon": 0.5}}}
-Made = Callable[[], tuple[OwnParty, KeptState]]
+Made = Callable[[], tuple[LocalParty, StateFiles]]
 
 
 @pytest.fixture
@@ -38,21 +38,21 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 def process(loop: asyncio.AbstractEventLoop, tmp_path: Path, request: pytest.FixtureRequest) -> Made:
     """Each call is a new process of client 2, and its files."""
 
-    def started() -> tuple[OwnParty, KeptState]:
+    def started() -> tuple[LocalParty, StateFiles]:
         made = client(loop, request.param)
         return made, kept_in(tmp_path, made)
 
     return started
 
 
-def computed(made: OwnParty, operation: Any) -> Any:
+def computed(made: LocalParty, operation: Any) -> Any:
     operation.run()
     if operation.commit is not None:
         operation.commit()
     return operation.result
 
 
-def uploaded(made: OwnParty, number: int) -> Tensor:
+def uploaded(made: LocalParty, number: int) -> Tensor:
     return computed(made, made.node.learner.embed(made.node.batch(number))).value
 
 
@@ -120,11 +120,11 @@ def test_a_difference_that_was_computed_before_the_end_is_sent_and_added_as_it_w
     assert torch.equal(surrogate_of(third), surrogate_of(present))
 
 
-def compute(made: OwnParty, number: int) -> None:
+def compute(made: LocalParty, number: int) -> None:
     computed(made, made.node.learner.difference(made.node.batch(number)))
 
 
-def send(made: OwnParty, number: int) -> Tensor:
+def send(made: LocalParty, number: int) -> Tensor:
     """Send the latest difference as the protocol does; return what arrives."""
     learner = made.node.learner
     assert learner.made is not None
@@ -135,7 +135,7 @@ def send(made: OwnParty, number: int) -> Tensor:
     return learner.sent.value.value
 
 
-def resent(made: OwnParty) -> Tensor:
+def resent(made: LocalParty) -> Tensor:
     sent = made.node.learner.sent
     message = Difference(sent.batch, sent.value, round=sent.round)
     message.sender, message.receiver = 2, 0
@@ -143,12 +143,12 @@ def resent(made: OwnParty) -> Tensor:
     return message.value.value
 
 
-def step(made: OwnParty, number: int) -> None:
+def step(made: LocalParty, number: int) -> None:
     batch = made.node.batch(number)
     gradient = Difference(batch, made.node.learner.promise(len(batch), 6))
     gradient.value.set(torch.ones(len(batch), 6, dtype=torch.float64))
     computed(made, made.node.learner.client_step(batch, gradient))
 
 
-def surrogate_of(made: OwnParty) -> Tensor:
+def surrogate_of(made: LocalParty) -> Tensor:
     return made.node.learner.kept["client-2"]

@@ -13,8 +13,8 @@ import pytest
 from vflsim.errors import VflsimError
 from vflsim.learning.execution.operations import ImmediateExecutor, Operation
 from vflsim.remote.control import CameUp
-from vflsim.remote.live_party import OwnBox
 from vflsim.remote.outages import ClientOutages, ServerOutages
+from vflsim.remote.party import LocalBox
 from vflsim.remote.world import LiveWorld, precise_loop
 from vflsim.timing.availability import Intervals
 from vflsim.world.messages import EvaluationRequest, Gradient
@@ -40,7 +40,7 @@ class Both:
         self.server_recorder, self.client_recorder = Recorder(), Recorder()
         said = {1: availability}
         self.client = ClientOutages(said, 7, 1, lambda: self._note("crash"))
-        self.server = ServerOutages(said, 7, self._tell, lambda client: self._note("lost", client))
+        self.server = ServerOutages(said, 7, self._tell, lambda: self._note("lost"))
         self.trip, self.late, self.deaf = trip, late, deaf
 
     def play(self, until: float) -> None:
@@ -214,7 +214,7 @@ def test_a_clock_can_begin_in_the_middle_of_a_run() -> None:
 
 def test_messages_of_evaluations_stay_in_the_mailbox_of_a_party_that_crashes() -> None:
     world: Any = VirtualWorld(ImmediateExecutor())
-    box = OwnBox(world)
+    box = LocalBox(world)
     asked, read, gradient = EvaluationRequest(round=3), EvaluationRequest(round=2), Gradient(round=1)
     box.deliver_free(read)
     assert box.take("evaluate") == [read]

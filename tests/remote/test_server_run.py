@@ -10,7 +10,7 @@ from tiny_worlds import raw
 
 from vflsim.remote.channel import GoneError
 from vflsim.remote.control import Control, EvaluateNow, Prepare, Start
-from vflsim.remote.own_data import OwnData
+from vflsim.remote.private_data import PrivateData
 from vflsim.remote.server_run import ServerRun
 from vflsim.scenario import load
 from vflsim.streams import SERVER
@@ -56,8 +56,8 @@ def test_a_client_that_comes_back_hears_nothing_of_the_run_before_it_is_ready(lo
     scenario = load(raw({"wait": {"kind": "asynchronous"}}, timing=TIMING))
     connected = {client: Heard() for client in range(1, scenario.clients + 1)}
     host: Any = SimpleNamespace(
-        scenario=scenario, data=OwnData(scenario, SERVER), loop=loop, connected=connected, timeout=60.0, returns=True,
-        admission=SimpleNamespace(expected=set()),
+        scenario=scenario, data=PrivateData(scenario, SERVER), loop=loop, connected=connected, timeout=60.0,
+        returns=True, admission=SimpleNamespace(expected=set()),
     )  # fmt: skip
     run = ServerRun(host, Prepare(protocol="wait", seed=0, run="0" * 16))
     run._began = loop.time()
@@ -65,11 +65,11 @@ def test_a_client_that_comes_back_hears_nothing_of_the_run_before_it_is_ready(lo
     run._gone(2, GoneError("the connection to client-2 ended"))
     request = EvaluationRequest(round=0)
     request.receiver, request.sender = 2, SERVER
-    run.ask(ASKED)
+    run._ask(ASKED)
     run._send(request, timed=False)
     again = connected[2] = Heard()
     run._come_back(2)
-    run.ask(ASKED)
+    run._ask(ASKED)
     run._send(request, timed=False)
     run._send(request, timed=True)
     assert (former.kinds, again.kinds) == ([], ["prepare"])

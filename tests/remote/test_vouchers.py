@@ -16,9 +16,8 @@ from vflsim.learning.privacy.blinding import public_key
 from vflsim.protocols import blinded
 from vflsim.protocols.hook_checks import learners_of
 from vflsim.remote.control import Voucher
-from vflsim.remote.keys import IdentityError, make_identities
+from vflsim.remote.keys import IdentityError, VouchedRun, VoucherError, checked, make_identities, vouch
 from vflsim.remote.server import LiveServer
-from vflsim.remote.vouchers import VouchedRun, VoucherError, checked, vouch
 from vflsim.scenario import load
 from vflsim.scenario.resolve import setting
 

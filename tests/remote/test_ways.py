@@ -7,7 +7,7 @@ import pytest
 from vflsim.protocols.fedvs.messages import ModelShare, Sharers
 from vflsim.remote.control import ControlError, Passing
 from vflsim.remote.frames import kinds_of
-from vflsim.remote.ways import stand_in
+from vflsim.remote.transport import stand_in
 
 
 def stands_for(passing: Passing, clients: frozenset[int] = frozenset({1, 2, 3})) -> Any:

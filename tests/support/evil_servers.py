@@ -20,10 +20,9 @@ from vflsim.remote.channel import Channel, LostError
 from vflsim.remote.client import LiveClient
 from vflsim.remote.control import Bye, Control, Done, Prepare, Ready, Start, Stopped, Written, packed
 from vflsim.remote.frames import CONTROL, Reader, frame, kinds_of, pack_message
-from vflsim.remote.keys import make_identities
+from vflsim.remote.keys import VouchedRun, make_identities, vouch
 from vflsim.remote.machine import common, digest_of, machine
-from vflsim.remote.own_data import OwnData
-from vflsim.remote.vouchers import VouchedRun, vouch
+from vflsim.remote.private_data import PrivateData
 from vflsim.remote.wires import LiveWires
 from vflsim.remote.world import precise_loop
 from vflsim.scenario import load
@@ -59,7 +58,7 @@ class EvilServer:
         self.folder = folder
         self.scenario = load(said)
         make_identities(folder / "keys", clients=self.scenario.clients)
-        self.data = OwnData(self.scenario, SERVER)
+        self.data = PrivateData(self.scenario, SERVER)
         self.resolved = setting(self.scenario, "only", self.data.of("only"))
         protocol = self.scenario.protocols["only"].protocol
         self.sequence: BatchSequence = protocol.batch_plan().batches(self.resolved.data.rows, self.resolved.training, 0)

@@ -126,7 +126,7 @@ class Played:
         self.file.write_text(json.dumps(said))
         make_identities(folder / "keys", clients)
         self.context = multiprocessing.get_context("forkserver")
-        self.context.set_forkserver_preload(["vflsim.remote.preloaded"])
+        self.context.set_forkserver_preload(["vflsim.remote.forkserver"])
         self.server = LiveServer(load(self.file), folder / "keys" / "server", folder / "parts", timeout)
         self.port = self.server.open("127.0.0.1", 0)
         self.processes: dict[int, list[BaseProcess]] = {client: [] for client in range(1, clients + 1)}

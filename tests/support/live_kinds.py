@@ -4,7 +4,7 @@ from protocols_by_kind import KINDS
 from tiny_worlds import tiny
 
 from vflsim.errors import ScenarioError
-from vflsim.remote.built import refuse_unfit
+from vflsim.remote.party import refuse_unfit
 
 
 def _fits(kind: str) -> bool:

@@ -64,7 +64,7 @@ def live(
         hosting = (*_address(listen, "--listen"), identity, parts)
     said = [*(overrides or ()), *([NO_DELAYS] if delays == "none" else ())]
     loaded = load(scenario, said, seeds, protocol)
-    from vflsim.remote.built import refuse_unfit
+    from vflsim.remote.party import refuse_unfit
     from vflsim.remote.world import timer_lateness
     from vflsim.studies.engines.live import Hosting, LivePool
     from vflsim.studies.runs.interrupt import exit_status

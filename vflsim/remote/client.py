@@ -24,7 +24,6 @@ from vflsim.remote.control import (
     Prepare,
     Written,
 )
-from vflsim.remote.facts import Public, checked_facts
 from vflsim.remote.machine import (
     common,
     largest_between_clients,
@@ -34,7 +33,8 @@ from vflsim.remote.machine import (
 )
 from vflsim.remote.mesh import Mesh
 from vflsim.remote.orders import StudyOrders
-from vflsim.remote.own_data import OwnData
+from vflsim.remote.party import Public, checked_facts
+from vflsim.remote.private_data import PrivateData
 from vflsim.remote.world import precise_loop
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
@@ -57,12 +57,12 @@ class LiveClient:
 
     def __init__(
         self, scenario: Scenario, party: int, host: str, port: int, identity: Path, parts: Path, timeout: float,
-        data: OwnData | None = None, peer_port: int = 0, never_returns: bool = False,
+        data: PrivateData | None = None, peer_port: int = 0, never_returns: bool = False,
     ) -> None:  # fmt: skip
         self.scenario, self.party = scenario, party
         self._place, self.identity, self._timeout = (host, port), identity, timeout
         self.orders = StudyOrders(scenario, party, parts)
-        self.data = data or OwnData(scenario, party)
+        self.data = data or PrivateData(scenario, party)
         self.loop = precise_loop()
         self.channel: Channel
         self.mesh: Mesh | None = None

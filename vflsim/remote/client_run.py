@@ -15,7 +15,6 @@ from vflsim.learning.privacy.blinding import public_key
 from vflsim.learning.randomness import drawing_from
 from vflsim.protocols.defaults import evaluation_of
 from vflsim.protocols.hook_checks import coroutine_of
-from vflsim.remote.built import OwnParty, emulated, own_party
 from vflsim.remote.channel import Channel
 from vflsim.remote.control import (
     Away,
@@ -36,20 +35,19 @@ from vflsim.remote.control import (
     Voucher,
     WentDown,
 )
-from vflsim.remote.facts import Public
 from vflsim.remote.frames import pack_message
-from vflsim.remote.kept import KeptState
-from vflsim.remote.live_party import LiveParty, OwnBox, RemoteBox
+from vflsim.remote.keys import VouchedRun, checked, vouch
 from vflsim.remote.machine import digest_of
 from vflsim.remote.mesh import Mesh
 from vflsim.remote.orders import RunOrders, StudyOrders
 from vflsim.remote.outages import ClientOutages
-from vflsim.remote.outbox import Outbox, unconnected
-from vflsim.remote.own_data import OwnData
 from vflsim.remote.parts import write_part
+from vflsim.remote.party import LiveParty, LocalBox, LocalParty, Public, RemoteBox, emulated, local_party
 from vflsim.remote.peers import PeerMail
-from vflsim.remote.released import telling
-from vflsim.remote.vouchers import VouchedRun, checked, vouch
+from vflsim.remote.private_data import PrivateData
+from vflsim.remote.releases import telling
+from vflsim.remote.state_files import StateFiles
+from vflsim.remote.transport import Outbox, unconnected
 from vflsim.remote.world import LiveWorld
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
@@ -68,7 +66,7 @@ class ClientHost(Protocol):
     orders: StudyOrders
     party: int
     identity: Path
-    data: OwnData
+    data: PrivateData
     loop: asyncio.AbstractEventLoop
     channel: Channel
     mesh: Mesh | None
@@ -93,7 +91,7 @@ class ClientRun:
         self._mail = PeerMail(self._read, self._deliver, self._deliver_free, waits)
         mesh = None if public is None else client.mesh
         self._peering = mesh is not None
-        made: list[OwnParty] = []
+        made: list[LocalParty] = []
 
         def pack(message: Message) -> bytes:
             return pack_message(message, made[0].wires, self._world.instant)
@@ -116,7 +114,7 @@ class ClientRun:
         box = RemoteBox(self._world, hand_over)
         with drawing_from(torch_seed(self._seed, SHARED, "learners")):
             made.append(
-                own_party(
+                local_party(
                     scenario,
                     self._name,
                     self._seed,
@@ -137,7 +135,7 @@ class ClientRun:
                 rule.guard(releases, self._spent)
         self._counted, self._folder = 0, client.orders.folder(prepare)
         self._thread = threading.current_thread()
-        self._kept: KeptState | None = None
+        self._kept: StateFiles | None = None
         loses = self._outages is not None and party in self._outages.losing
         if loses and not self._made.stays_away and not client.never_returns:
             self._keep()
@@ -153,7 +151,7 @@ class ClientRun:
         """Keep what the client learns, from where its former process has been if there was one."""
         state, learner = self._made.node.state, self._made.node.learner
         assert isinstance(state, LiveParty), "it has been made so"
-        kept = self._kept = KeptState(self._folder, self._prepare.run, state, learner)
+        kept = self._kept = StateFiles(self._folder, self._prepare.run, state, learner)
         if self._prepare.again:
             kept.read()
         else:
@@ -226,7 +224,7 @@ class ClientRun:
 
     def _deliver_free(self, message: Message, at: float) -> None:
         box = self._made.shared.mailboxes[self._client.party]
-        assert isinstance(box, OwnBox), "it has been made so"
+        assert isinstance(box, LocalBox), "it has been made so"
         self._world.deliver(partial(box.deliver_free, message), at)
 
     def _crashed(self) -> None:

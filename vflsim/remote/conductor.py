@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from typing_extensions import override
 
@@ -12,31 +12,28 @@ from vflsim.remote.control import EvaluateNow
 from vflsim.simulation.conductor import Conductor
 
 
-class Announcing(Protocol):
-    """What the conductor asks of the server's run."""
-
-    def ask(self, asked: EvaluateNow) -> None:
-        """Have all clients answer an evaluation."""
-
-    def start(self, begin: Callable[[], None]) -> None:
-        """Have all parties begin at one instant, in which their clocks are at 0."""
-
-
 class LiveConductor(Conductor):
     """Evaluates and ends a live run: clients are asked over their connections, in order with the protocol's messages.
 
+    ``ask`` has all clients answer an evaluation; ``start`` has all parties begin at one instant.
     Invariant: a client answers an evaluation with the weights that it has before it reads any message that the server
     has sent after the evaluation was due.
     """
 
-    def __init__(self, run: Announcing, *arguments: Any, **named: Any) -> None:
+    def __init__(
+        self,
+        ask: Callable[[EvaluateNow], None],
+        start: Callable[[Callable[[], None]], None],
+        *arguments: Any,
+        **named: Any,
+    ) -> None:
         super().__init__(*arguments, **named)
-        self._run = run
+        self._ask_clients, self._start_all = ask, start
         self._announced = 0
 
     @override
     def _begin(self, begin: Callable[[], None]) -> None:
-        self._run.start(partial(super()._begin, begin))
+        self._start_all(partial(super()._begin, begin))
 
     @override
     def _spawn_answering(self, free: bool) -> None:
@@ -45,7 +42,7 @@ class LiveConductor(Conductor):
 
     def _announce(self, number: int, free: bool) -> None:
         self._announced = number
-        self._run.ask(EvaluateNow(number=number, splits=self._splits, free=free, wired=self._wired))
+        self._ask_clients(EvaluateNow(number=number, splits=self._splits, free=free, wired=self._wired))
 
     @override
     def _on_progress(self) -> None:

@@ -77,7 +77,7 @@ def pack_message(message: Message, wires: LiveWires, at: float) -> bytes:
     inner = write_frame(Envelope(message.kind, message.sender, message.round, index, ids), specs)
     towards = wires.codec.towards(message.receiver)
     ways = bytes(wires.way(handle, towards) for handle in carried.values())
-    extra = [getattr(message, field.name) for field in own_fields(type(message))]
+    extra = [getattr(message, field.name) for field in extra_fields(type(message))]
     origin = SHARED if batch is None else batch.origin
     outer = _OUTER.pack(at, message.receiver, origin, len(message.clients), len(ways), len(extra))
     clients = np.asarray(message.clients, "<i4").tobytes()
@@ -126,7 +126,7 @@ class Reader:
             what = f"a {envelope.kind!r} message from party {envelope.sender} to party {to} about {clients[:3]}"
             allowed = f"one from party {sender} to party {receiver}, of a kind and about clients of this run, each once"
             raise DataError(what, allowed=allowed)
-        own = own_fields(made_of)
+        own = extra_fields(made_of)
         if len(own) != len(extra) or len(ways) != len(specs) or max(ways, default=0) > UNCHANGED:
             what = f"a {envelope.kind!r} message with {len(extra)} fields and {len(ways)} tensors"
             raise DataError(what, allowed=f"{len(own)} fields and {len(specs)} tensors by its frame")
@@ -179,7 +179,7 @@ class Reader:
         return tensors
 
 
-def own_fields(made_of: type[Message]) -> list[dataclasses.Field[object]]:
+def extra_fields(made_of: type[Message]) -> list[dataclasses.Field[object]]:
     """Return the fields of a message class that not all messages have."""
     return [field for field in dataclasses.fields(made_of) if field.name not in _COMMON]
 

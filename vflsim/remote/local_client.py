@@ -13,7 +13,7 @@ from pathlib import Path
 
 from vflsim.errors import VflsimError
 from vflsim.remote.client import LiveClient
-from vflsim.remote.own_data import OwnData
+from vflsim.remote.private_data import PrivateData
 from vflsim.scenario.models import Scenario
 
 
@@ -54,6 +54,6 @@ def play(who: LocalClient, payload: bytes) -> None:
         os._exit(1)
 
 
-def _read(payload: bytes) -> tuple[Scenario, OwnData]:
+def _read(payload: bytes) -> tuple[Scenario, PrivateData]:
     scenario, data = pickle.loads(payload)  # trusted: the parent process sent it over its own pipe
     return scenario, data

@@ -11,7 +11,7 @@ import torch
 from vflsim.protocols.capabilities import Peering
 from vflsim.protocols.defaults import exchanges_of
 from vflsim.remote.control import Common
-from vflsim.remote.own_data import OwnData
+from vflsim.remote.private_data import PrivateData
 from vflsim.scenario.load import placeless
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import client_models, setting
@@ -29,23 +29,18 @@ def machine() -> str:
         return ""
 
 
-def version() -> str:
-    """Return the version of vflsim."""
-    return __version__
-
-
 def digest_of(scenario: Scenario) -> str:
     """Return the SHA-256 of a scenario's resolved text. Parties may keep their files in other folders."""
     return hashlib.sha256(placeless(scenario).encode()).hexdigest()
 
 
-def common(scenario: Scenario, data: OwnData) -> Common:
+def common(scenario: Scenario, data: PrivateData) -> Common:
     """Return what this process must have in common with the others of a run."""
     rows = data.of(next(iter(scenario.protocols))).rows_digest
-    return Common(digest_of(scenario), rows, version())
+    return Common(digest_of(scenario), rows, __version__)
 
 
-def largest_frame(scenario: Scenario, data: OwnData) -> int:
+def largest_frame(scenario: Scenario, data: PrivateData) -> int:
     """Return an upper bound of a message's bytes: all parties' tensors of the largest split, in doubles, and heads."""
     most = 0
     for name in scenario.protocols:
@@ -56,7 +51,7 @@ def largest_frame(scenario: Scenario, data: OwnData) -> int:
     return min(most + _ROOM, 2**32 - 1)
 
 
-def largest_between_clients(scenario: Scenario, data: OwnData, client: int) -> int:
+def largest_between_clients(scenario: Scenario, data: PrivateData, client: int) -> int:
     """Return an upper bound of the bytes of another client's message to this one, over all protocols.
 
     Where a protocol does not say what such messages contain, that of messages to the server counts.

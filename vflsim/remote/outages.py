@@ -83,7 +83,7 @@ class ServerOutages(LiveOutages):
         availabilities: Mapping[int, Availability],
         seed: int,
         tell: Callable[[int, CameUp], None],
-        lost: Callable[[int], None],
+        lost: Callable[[], None],
     ) -> None:
         super().__init__(availabilities, seed)
         self._tell, self._lost = tell, lost
@@ -109,7 +109,7 @@ class ServerOutages(LiveOutages):
     def _crash(self, presence: Presence) -> None:
         super()._crash(presence)
         self.crashes[presence.party] += 1
-        self._lost(presence.party)
+        self._lost()
 
     def _call_back(self, client: int) -> None:
         number = self._presences[client].outages

@@ -11,13 +11,14 @@ from pathlib import Path
 
 from vflsim.errors import RunError
 from vflsim.protocols.capabilities import Peering
+from vflsim.protocols.defaults import participants_of
 from vflsim.remote.admission import Admission
 from vflsim.remote.channel import Channel, LostError
 from vflsim.remote.control import Bye, Control, Failed, Introduced, Peer, Prepare, Ready, Written
-from vflsim.remote.facts import checked_facts
 from vflsim.remote.machine import common, largest_frame, warm_up
-from vflsim.remote.merged import without_energy
-from vflsim.remote.own_data import OwnData
+from vflsim.remote.parts import without_energy
+from vflsim.remote.party import checked_facts
+from vflsim.remote.private_data import PrivateData
 from vflsim.remote.server_run import ServerRun
 from vflsim.remote.world import precise_loop
 from vflsim.scenario.models import Scenario
@@ -43,7 +44,7 @@ class LiveServer:
 
     def __init__(self, scenario: Scenario, identity: Path, parts: Path, timeout: float, returns: bool = True) -> None:
         self.scenario, self._parts, self.timeout, self.returns = scenario, parts, timeout, returns
-        self.data = OwnData(scenario, SERVER)
+        self.data = PrivateData(scenario, SERVER)
         self.loop = precise_loop()
         self._beside: threading.Thread | None = None
         most = largest_frame(scenario, self.data)
@@ -71,7 +72,8 @@ class LiveServer:
         """
         self._attend()
         scenario = self.scenario
-        clients, protocol = scenario_clients(scenario, name), scenario.protocols[name].protocol
+        protocol = scenario.protocols[name].protocol
+        clients = tuple(participants_of(protocol, scenario.clients, scenario.symbols))
         first = self._answers(clients, Introduced if isinstance(protocol, Peering) else Ready)
         announced = Prepare(protocol=name, seed=seed, run=secrets.token_hex(8))
         for client in clients:
@@ -163,10 +165,3 @@ class LiveServer:
         for client in clients:
             self.connected[client].attend(partial(take, client), partial(lose, client), lambda _timed, _body: None)
         return ended
-
-
-def scenario_clients(scenario: Scenario, name: str) -> tuple[int, ...]:
-    """Return the participants of a protocol."""
-    from vflsim.protocols.defaults import participants_of
-
-    return tuple(participants_of(scenario.protocols[name].protocol, scenario.clients, scenario.symbols))

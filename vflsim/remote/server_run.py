@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import Protocol
 
 from vflsim.errors import RunError
 from vflsim.learning.randomness import drawing_from
-from vflsim.remote.built import emulated, own_party
-from vflsim.remote.channel import GoneError, LostError
-from vflsim.remote.comebacks import Comebacks
+from vflsim.remote.admission import Admission
+from vflsim.remote.channel import Channel, GoneError, LostError
 from vflsim.remote.conductor import LiveConductor
 from vflsim.remote.control import (
     Away,
@@ -39,17 +40,17 @@ from vflsim.remote.control import (
     Written,
 )
 from vflsim.remote.expected import Unread
-from vflsim.remote.facts import Public
 from vflsim.remote.frames import pack_message
-from vflsim.remote.host import Host
-from vflsim.remote.live_party import RemoteBox
 from vflsim.remote.machine import machine
-from vflsim.remote.merged import with_parts
 from vflsim.remote.outages import ServerOutages
-from vflsim.remote.released import ToldReleases
-from vflsim.remote.returns import Returns
-from vflsim.remote.ways import Ways, stand_in
+from vflsim.remote.parts import with_parts
+from vflsim.remote.party import Public, RemoteBox, emulated, local_party
+from vflsim.remote.private_data import PrivateData
+from vflsim.remote.releases import ReleaseCounts
+from vflsim.remote.returns import Restarts, Returns
+from vflsim.remote.transport import ClientTransfers, stand_in
 from vflsim.remote.world import LiveWorld
+from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
 from vflsim.simulation.build import Parties, interruptible_of
 from vflsim.simulation.reporter import Progress
@@ -58,6 +59,22 @@ from vflsim.streams import SERVER, SHARED, party_name, torch_seed
 from vflsim.vocabulary.execution_options import Execution
 from vflsim.world.messages import Message
 from vflsim.world.transport import Transport
+
+
+class Host(Protocol):
+    """What a run asks of the server's process."""
+
+    scenario: Scenario
+    data: PrivateData
+    loop: asyncio.AbstractEventLoop
+    admission: Admission
+    timeout: float
+    returns: bool
+
+    @property
+    def connected(self) -> Mapping[int, Channel]:
+        """The connections to all clients, by their numbers."""
+
 
 MOST_RELEASED_AHEAD = 1_000
 """By how many a client's releases may exceed its uploads and the rounds."""
@@ -90,30 +107,23 @@ class ServerRun:
         self._clients = {client: host.connected[client] for client in self._resolved.clients}
         self._asked: dict[int, deque[list[EvaluateNow | bytes]]] = {client: deque(maxlen=2) for client in self._clients}
         interruptible = interruptible_of(self._resolved)
-        self._outages = ServerOutages(interruptible, seed, self._tell_one, self._lost) if interruptible else None
+        self._outages = (
+            ServerOutages(interruptible, seed, self._tell_one, lambda: self._ways.drop_lost())
+            if interruptible
+            else None
+        )
         gates = {} if self._outages is None else self._outages.gates()
+        links = [timing.link for timing in self._resolved.timings]
         with drawing_from(torch_seed(seed, SHARED, "learners")):
-            self._made = own_party(
-                scenario,
-                name,
-                seed,
-                self._resolved,
-                SERVER,
-                world,
+            self._made = local_party(
+                scenario, name, seed, self._resolved, SERVER, world,
                 lambda _: RemoteBox(world, partial(self._send, timed=True)),
-                lambda recorder: Transport(
-                    world,
-                    self._resolved.network,
-                    [timing.link for timing in self._resolved.timings],
-                    seed,
-                    recorder,
-                    gates,
-                ),
+                lambda recorder: Transport(world, self._resolved.network, links, seed, recorder, gates),
                 partial(self._send, timed=False),
                 self._outages,
-            )
-        self._released = ToldReleases(self._resolved, seed, self._made.shared.sequence)
-        self._ways = Ways(
+            )  # fmt: skip
+        self._released = ReleaseCounts(self._resolved, seed, self._made.shared.sequence)
+        self._ways = ClientTransfers(
             world,
             self._made.shared.transport,
             self._resolved.clients,
@@ -134,7 +144,7 @@ class ServerRun:
             lambda: self._made.recorder.current_round,
             partial(self._end_by, "the connection"),
         )
-        self._comebacks = Comebacks(announced, peers, self._tell_one, lambda client: self._clients[client].hosts[1])
+        self._comebacks = Restarts(announced, peers, self._tell_one, lambda client: self._clients[client].hosts[1])
         for client in self._clients:
             self._attend(client)
 
@@ -163,7 +173,9 @@ class ServerRun:
         admission = self._host.admission
         admission.on_return = self._come_back
         try:
-            return EventRun(plan, parties, report=report, conducting=partial(LiveConductor, self)).play()
+            return EventRun(
+                plan, parties, report=report, conducting=partial(LiveConductor, self._ask, self._start)
+            ).play()
         finally:
             admission.on_return = None
             admission.expected.clear()
@@ -172,13 +184,13 @@ class ServerRun:
                 self._tell(Stopped(reason="failed"))
             self._tell(Done())
 
-    def start(self, begin: Callable[[], None]) -> None:
+    def _start(self, begin: Callable[[], None]) -> None:
         """Have all parties begin at one instant, in which their clocks are at 0."""
         at = self._began = self._host.loop.time() + LEAD_S
         self._tell(Start(in_s=LEAD_S, at=at, machine=machine()))
         self._world.begin_at(at, begin)
 
-    def ask(self, asked: EvaluateNow) -> None:
+    def _ask(self, asked: EvaluateNow) -> None:
         """Have all clients answer an evaluation; one that comes back answers the latest ones then."""
         for client, channel in self._clients.items():
             self._asked[client].append([asked])
@@ -275,21 +287,14 @@ class ServerRun:
     def _tell_one(self, client: int, message: Control) -> None:
         self._clients[client].control(message)
 
-    def _lost(self, client: int) -> None:
-        self._ways.lost(client)
-
     def _on_message(self, client: int, timed: bool, body: bytes) -> None:
         message, at = self._made.reader.message(body, client, SERVER)
         self._unread.add(message)
         if timed:
             self._uploads[client] += 1
-            self._world.deliver(partial(self._carry, message), at)
+            self._world.deliver(lambda: self._ways.carry(message, self._made.shared.wires.size(message)), at)
         else:
             self._world.deliver(partial(self._made.node.state.mailbox.deliver, message), at)
-
-    def _carry(self, message: Message) -> None:
-        """Put an upload on its emulated way."""
-        self._ways.carry(message, self._made.shared.wires.size(message))
 
     def _arrive(self, message: Message) -> None:
         self._made.recorder.order.arrived(message)

@@ -16,11 +16,12 @@ from tempfile import mkdtemp
 from typing import Self
 
 from vflsim.errors import RunError, VflsimError
+from vflsim.protocols.defaults import participants_of
 from vflsim.remote.channel import LostError
 from vflsim.remote.keys import make_identities
 from vflsim.remote.local_client import LocalClient, play
-from vflsim.remote.own_data import OwnData
-from vflsim.remote.server import LiveServer, scenario_clients
+from vflsim.remote.private_data import PrivateData
+from vflsim.remote.server import LiveServer
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.later_answers import later_answers, not_answerable
@@ -95,7 +96,8 @@ class LivePool:
         scenario, asked = self._scenario, self._scenario.evaluate_of(name)
         if asked.deadline is None or outcome.error is not None:
             return outcome
-        data, clients = self._data.of(scenario.training_of(name)), scenario_clients(scenario, name)
+        data = self._data.of(scenario.training_of(name))
+        clients = tuple(participants_of(scenario.protocols[name].protocol, scenario.clients, scenario.symbols))
         if why := not_answerable(data, clients, outcome.weights):
             return replace(outcome, note="; ".join(filter(None, [outcome.note, f"{_UNASKED}: {why}"])))
         try:
@@ -133,7 +135,7 @@ class LivePool:
             for client in range(1, self._scenario.clients + 1):
                 name = party_name(client)
                 who = LocalClient(client, "127.0.0.1", port, identities / name, parts, self._timeout, self._log(client))
-                payload = pickled((self._scenario, OwnData.cut(whole, self._scenario, client)))
+                payload = pickled((self._scenario, PrivateData.cut(whole, self._scenario, client)))
                 process = self._processes[client] = context.Process(target=play, args=(who, payload), name=name)
                 process.start()
         self._data = ScenarioData(self._scenario)  # let go of what has been read
@@ -184,5 +186,5 @@ def _context() -> ForkServerContext | SpawnContext:
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["vflsim.remote.preloaded"])
+    context.set_forkserver_preload(["vflsim.remote.forkserver"])
     return context

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+from typing_extensions import override
 
 from vflsim.errors import ScenarioError
 from vflsim.learning.batches import BatchSequence
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.watch import Watch
 from vflsim.learning.randomness import drawing_apart
-from vflsim.protocols import Protocol
 from vflsim.protocols.capabilities import OwnNodes, Peering
 from vflsim.protocols.defaults import participants_of
 from vflsim.protocols.hook_checks import learners_of
+from vflsim.remote.control import ControlError
 from vflsim.remote.expected import Expected
 from vflsim.remote.frames import Reader, kinds_of
-from vflsim.remote.live_party import LiveDraws, LiveParty, OwnBox
 from vflsim.remote.recorder import LiveRecorder
 from vflsim.remote.wires import LiveWires
 from vflsim.remote.world import LiveWorld
@@ -27,14 +31,123 @@ from vflsim.setting import Setting
 from vflsim.simulation.build import brings_code, party_clock
 from vflsim.simulation.conditions import conditions_of
 from vflsim.streams import SERVER
+from vflsim.timing.delays import Delay
 from vflsim.timing.party import PartyTiming
+from vflsim.world.kernel import World
 from vflsim.world.mailbox import Mailbox
 from vflsim.world.messages import Message
 from vflsim.world.node import Node
 from vflsim.world.outages import Outages
-from vflsim.world.party import RunContext
+from vflsim.world.party import Draws, Party, RunContext
 from vflsim.world.record import Recorder
 from vflsim.world.transport import Transport
+
+Public: TypeAlias = Mapping[int, Mapping[str, float]]
+"""The facts of all clients of a run, in client order."""
+
+
+def checked_facts(protocol: Peering, told: Mapping[str, float]) -> Mapping[str, float]:
+    """Return what a client has told. Raises ``ControlError`` unless these are the protocol's facts."""
+    if told.keys() != set(protocol.facts_told):
+        raise ControlError(f"the facts {sorted(told)}", allowed=f"{sorted(protocol.facts_told)}")
+    return told
+
+
+class LiveDraws(Draws):
+    """Draws that another process can go on with: ``begun`` is how often each purpose has been drawn."""
+
+    def __init__(self, seed: int, party: int) -> None:
+        super().__init__(seed, party)
+        self.begun: dict[str, int] = {}
+        self._go_on: dict[str, int] = {}
+
+    @override
+    def next(self, purpose: str, delay: Delay, now: float = 0.0) -> tuple[int, float]:
+        for _ in range(self._go_on.pop(purpose, 0)):
+            super().next(purpose, delay, now)
+        index, drawn = super().next(purpose, delay, now)
+        self.begun[purpose] = index + 1
+        return index, drawn
+
+    def go_on(self, begun: Mapping[str, int]) -> None:
+        """Go on where another party's ``begun`` has stood. Nothing must have been drawn."""
+        self.begun, self._go_on = dict(begun), dict(begun)
+
+
+class LiveParty(Party):
+    """A party that sends what takes no time by ``free``, past the network."""
+
+    free: Callable[[Message], None]
+    draws: LiveDraws
+
+    @override
+    def deliver(self, message: Message) -> None:
+        self.free(message)
+
+    def under_way(self) -> dict[str, Tensor]:
+        """Return the secret of its codec's noise."""
+        return {"secret": torch.frombuffer(bytearray(self._live_wires.secret), dtype=torch.uint8)}
+
+    def take_up(self, under_way: Mapping[str, Tensor]) -> None:
+        """Take up what ``under_way`` has returned in another process."""
+        self._live_wires.secret = under_way["secret"].numpy().tobytes()
+
+    @property
+    def _live_wires(self) -> LiveWires:
+        wires = self.run.wires
+        assert isinstance(wires, LiveWires), "it has been made so"
+        return wires
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Return how often it has drawn, encoded and taken batches."""
+        return {
+            "draws": dict(self.draws.begun),
+            "encoded": dict(self.wire.encoded),
+            "batches": {"begun": self._begun},
+        }
+
+    def go_on(self, counts: Mapping[str, Mapping[str, int]]) -> None:
+        """Go on where another party's ``counts`` have stood."""
+        self.draws.go_on(counts["draws"])
+        self.wire.encoded.update(counts["encoded"])
+        self._begun = counts["batches"]["begun"]
+
+
+class LocalBox(Mailbox):
+    """The mailbox of this process's party. Messages outside time, of evaluations, stay in it when the party crashes."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._free: list[Message] = []
+
+    def deliver_free(self, message: Message) -> None:
+        """Take in a message outside time."""
+        self._free = [*self._here(self._free), message]
+        self.deliver(message)
+
+    @override
+    def clear(self) -> None:
+        self._free = self._here(self._free)
+        super().clear()
+        here = self._here(self._free)
+        self.give_back([message for message in self._free if message not in here])
+
+    def _here(self, some: list[Message]) -> list[Message]:
+        wanted = {id(message) for message in some}
+        return [message for message, _ in self.unread() if id(message) in wanted]
+
+
+class RemoteBox(Mailbox):
+    """The mailbox of a party in another process: what is delivered is sent there."""
+
+    def __init__(self, world: World, send: Callable[[Message], None]) -> None:
+        super().__init__(world)
+        self._send = send
+
+    @override
+    def deliver(self, message: Message) -> None:
+        """Send the message."""
+        self._send(message)
 
 
 def refuse_unfit(scenario: Scenario) -> None:
@@ -66,7 +179,7 @@ def emulated(setting: Setting) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnParty:
+class LocalParty:
     """A node, what its process shares with nobody, and what reads the messages that come to it."""
 
     node: Node
@@ -81,7 +194,7 @@ class OwnParty:
     """Why no other process can take the place of a client's; empty if one can."""
 
 
-def own_party(
+def local_party(
     scenario: Scenario,
     name: str,
     seed: int,
@@ -92,7 +205,7 @@ def own_party(
     transport: Callable[[Recorder], Transport],
     free: Callable[[Message], None],
     outages: Outages | None,
-) -> OwnParty:
+) -> LocalParty:
     """Make one party of a run in ``world``: its learner alone is kept.
 
     ``boxes`` gives what takes the messages to another party, ``transport`` what moves messages, ``free`` sends one
@@ -102,7 +215,8 @@ def own_party(
     learners = learners_of(protocol, resolved, seed)
     clients = [learners.clients[client] for client in resolved.clients]
     conditions = conditions_of(protocol, resolved, learners.server, clients)
-    stays_away = _stays_away(protocol, resolved)
+    brings = brings_code(protocol, resolved)
+    stays_away = "code of your own may remember what is in no file" if brings else ""
     learner: PartyLearner = learners.server if party == SERVER else learners.clients[party]
     del learners, clients
     learner.draw_secrets()
@@ -113,7 +227,7 @@ def own_party(
     wires = LiveWires(resolved.codec, world.executor, seed)
     sequence = protocol.batch_plan().batches(resolved.data.rows, training, seed)
     mailboxes = {other: boxes(other) for other in (SERVER, *resolved.clients) if other != party}
-    mailboxes[party] = OwnBox(world)
+    mailboxes[party] = LocalBox(world)
     shared = RunContext(
         world, transport(recorder), recorder, wires, resolved.clients, sequence, mailboxes,
         outages=outages, protocol=type(protocol).__name__,
@@ -133,14 +247,8 @@ def own_party(
         expected,
     )
     watch = None
-    if brings_code(protocol, resolved):
+    if brings:
         world.executor.around = partial(drawing_apart, resolved.device)
         watch = Watch(learner, seed)
     node: Node = Node(state, learner, watch)
-    return OwnParty(node, shared, resolved, reader, expected, recorder, wires, conditions, stays_away)
-
-
-def _stays_away(protocol: Protocol, resolved: Setting) -> str:
-    if brings_code(protocol, resolved):
-        return "code of your own may remember what is in no file"
-    return ""
+    return LocalParty(node, shared, resolved, reader, expected, recorder, wires, conditions, stays_away)

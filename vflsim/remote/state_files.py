@@ -15,13 +15,13 @@ from vflsim.errors import ResultsError, RunError
 from vflsim.files import parsed_json
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.states import named, under
-from vflsim.remote.live_party import LiveParty
+from vflsim.remote.party import LiveParty
 from vflsim.streams import SERVER, party_name
 from vflsim.world.messages import Message
 from vflsim.world.record import Events
 
 
-class KeptState:
+class StateFiles:
     """The files of a client in one ``run``: what it has learnt, how often it has drawn, and what it has recorded.
 
     Invariant: they are whole, and those of the latest computation. A power failure may lose them, the end of the

@@ -13,7 +13,7 @@ from vflsim.setting import Setting
 from vflsim.streams import party_name
 
 
-class ToldReleases:
+class ReleaseCounts:
     """The releases of all clients of a run, as they tell them: so the server accounts for them as a simulation does."""
 
     def __init__(self, setting: Setting, seed: int, sequence: BatchSequence) -> None:

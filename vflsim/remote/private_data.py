@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import overload
 
 import torch
 
@@ -19,7 +18,7 @@ from vflsim.scenario.models import Scenario
 from vflsim.streams import SERVER
 
 
-class OwnData:
+class PrivateData:
     """The data of one party of a scenario, in the dtype of each protocol.
 
     Invariant: of what the scenario's data sets hold, a process that has nothing but this keeps the features of
@@ -27,7 +26,7 @@ class OwnData:
 
     Example::
 
-        data = OwnData(scenario, party=2)
+        data = PrivateData(scenario, party=2)
         data.of("wait").features[1]["train"]  # (rows, columns), those of client 2
     """
 
@@ -36,7 +35,7 @@ class OwnData:
         self._kept: dict[str, LoadedData] = {}
 
     @classmethod
-    def cut(cls, whole: ScenarioData, scenario: Scenario, party: int) -> OwnData:
+    def cut(cls, whole: ScenarioData, scenario: Scenario, party: int) -> PrivateData:
         """Cut a party's data out of data that are loaded already, for all protocols of the scenario."""
         own = cls(scenario, party)
         for name in scenario.protocols:
@@ -53,7 +52,7 @@ class OwnData:
         if training.dtype not in self._kept:
             protocols = [each.protocol for each in self._scenario.protocols.values()]
             some = {split for protocol in protocols for split in label_splits(protocol, self._party)}
-            self._kept[training.dtype] = own_data(whole.of(training), self._party, some)
+            self._kept[training.dtype] = private_data(whole.of(training), self._party, some)
         return self._kept[training.dtype]
 
 
@@ -64,7 +63,7 @@ def label_splits(protocol: Protocol, party: int) -> tuple[Split, ...]:
     return ("train",) if isinstance(protocol, LabelSharing) and protocol.labels_at_clients else ()
 
 
-def own_data(data: LoadedData, party: int, labels: Iterable[Split]) -> LoadedData:
+def private_data(data: LoadedData, party: int, labels: Iterable[Split]) -> LoadedData:
     """Return ``data`` with the features of ``party`` alone, in memory of their own, and labels of these splits.
 
     The features of others are NaN, (rows, columns), and other labels are NaN or −1: each a single number that is read
@@ -73,40 +72,18 @@ def own_data(data: LoadedData, party: int, labels: Iterable[Split]) -> LoadedDat
 
     Example::
 
-        mine = own_data(data, party=2, labels=())
+        mine = private_data(data, party=2, labels=())
         bool(mine.features[0]["train"].isnan().all())  # True: those of client 1
     """
     joint = {split: _nothing(tensor) for split, tensor in data.joint.items()}
-    others = Windows(joint, data.columns, data.shapes)
-    features: Sequence[dict[Split, torch.Tensor]] = others
+    features = [*Windows(joint, data.columns, data.shapes)]
     active = data.active
     if active is not None:
         active = _owned(active) if party == SERVER else {split: _nothing(tensor) for split, tensor in active.items()}
     if party != SERVER:
-        features = _OwnWindows(others, party - 1, _owned(data.features[party - 1]))
+        features[party - 1] = _owned(data.features[party - 1])
     known = {split: tensor.clone() for split, tensor in _of_splits(data.labels, labels).items()}
     return replace(data, joint=joint, features=features, labels=known, active=active, elsewhere={})
-
-
-class _OwnWindows(Sequence[dict[Split, torch.Tensor]]):
-    """The features of one client, and nothing of others."""
-
-    def __init__(self, others: Windows, place: int, own: dict[Split, torch.Tensor]) -> None:
-        self._others, self._place, self._own = others, place, own
-
-    def __len__(self) -> int:
-        return len(self._others)
-
-    @overload
-    def __getitem__(self, place: int) -> dict[Split, torch.Tensor]: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[dict[Split, torch.Tensor]]: ...
-    def __getitem__(self, place: int | slice) -> dict[Split, torch.Tensor] | list[dict[Split, torch.Tensor]]:
-        if isinstance(place, slice):
-            return [self[each] for each in range(*place.indices(len(self)))]
-        if not -len(self) <= place < len(self):
-            raise IndexError(place)
-        return self._own if place % len(self) == self._place else self._others[place]
 
 
 def _owned(features: dict[Split, torch.Tensor]) -> dict[Split, torch.Tensor]:

@@ -10,7 +10,7 @@ from vflsim.errors import ProtocolError
 from vflsim.learning.batches import BatchSequence
 from vflsim.learning.privacy.releases import Releases
 from vflsim.remote.control import Control, ControlError, NoiseAdded
-from vflsim.remote.released import ToldReleases, telling
+from vflsim.remote.releases import ReleaseCounts, telling
 from vflsim.scenario.resolve import setting
 from vflsim.setting import Setting
 
@@ -30,7 +30,7 @@ def sequence(given: Setting, client: int) -> BatchSequence:
 def test_the_server_accounts_for_what_a_client_has_released(batches: str) -> None:
     given = resolved(batches, mechanism=NOISE)
     assert given.mechanism is not None
-    told, sent = ToldReleases(given, 3, sequence(given, 1)), list[Control]()
+    told, sent = ReleaseCounts(given, 3, sequence(given, 1)), list[Control]()
     own = Releases(given.mechanism, 3, 2, given.data.rows)
     own.told = telling(sent.append)
     for index in (0, 1, 1, 7):
@@ -48,12 +48,12 @@ def test_the_server_accounts_for_what_a_client_has_released(batches: str) -> Non
 
 def test_releases_that_a_run_does_not_have_are_refused() -> None:
     given = resolved(mechanism=NOISE)
-    told = ToldReleases(given, 3, sequence(given, 1))
+    told = ReleaseCounts(given, 3, sequence(given, 1))
     with pytest.raises(ControlError, match="client-2 has released a batch of sequence 3"):
         told.take(2, NoiseAdded(batch=(3, 0)))
     clear = resolved()
     with pytest.raises(ControlError, match="client-2 has released under noise"):
-        ToldReleases(clear, 3, sequence(clear, 1)).take(2, NoiseAdded(batch=(-1, 0)))
+        ReleaseCounts(clear, 3, sequence(clear, 1)).take(2, NoiseAdded(batch=(-1, 0)))
 
 
 def test_rows_that_are_no_batch_cannot_be_told() -> None:

@@ -22,9 +22,9 @@ from vflsim.learning.privacy.blinding import private_key
 from vflsim.protocols.capabilities import Peering
 from vflsim.protocols.defaults import participants_of
 from vflsim.protocols.fedvs.messages import DataShare, ModelShare
-from vflsim.remote.built import OwnParty, own_party, refuse_unfit
 from vflsim.remote.frames import pack_message
-from vflsim.remote.own_data import OwnData, label_splits, own_data
+from vflsim.remote.party import LocalParty, local_party, refuse_unfit
+from vflsim.remote.private_data import PrivateData, label_splits, private_data
 from vflsim.remote.world import LiveWorld
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
@@ -57,14 +57,14 @@ def told(scenario: Scenario, data: LoadedData) -> dict[int, Mapping[str, float]]
     return {client: protocol.public_facts(resolved, client) for client in resolved.clients}
 
 
-def made(kind: str, party: int, data: LoadedData) -> OwnParty:
+def made(kind: str, party: int, data: LoadedData) -> LocalParty:
     scenario, loop = scenario_of(kind), asyncio.new_event_loop()
     try:
         world = LiveWorld(loop)
-        own = own_data(data, party, label_splits(scenario.protocols["only"].protocol, party))
+        own = private_data(data, party, label_splits(scenario.protocols["only"].protocol, party))
         resolved = replace(setting(scenario, "only", own), public=told(scenario, data))
         links = [timing.link for timing in resolved.timings]
-        return own_party(
+        return local_party(
             scenario, "only", 0, resolved, party, world, lambda _: Mailbox(world),
             lambda recorder: Transport(world, resolved.network, links, 0, recorder), lambda _: None, None,
         )  # fmt: skip
@@ -105,14 +105,14 @@ def test_no_party_can_reach_the_features_of_another(kind: str, party: int) -> No
     assert found == own
 
 
-def sent(owner: OwnParty, receiver: OwnParty, message: Message) -> Message:
+def sent(owner: LocalParty, receiver: LocalParty, message: Message) -> Message:
     """What a client gets of another's message, by way of its bytes."""
     message.sender, message.receiver = owner.node.party, receiver.node.party
     body = pack_message(message, owner.wires, 0.0)
     return receiver.reader.message(body, message.sender, message.receiver)[0]
 
 
-def performed(party: OwnParty, operation: Operation[Any]) -> Any:
+def performed(party: LocalParty, operation: Operation[Any]) -> Any:
     party.shared.world.executor.submit(operation)
     if operation.commit is not None:
         operation.commit()
@@ -189,7 +189,7 @@ def test_only_clients_of_protocols_that_share_labels_hold_any_and_only_of_traini
 def test_a_process_keeps_the_features_of_its_party_alone(party: int, monkeypatch: pytest.MonkeyPatch) -> None:
     scenario = tiny({"shared": KINDS["c_vfl"], "wait": KINDS["synchronous"]})
     monkeypatch.setattr(ScenarioData, "of", lambda self, training: marked(data_of(scenario)))
-    data = OwnData(scenario, party)
+    data = PrivateData(scenario, party)
     kept = [data.of("shared"), data.of("wait")]
     assert marks(reachable(data)) == ({MARK + party} if party else set())
     for loaded, knows in zip(kept, (True, party == 0), strict=True):
@@ -216,7 +216,7 @@ def test_a_private_key_is_nobodys_to_compute() -> None:
 
 def test_what_is_not_ones_own_spoils_what_it_touches_and_takes_no_memory() -> None:
     data = data_of(scenario_of("synchronous"))
-    mine = own_data(data, party=2, labels=())
+    mine = private_data(data, party=2, labels=())
     assert torch.equal(mine.features[1]["train"], data.features[1]["train"])
     assert mine.features[1]["train"].is_contiguous()
     for place in (0, 2):

@@ -11,8 +11,7 @@ import torch
 from kept_clients import client, kept_in, state_of
 
 from vflsim.errors import RunError
-from vflsim.remote.built import OwnParty
-from vflsim.remote.live_party import LiveDraws
+from vflsim.remote.party import LiveDraws, LocalParty
 from vflsim.remote.world import precise_loop
 from vflsim.timing.delays import Exponential
 from vflsim.world.messages import Embedding
@@ -28,7 +27,7 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
     made.close()
 
 
-def work(made: OwnParty, rounds: int) -> None:
+def work(made: LocalParty, rounds: int) -> None:
     """Take batches, draw times, send embeddings through the codec, and step."""
     state, learner = state_of(made), made.node.learner
     for _ in range(rounds):
