@@ -72,6 +72,15 @@ ROOMS: dict[str, list[set[str]]] = {
         {"events", "sweeps"},
         {"joined", "observed", "trace", "verify"},
     ],
+    "timing": [
+        {"floats", "profile"},
+        {"laws", "readers", "sharing"},
+        {"delays", "latency", "traces"},
+        {"capacity", "sampler"},
+        {"arrivals", "availability", "compute", "link"},
+        {"activation", "measured"},
+        {"party"},
+    ],
     "studies": [
         {"calibrate", "runs", "checks"},
         {"engines", "time_left"},
@@ -83,7 +92,7 @@ ROOMS: dict[str, list[set[str]]] = {
 }
 # Modules that need each other, counted with imports for types, inside functions, and by a path in a string.
 MUTUAL = [
-    {"timing.composite", "timing.delays", "timing.modulated"},  # delays that hold delays
+    {"timing.delays", "timing.delays.composite", "timing.delays.modulated"},  # delays that hold delays
     {"scenario.depends", "scenario.models", "scenario.resolve"},  # a scenario checks protocols that are added to it
     {"world.free_node", "world.node"},  # a node makes a node without cost, which is a subclass
 ]

@@ -15,7 +15,7 @@ _PLACES = {
     "networks": "vflsim.world.networks:NETWORKS",
     "capacities": "vflsim.timing.capacity:CAPACITIES",
     "activations": "vflsim.timing.activation:ACTIVATIONS",
-    "rates": "vflsim.timing.rates:RATES",
+    "rates": "vflsim.timing.arrivals:RATES",
     "availabilities": "vflsim.timing.availability:AVAILABILITIES",
     "protocols": "vflsim.protocols:PROTOCOLS",
     "client-models": "vflsim.learning.models.client:CLIENT_MODELS",

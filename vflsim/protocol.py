@@ -116,12 +116,11 @@ from vflsim.streams import SERVER, SHARED, generator, party_name, torch_seed
 from vflsim.timing.activation import Activation
 from vflsim.timing.arrivals import ActivationProcess
 from vflsim.timing.availability import Availability
-from vflsim.timing.base import Delay
 from vflsim.timing.capacity import Capacity
-from vflsim.timing.compute import ComputeModel
-from vflsim.timing.costs import OperationCost
+from vflsim.timing.compute import ComputeModel, OperationCost
 from vflsim.timing.delays import AnyDelay
-from vflsim.timing.law import Law
+from vflsim.timing.delays.base import Delay
+from vflsim.timing.laws.law import Law
 from vflsim.timing.profile import Flat, Interrupted, Profile, StepProfile
 from vflsim.timing.sampler import Sampler
 from vflsim.vocabulary.base import Part

@@ -19,7 +19,7 @@ from vflsim.stopping.precision import Precision
 from vflsim.stopping.rules import Stop
 from vflsim.timing.delays import State
 from vflsim.timing.link import Link
-from vflsim.timing.power import Power
+from vflsim.timing.party import Power
 from vflsim.vocabulary import Part
 from vflsim.vocabulary.targets import Targets
 from vflsim.world.networks import LatencyMatrix

@@ -8,19 +8,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vflsim.analysis import (
-    Geometric,
-    Law,
-    OfDelay,
-    maximum,
-    order_statistic,
-    pooled_interval,
-    repairman_rates,
-    used_probabilities,
-    working_on,
-)
-from vflsim.analysis.memoryless import waiting
+from vflsim.analysis.ages import Geometric, used_probabilities
+from vflsim.analysis.queueing import repairman_rates, waiting, working_on
+from vflsim.analysis.renewal import pooled_interval
 from vflsim.timing.delays import Exponential, LogNormal, Uniform
+from vflsim.timing.delays.sums import OfDelay
+from vflsim.timing.laws.law import Law
+from vflsim.timing.laws.order import maximum, order_statistic
 
 ROUNDS = 100_000
 Z = float(stats.norm.ppf(1 - 0.001 / 2))
@@ -186,7 +180,7 @@ def test_pooled_exponential_cycles_are_exponential() -> None:
 
 
 def test_constant_cycles_keep_their_phases_for_ever() -> None:
-    from vflsim.analysis import Point
+    from vflsim.timing.laws.law import Point
 
     assert pooled_interval([Point(1.0), Point(2.0)]) is None
     one = pooled_interval([Point(1.0), exponential(2.0)])

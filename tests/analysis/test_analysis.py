@@ -14,7 +14,7 @@ import pytest
 from closed_forms_of import WARM_UP, found, half_width, reason
 from tiny_worlds import data_of, raw, tiny
 
-from vflsim.analysis import ClosedForm
+from vflsim.analysis.findings import ClosedForm
 from vflsim.scenario import load
 from vflsim.scenario.data import ScenarioData
 from vflsim.simulation.run import run_protocol

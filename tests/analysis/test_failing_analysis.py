@@ -12,7 +12,7 @@ from swept import run_sweep
 from tiny_worlds import raw, tiny
 
 import vflsim
-from vflsim.analysis import ClosedForm, Law, OfDelay, Point, maximum, order_statistic
+from vflsim.analysis.findings import ClosedForm
 from vflsim.protocols import defaults
 from vflsim.results.store.closed_forms import LeftOut, read_closed_forms, read_left_out
 from vflsim.scenario import load
@@ -21,6 +21,9 @@ from vflsim.studies.runs.progress import Watcher
 from vflsim.studies.study import run_study
 from vflsim.studies.sweeps.sweep import SweepWatcher
 from vflsim.timing.delays import Exponential
+from vflsim.timing.delays.sums import OfDelay
+from vflsim.timing.laws.law import Law, Point
+from vflsim.timing.laws.order import maximum, order_statistic
 from vflsim.vocabulary.execution_options import RunOptions
 
 PROTOCOLS = {"wait": {"kind": "synchronous"}, "async": {"kind": "asynchronous"}}

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from scipy import stats
 from thorough import examples
 
-from vflsim.timing.affine import OfDelay
 from vflsim.timing.delays import (
     Constant,
     Empirical,
@@ -23,9 +22,9 @@ from vflsim.timing.delays import (
     Uniform,
     Weibull,
 )
-from vflsim.timing.law import Law, MixtureLaw, Point, mixture
-from vflsim.timing.order import maximum
-from vflsim.timing.sums import shifted, total
+from vflsim.timing.delays.sums import OfDelay, shifted, total
+from vflsim.timing.laws.law import Law, Point
+from vflsim.timing.laws.order import MixtureLaw, maximum, mixture
 
 SMOOTH = {
     "exponential": Exponential(mean=2.0),

@@ -10,18 +10,11 @@ from hypothesis import strategies as st
 from scipy import stats
 from thorough import examples
 
-from vflsim.analysis import (
-    Law,
-    OfDelay,
-    Point,
-    counts,
-    maximum,
-    minimum,
-    order_statistic,
-    used_probabilities,
-)
+from vflsim.analysis.ages import used_probabilities
 from vflsim.timing.delays import Exponential, LogNormal, Pareto, Uniform
-from vflsim.timing.order import OrderStatistic
+from vflsim.timing.delays.sums import OfDelay
+from vflsim.timing.laws.law import Law, Point
+from vflsim.timing.laws.order import OrderStatistic, counts, maximum, minimum, order_statistic
 
 probabilities = st.lists(st.floats(0, 1), min_size=1, max_size=8)
 

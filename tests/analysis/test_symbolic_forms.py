@@ -5,26 +5,24 @@ import pytest
 import sympy
 from scipy import stats
 
-from vflsim.analysis import ClosedForm, Law, OfDelay, Point, Range, order_statistic
-from vflsim.analysis.findings import Formula
+from vflsim.analysis.findings import ClosedForm, Formula, Range
 from vflsim.analysis.formulas import (
     age_formulas,
+    cdf_of,
     chain_formulas,
+    described,
+    needs_recursion,
+    order_cdf,
+    order_mean,
     ordinal,
     pooled_formulas,
     rate_formulas,
     round_formulas,
 )
-from vflsim.analysis.order_formulas import (
-    cdf_of,
-    described,
-    needs_recursion,
-    order_cdf,
-    order_mean,
-)
 from vflsim.timing.delays import Constant, Exponential, LogNormal, ShiftedExponential, Uniform
-from vflsim.timing.law import mixture
-from vflsim.timing.order import OrderStatistic
+from vflsim.timing.delays.sums import OfDelay
+from vflsim.timing.laws.law import Law, Point
+from vflsim.timing.laws.order import OrderStatistic, mixture, order_statistic
 
 X = sympy.Symbol("x", real=True)
 

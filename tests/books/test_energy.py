@@ -15,7 +15,7 @@ import pytest
 import vflsim
 from vflsim.books.energy import BY_PARTY, Energy
 from vflsim.books.spans import COMPUTE, DOWN, RADIO, PartySpans
-from vflsim.timing.power import Power
+from vflsim.timing.party import Power
 
 POWERS = {
     0: Power(idle=7.0, compute=20.0, radio=3.0),

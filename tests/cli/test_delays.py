@@ -13,8 +13,8 @@ from vflsim.errors import ScenarioError
 from vflsim.scenario import load
 from vflsim.scenario.resolve import party_timings
 from vflsim.streams import Uniforms
-from vflsim.timing import goodness
 from vflsim.timing.delays import Gamma, Sum
+from vflsim.timing.measured import goodness
 
 SCENARIO = """\
 name: tiny

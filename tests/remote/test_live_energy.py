@@ -17,7 +17,7 @@ from vflsim.remote.parts import without_energy
 from vflsim.remote.recorder import NotedFlops, energy_of, without_flops
 from vflsim.scenario.resolve import party_timings
 from vflsim.simulation.run import Outcome
-from vflsim.timing.power import Power
+from vflsim.timing.party import Power
 from vflsim.world.record import OUTCOMES, Events
 
 POWER = {"idle": "2 W", "compute": "6 W", "radio": "1.5 W", "per_byte": "1 mJ"}

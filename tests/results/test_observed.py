@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from vflsim.results.observed import observed_log
-from vflsim.timing.activity_log import ActivityLog
+from vflsim.timing.measured.activity_log import ActivityLog
 
 Row = tuple[float, float, str, str, str | None, int]
 """Start, end, party, kind, peer and bytes of an event."""

@@ -25,7 +25,7 @@ from torch import nn
 from vflsim.codecs import Codec
 from vflsim.learning.models.aggregates import Aggregate
 from vflsim.protocols.synchronous import Synchronous
-from vflsim.timing.base import Delay
+from vflsim.timing.delays.base import Delay
 from vflsim.vocabulary.quantities import PositiveSeconds
 from {helpers} import HALF
 

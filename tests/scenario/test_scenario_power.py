@@ -12,7 +12,7 @@ from tiny_worlds import raw
 from vflsim.errors import ScenarioError
 from vflsim.scenario import load
 from vflsim.scenario.resolve import party_timings
-from vflsim.timing.power import Power
+from vflsim.timing.party import Power
 
 
 def written(folder: Path, **of_client: Any) -> Path:

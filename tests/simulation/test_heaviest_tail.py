@@ -7,11 +7,11 @@ import pytest
 from vflsim.results.facts import HeavyTail
 from vflsim.simulation import heaviest_tail as module
 from vflsim.simulation.heaviest_tail import heaviest
-from vflsim.timing.base import Delay
 from vflsim.timing.delays import Constant, Exponential, MarkovModulated, Pareto, State
+from vflsim.timing.delays.base import Delay
 from vflsim.timing.floats import Floats
-from vflsim.timing.law import Law
-from vflsim.timing.moments import tail_share
+from vflsim.timing.laws.law import Law
+from vflsim.timing.laws.tails import tail_share
 from vflsim.timing.party import PartyTiming
 
 SERVER = PartyTiming()

@@ -21,8 +21,8 @@ from drawn_rounds import RUNS, Rounds, coded, half_width, own_pace, starting_afr
 from hypothesis import HealthCheck, Phase, given, settings
 from tiny_worlds import coded_stages_of, data_of
 
-from vflsim.analysis import ClosedForm, Finding, NoClosedForm
 from vflsim.analysis.cycles import Cycles
+from vflsim.analysis.findings import ClosedForm, Finding, NoClosedForm
 from vflsim.analysis.rounds import AGE, ROUND
 from vflsim.cli.findings import rows
 from vflsim.protocols.defaults import participants_of

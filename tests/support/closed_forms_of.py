@@ -6,7 +6,7 @@ import numpy as np
 from scipy import stats
 from tiny_worlds import data_of
 
-from vflsim.analysis import ClosedForm, NoClosedForm
+from vflsim.analysis.findings import ClosedForm, NoClosedForm
 from vflsim.scenario.models import Scenario
 from vflsim.studies.checks.closed_forms import analyse
 

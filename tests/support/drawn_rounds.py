@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from vflsim.analysis import Law, OfDelay, Point
 from vflsim.analysis.cycles import Cycles, Turn
 from vflsim.protocols.fedvs.stages import CodedStages
-from vflsim.timing.sums import SumLaw
+from vflsim.timing.delays.sums import OfDelay, SumLaw
+from vflsim.timing.laws.law import Law, Point
 
 RUNS = 20
 LEVEL = 0.999

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import betaincinv, gammainc
 
-from vflsim.timing.base import Delay, Floats
+from vflsim.timing.delays.base import Delay, Floats
 
 
 class Beta(Delay):

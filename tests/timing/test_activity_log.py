@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vflsim.errors import DataError
-from vflsim.timing.activity_log import read_log
+from vflsim.timing.measured.activity_log import read_log
 
 HEADER = "party,activity,start,end,bytes,peer,flops,note"
 LOG = f"""# of a testbed

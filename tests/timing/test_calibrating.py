@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from vflsim.timing.activity_log import LogBuilder, MeasuredTimes
-from vflsim.timing.calibrating import Calibration, calibrated, fit_time, law_of
 from vflsim.timing.delays import Constant
-from vflsim.timing.fitting import FAMILIES, fitted, ranked
+from vflsim.timing.measured.activity_log import LogBuilder, MeasuredTimes
+from vflsim.timing.measured.calibration import Calibration, calibrated, fit_time, law_of
+from vflsim.timing.measured.fitting import FAMILIES, fitted, ranked
 
 FLOPS = (2e6, 8e6, 16e6)
 BYTES = (4_000, 16_000, 64_000)

@@ -6,8 +6,7 @@ from scipy import stats
 
 from vflsim.errors import RunError
 from vflsim.streams import BLOCK, Uniforms
-from vflsim.timing import modulated
-from vflsim.timing.delays import Constant, Exponential, HyperExponential, MarkovModulated, State, Uniform
+from vflsim.timing.delays import Constant, Exponential, HyperExponential, MarkovModulated, State, Uniform, modulated
 from vflsim.timing.sampler import Sampler
 
 

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from vflsim.timing.delays import Empirical
-from vflsim.timing.observed import read_observed
+from vflsim.timing.readers import read_observed
 
 VALUES = [30.0, 5.0, 12.5]
 

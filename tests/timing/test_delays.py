@@ -10,7 +10,6 @@ from pydantic import TypeAdapter, ValidationError
 from scipy import stats
 
 from vflsim.streams import BLOCK, Uniforms
-from vflsim.timing.base import Delay
 from vflsim.timing.delays import (
     DELAYS,
     AnyDelay,
@@ -25,6 +24,7 @@ from vflsim.timing.delays import (
     Uniform,
     Weibull,
 )
+from vflsim.timing.delays.base import Delay
 
 LEVEL = 0.001  # of every statistical test here; the seeds are fixed
 BLOCKS = 300

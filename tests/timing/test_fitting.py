@@ -9,7 +9,6 @@ from scipy import stats
 from thorough import is_thorough
 
 from vflsim.streams import Uniforms
-from vflsim.timing import goodness
 from vflsim.timing.delays import (
     DELAYS,
     Constant,
@@ -23,8 +22,9 @@ from vflsim.timing.delays import (
     Uniform,
     Weibull,
 )
-from vflsim.timing.fitting import FAMILIES, fit_all, fitted, log_likelihood, ranked, rounded
-from vflsim.timing.goodness import ks_p_value, quantiles
+from vflsim.timing.measured import goodness
+from vflsim.timing.measured.fitting import FAMILIES, fit_all, fitted, log_likelihood, ranked, rounded
+from vflsim.timing.measured.goodness import ks_p_value, quantiles
 
 TRUE = [
     Exponential(mean=0.3),

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from vflsim.timing.atoms import Atoms
 from vflsim.timing.delays import Constant, Exponential, Mixture
-from vflsim.timing.grid import CDF_ERROR, Grid
+from vflsim.timing.laws.atoms import Atoms
+from vflsim.timing.laws.grid import CDF_ERROR, Grid
 
 LAWS = {
     "exponential": (stats.expon(scale=1e-7), math.inf),

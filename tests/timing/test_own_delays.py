@@ -17,8 +17,8 @@ from vflsim.cli import main
 from vflsim.errors import ScenarioError
 from vflsim.scenario import load
 from vflsim.streams import BLOCK, Uniforms
-from vflsim.timing.base import Delay
 from vflsim.timing.delays import AnyDelay, Exponential, Maximum, Mixture, NoClosedFormError, Sum
+from vflsim.timing.delays.base import Delay
 from vflsim.timing.sampler import Sampler
 
 LEVEL = 1e-3  # of a wrong alarm; the seeds are fixed

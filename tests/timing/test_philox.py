@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from vflsim.streams import BLOCK
 from vflsim.timing.delays import Exponential, LogNormal, Uniform
-from vflsim.timing.philox import words_of
-from vflsim.timing.sampler import Sampler, draws_of_alike
+from vflsim.timing.sampler import Sampler, draws_of_alike, words_of
 
 KEY = st.integers(0, 2**128 - 1)
 

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vflsim.timing.affine import OfDelay
 from vflsim.timing.delays import Constant, Empirical, Exponential, HyperExponential, Mixture, Pareto, Sum, Uniform
-from vflsim.timing.law import Law, MixtureLaw, Point
-from vflsim.timing.order import maximum, order_statistic
-from vflsim.timing.sums import total
+from vflsim.timing.delays.sums import OfDelay, total
+from vflsim.timing.laws.law import Law, Point
+from vflsim.timing.laws.order import MixtureLaw, maximum, order_statistic
 
 ERROR = 1e-5
 UNIT = Uniform(low=0.0, high=1.0)

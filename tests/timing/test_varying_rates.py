@@ -10,10 +10,10 @@ from scipy import integrate, stats
 
 from vflsim.errors import RunError
 from vflsim.streams import BLOCK, Uniforms
-from vflsim.timing import rates
+from vflsim.timing import arrivals as rates
 from vflsim.timing.activation import AnyActivation
+from vflsim.timing.arrivals import RATES, AnyRate, RateKind
 from vflsim.timing.delays import Exponential
-from vflsim.timing.rates import RATES, AnyRate, RateKind
 from vflsim.timing.sampler import Sampler
 
 ANY = TypeAdapter(AnyActivation)

@@ -7,7 +7,7 @@ from array import array
 import pytest
 
 from vflsim.books.spans import COMPUTE, DOWN, RADIO
-from vflsim.timing.power import Power
+from vflsim.timing.party import Power
 from vflsim.world import meter
 from vflsim.world.meter import Meter
 

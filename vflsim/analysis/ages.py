@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike
 from typing_extensions import override
 
 from vflsim.timing.floats import Floats, floats
-from vflsim.timing.law import Law, union
-from vflsim.timing.order import counts
+from vflsim.timing.laws.law import Law
+from vflsim.timing.laws.order import counts, union
 
 
 @final

@@ -17,15 +17,14 @@ from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.setting import Learners, Setting
 from vflsim.streams import SERVER, SHARED, party_name
 from vflsim.timing.activation import Immediate, Poisson
-from vflsim.timing.affine import OfDelay
 from vflsim.timing.availability import Always
-from vflsim.timing.base import Delay
-from vflsim.timing.basic import Constant
-from vflsim.timing.compute import AnyCompute, ByOperation, ComputeModel, Flops, duration
+from vflsim.timing.compute import AnyCompute, ByOperation, ComputeModel, Costed, Flops, OperationCost, duration
 from vflsim.timing.compute import law as drawn_law
-from vflsim.timing.costs import Costed, OperationCost
-from vflsim.timing.law import Law, Point, mixture
-from vflsim.timing.sums import total
+from vflsim.timing.delays.base import Delay
+from vflsim.timing.delays.basic import Constant
+from vflsim.timing.delays.sums import OfDelay, total
+from vflsim.timing.laws.law import Law, Point
+from vflsim.timing.laws.order import mixture
 from vflsim.tracing.exchanges import Exchange, Exchanges
 from vflsim.tracing.recording import Traceable
 from vflsim.world.messages import Embedding

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from vflsim.errors import VflsimError
-from vflsim.timing.law import Law
+from vflsim.timing.laws.law import Law
 
 if TYPE_CHECKING:
     import sympy

@@ -14,9 +14,9 @@ from vflsim.analysis.rounds import LATER, MIXED, ROUND, groups_of
 from vflsim.learning.batches import Batch
 from vflsim.setting import Setting
 from vflsim.streams import SERVER, SHARED, party_name
-from vflsim.timing.law import Law, Point
-from vflsim.timing.order import maximum
-from vflsim.timing.sums import shifted, total
+from vflsim.timing.delays.sums import shifted, total
+from vflsim.timing.laws.law import Law, Point
+from vflsim.timing.laws.order import maximum
 from vflsim.tracing.acts import (
     Act,
     Activated,

@@ -8,12 +8,11 @@ from vflsim.analysis.ages import used_probabilities
 from vflsim.analysis.cycles import Cycles, Turn, Unanalysable
 from vflsim.analysis.findings import ClosedForm, Finding, Range
 from vflsim.analysis.formulas import chain_formulas, pooled_formulas, rate_formulas, round_formulas
-from vflsim.analysis.memoryless import working_on
-from vflsim.analysis.product_form import repairman_rates
+from vflsim.analysis.queueing import repairman_rates, working_on
 from vflsim.analysis.renewal import exponential_rate, has_settling_phase, pooled_interval
 from vflsim.analysis.rounds import ROUND, ages, check_recursion, conditions_of, groups_of, numbered, synchronous
-from vflsim.timing.law import Law, Point
-from vflsim.timing.order import order_statistic
+from vflsim.timing.laws.law import Law, Point
+from vflsim.timing.laws.order import order_statistic
 
 LONG_RUN = "in the long run, over all server steps"
 ALONE = "no message waits for a link"

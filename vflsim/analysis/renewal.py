@@ -13,10 +13,11 @@ from numpy.typing import ArrayLike
 from typing_extensions import override
 
 from vflsim.errors import TooLargeError
-from vflsim.timing.affine import OfDelay
 from vflsim.timing.delays import Exponential
+from vflsim.timing.delays.sums import OfDelay
 from vflsim.timing.floats import Floats, floats
-from vflsim.timing.law import Law, union
+from vflsim.timing.laws.law import Law
+from vflsim.timing.laws.order import union
 
 
 def exponential_rate(law: Law) -> float | None:

@@ -10,9 +10,9 @@ from vflsim.analysis.cycles import Cycles, Stages, Turn, Unanalysable
 from vflsim.analysis.findings import ClosedForm, Finding, NoClosedForm, Range
 from vflsim.analysis.formulas import age_formulas, ratio_formulas, round_formulas
 from vflsim.analysis.renewal import exponential_rate
-from vflsim.timing.law import Law, Point
-from vflsim.timing.order import maximum, order_statistic
-from vflsim.timing.sums import shifted, total
+from vflsim.timing.delays.sums import shifted, total
+from vflsim.timing.laws.law import Law, Point
+from vflsim.timing.laws.order import maximum, order_statistic
 
 ROUND = "round duration"
 LATER = "of rounds after the first, which is shorter"

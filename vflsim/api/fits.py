@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from vflsim.plotting.style import Picture
-    from vflsim.timing.fitting import Fit
     from vflsim.timing.floats import Floats
+    from vflsim.timing.measured.fitting import Fit
 
 DRAWN = 4
 """The best fits that a figure shows."""
@@ -30,7 +30,7 @@ def fit(delays: str | Path | Iterable[float], *, column: str | None = None, unit
 
     Example: ``vflsim.fit([1.0, 2.5, 1.7, 3.1, 1.2, 2.2, 1.9, 4.0, 1.1, 2.8]).best.kind``
     """
-    from vflsim.timing.fitting import fit_all
+    from vflsim.timing.measured.fitting import fit_all
 
     if isinstance(delays, str | Path):
         name, resampled = str(delays), _resampled(delays, column, unit)
@@ -99,7 +99,7 @@ class Fits(Framed, Sequence["Fit"]):
 
         It is ``recommended``, or else the delays themselves. Raises ``DataError`` for numbers that no family describes.
         """
-        from vflsim.timing.fitting import rounded
+        from vflsim.timing.measured.fitting import rounded
 
         if self.recommended is not None and self.recommended.delay is not None:
             return entry_of(rounded(self.recommended.delay, self.observed))
@@ -140,7 +140,7 @@ class Fits(Framed, Sequence["Fit"]):
 
 def observed_in(file: str | Path, column: str | None, unit: str) -> Floats:
     """Read measured delays, in seconds, ascending. Raises ``ScenarioError`` for a unit, ``DataError`` for the rest."""
-    from vflsim.timing.observed import read_observed
+    from vflsim.timing.readers import read_observed
 
     try:
         return read_observed(Path(file), column, known_unit(unit))  # type: ignore[arg-type]

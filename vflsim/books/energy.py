@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from vflsim.books.spans import COMPUTE, DOWN, RADIO, Bounds
 from vflsim.streams import party_name
-from vflsim.timing.base import Floats
-from vflsim.timing.power import Power
+from vflsim.timing.delays.base import Floats
+from vflsim.timing.party import Power
 
 STATES = ("idle", "compute", "radio")
 """What a party draws for: while it is up it computes or is idle, and its radio is on besides."""

@@ -13,7 +13,7 @@ from vflsim.cli.app import app, console, say
 from vflsim.cli.output import Trust
 
 if TYPE_CHECKING:
-    from vflsim.timing.calibrating import Calibration, FittedTime
+    from vflsim.timing.measured.calibration import Calibration, FittedTime
 
 
 @app.command()

@@ -14,7 +14,7 @@ from vflsim.reporting.charts import looks, panels
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import party_timings
-from vflsim.timing.base import Delay
+from vflsim.timing.delays.base import Delay
 from vflsim.timing.floats import Floats
 
 ROUNDS = 128

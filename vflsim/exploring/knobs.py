@@ -13,11 +13,11 @@ from vflsim.scenario.document import Document
 from vflsim.scenario.known import Known
 from vflsim.scenario.problems import failure
 from vflsim.scenario.translation import problems_of
-from vflsim.timing.base import Delay
-from vflsim.timing.basic import Constant, Exponential, LogNormal, ShiftedExponential, Uniform
 from vflsim.timing.delays import QUANTITY
-from vflsim.timing.families import Gamma, Normal, Weibull
-from vflsim.timing.variable import Pareto
+from vflsim.timing.delays.base import Delay
+from vflsim.timing.delays.basic import Constant, Exponential, ShiftedExponential, Uniform
+from vflsim.timing.delays.families import Gamma, LogNormal, Normal, Weibull
+from vflsim.timing.delays.variable import Pareto
 from vflsim.vocabulary.base import Part
 from vflsim.vocabulary.quantities import BitsPerSecond, Count, CountOrAll, Index, Seconds
 

@@ -14,7 +14,7 @@ from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullForma
 from vflsim.plotting.numbers import stacked
 from vflsim.plotting.protocol_style import look
 from vflsim.plotting.style import Picture, legend, picture, plain_number, remark, spread_widely, x_axis
-from vflsim.timing.calibrating import Calibration, FittedTime
+from vflsim.timing.measured.calibration import Calibration, FittedTime
 
 POINTS = 500
 """Quantiles, and measurements against their sizes, that are drawn of each fit."""

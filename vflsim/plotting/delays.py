@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from vflsim.plotting.numbers import Numbers, stacked
 from vflsim.plotting.protocol_style import Style, look
 from vflsim.plotting.style import Picture, headline, legend, picture, remark, x_axis
-from vflsim.timing.base import Delay, Floats
+from vflsim.timing.delays.base import Delay, Floats
 
 POINTS = 2000
 """Approximate number of points of a distribution's line; its tails keep all points."""

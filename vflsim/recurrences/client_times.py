@@ -6,7 +6,7 @@ from vflsim.recurrences.chunk import Bools, Direction, Moves
 from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.timed import Way
 from vflsim.recurrences.world import TimedWorld
-from vflsim.timing.base import Floats
+from vflsim.timing.delays.base import Floats
 
 
 class ClientTimes:

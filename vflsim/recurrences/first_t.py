@@ -11,7 +11,7 @@ from vflsim.recurrences.first_answers import first_of
 from vflsim.recurrences.ledger import bytes_through, chosen_of
 from vflsim.recurrences.racing import Heat, Racing, undetermined
 from vflsim.recurrences.world import TimedWorld
-from vflsim.timing.base import Floats
+from vflsim.timing.delays.base import Floats
 
 
 class FirstOfAll(Racing):

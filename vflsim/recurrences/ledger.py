@@ -8,7 +8,7 @@ import numpy as np
 
 from vflsim.recurrences.chunk import Bools, Moves
 from vflsim.recurrences.stages import Ints
-from vflsim.timing.base import Floats
+from vflsim.timing.delays.base import Floats
 
 _COLUMNS = ("began", "ends", "sizes", "counted", "rates", "copies", "profiles")
 _PIECES = 4

@@ -6,7 +6,7 @@ import numpy as np
 
 from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.trail import Trail
-from vflsim.timing.base import Floats
+from vflsim.timing.delays.base import Floats
 
 
 class Now:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vflsim.recurrences.chunk import Bools, EventCourse, Moves, Stretches
-from vflsim.timing.base import Floats
+from vflsim.timing.delays.base import Floats
 
 
 @dataclass(frozen=True, slots=True)

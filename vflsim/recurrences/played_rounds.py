@@ -34,7 +34,7 @@ from vflsim.recurrences.timed import (
 from vflsim.recurrences.turns import TurnByTurn
 from vflsim.recurrences.world import TimedWorld
 from vflsim.timing.arrivals import ActivationProcess
-from vflsim.timing.base import Floats
+from vflsim.timing.delays.base import Floats
 
 
 class PlayedRounds:

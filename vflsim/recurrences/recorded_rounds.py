@@ -28,7 +28,7 @@ from vflsim.recurrences.timed import (
     Way,
 )
 from vflsim.recurrences.trail import ACT, MessageTrail, Trail
-from vflsim.timing.base import Floats
+from vflsim.timing.delays.base import Floats
 
 
 class RecordedRounds(PlayedRounds):

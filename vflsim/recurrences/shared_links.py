@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from vflsim.recurrences.chunk import Direction
 from vflsim.recurrences.errors import undecided
 from vflsim.recurrences.timed import Timed, TimedAnswers, TimedSending, TimedToPeers, TimedTurns, TimedWait, Way
-from vflsim.timing.base import Floats
+from vflsim.timing.delays.base import Floats
 from vflsim.timing.link import Link
 from vflsim.timing.profile import TRACE
 from vflsim.world.hub import MOST_CAPS, REBASED, TICKS, Hub

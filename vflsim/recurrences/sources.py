@@ -9,10 +9,10 @@ import numpy as np
 
 from vflsim.learning.execution.operations import Operation
 from vflsim.recurrences.stages import Source, Stage
-from vflsim.timing.base import Delay
 from vflsim.timing.capacity import AnyCapacity
 from vflsim.timing.compute import AnyCompute, duration
 from vflsim.timing.delays import Constant
+from vflsim.timing.delays.base import Delay
 from vflsim.timing.latency import LatencyMatrix
 from vflsim.timing.link import Link
 from vflsim.timing.sampler import Sampler

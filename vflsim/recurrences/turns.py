@@ -9,7 +9,7 @@ import numpy as np
 from vflsim.recurrences.chunk import AT_SERVER, Moves, Stretches, Told
 from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.timed import Draw, Timed, TimedAnswers, TimedSending, TimedService, TimedWork, Way, of_kinds
-from vflsim.timing.base import Floats
+from vflsim.timing.delays.base import Floats
 
 
 class TurnByTurn:

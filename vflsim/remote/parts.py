@@ -25,7 +25,7 @@ from vflsim.results.store.write import errors_named, write_tensors, written_asid
 from vflsim.simulation.replay import ORDER, order_table
 from vflsim.simulation.run import Outcome, tables_of
 from vflsim.streams import SERVER, party_name
-from vflsim.timing.power import Power
+from vflsim.timing.party import Power
 from vflsim.world.order import InputOrder, Item
 from vflsim.world.record import Events
 from vflsim.world.run_tables import ENERGY

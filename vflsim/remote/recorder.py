@@ -16,7 +16,7 @@ from vflsim.books.spans import COMPUTE, FLOPS, spans_of
 from vflsim.learning.execution.operations import Operation
 from vflsim.learning.learners.staleness import StepFacts
 from vflsim.results.store.columns import energy_by_party
-from vflsim.timing.power import Power
+from vflsim.timing.party import Power
 from vflsim.world.meter import Meter
 from vflsim.world.order import InputOrder
 from vflsim.world.record import Events, Recorder

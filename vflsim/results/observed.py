@@ -24,8 +24,8 @@ import numpy as np
 from vflsim.results.events import Activities, activities
 from vflsim.results.read import StoredRun
 from vflsim.streams import SERVER
-from vflsim.timing.activity_log import COMPUTE, TRANSFER, UPLOAD, ActivityLog, LogBuilder
 from vflsim.timing.floats import Floats
+from vflsim.timing.measured.activity_log import COMPUTE, TRANSFER, UPLOAD, ActivityLog, LogBuilder
 
 FlopsByIndex = Mapping[tuple[int, str], Sequence[float]]
 """FLOPs of the n-th operation of a party (0: the server) of a kind."""

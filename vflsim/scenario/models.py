@@ -29,8 +29,7 @@ from vflsim.timing.availability import AnyAvailability
 from vflsim.timing.compute import AnyCompute
 from vflsim.timing.delays import AnyDelay, Constant
 from vflsim.timing.link import Link
-from vflsim.timing.party import PartyTiming
-from vflsim.timing.power import Power
+from vflsim.timing.party import PartyTiming, Power
 from vflsim.vocabulary.base import Part, Shorthand, kind_from_text
 from vflsim.vocabulary.entries import Entry, OneOrMany, PerClient
 from vflsim.vocabulary.measures import AnyMeasure, MeasureName

@@ -20,8 +20,7 @@ from vflsim.learning.privacy.base import Mechanism
 from vflsim.learning.privacy.blinding import BlindedSum, Blinding
 from vflsim.learning.training import Training
 from vflsim.streams import SERVER
-from vflsim.timing.party import PartyTiming
-from vflsim.timing.power import Power
+from vflsim.timing.party import PartyTiming, Power
 from vflsim.world.networks import AnyNetwork
 
 

@@ -14,8 +14,7 @@ from vflsim.scenario.resolve import setting
 from vflsim.simulation.build import parties
 from vflsim.simulation.run import EventRun, RunPlan
 from vflsim.streams import SHARED, torch_seed
-from vflsim.timing.compute import ComputeModel
-from vflsim.timing.costs import OperationCost
+from vflsim.timing.compute import ComputeModel, OperationCost
 from vflsim.timing.party import PartyTiming
 from vflsim.world.networks import Dedicated
 from vflsim.world.record import Recorder

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from vflsim.results.facts import HeavyTail
-from vflsim.timing.base import Delay
 from vflsim.timing.compute import law
-from vflsim.timing.law import Law
-from vflsim.timing.moments import tail_share
+from vflsim.timing.delays.base import Delay
+from vflsim.timing.laws.law import Law
+from vflsim.timing.laws.tails import tail_share
 from vflsim.timing.party import PartyTiming, by_timing
 
 

@@ -13,11 +13,10 @@ from vflsim.protocols.base import Protocol
 from vflsim.protocols.defaults import closed_forms_of
 from vflsim.setting import Setting
 from vflsim.streams import SERVER, few, party_name
-from vflsim.timing.base import Delay
-from vflsim.timing.cycles import Cycle, cycles_of, delays_of, sort_of, work_of
-from vflsim.timing.law import Law
-from vflsim.timing.moments import skewness
-from vflsim.timing.party import by_timing
+from vflsim.timing.delays.base import Delay
+from vflsim.timing.laws.law import Law
+from vflsim.timing.laws.tails import skewness
+from vflsim.timing.party import Cycle, by_timing, cycles_of, delays_of, sort_of, work_of
 
 MOST_CLIENTS = 2_000
 """Most clients for which the law of a round is computed to see how its tail is."""

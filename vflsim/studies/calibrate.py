@@ -15,8 +15,8 @@ from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.load import load
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.counted import counted_flops
-from vflsim.timing.activity_log import COMPUTE, ActivityLog, read_log
-from vflsim.timing.calibrating import Calibration, calibrated
+from vflsim.timing.measured.activity_log import COMPUTE, ActivityLog, read_log
+from vflsim.timing.measured.calibration import Calibration, calibrated
 
 _MARGIN = 2
 """Rounds that are counted beyond those of the run, whose last operations belong to rounds that never ended."""
@@ -33,7 +33,7 @@ def calibrate(
     seconds is left out. Operations of a run have their FLOPs from a simulation of its scenario without training;
     ``trust`` lets it import modules that the scenario names.
 
-    Raises DataError for a log that is not as ``timing.activity_log`` says, ResultsError for results that cannot be read
+    Raises DataError for a log that is not as ``timing.measured.activity_log`` says, ResultsError for results that cannot be read
     or kept no events, ScenarioError for a run that there is not.
 
     Example::

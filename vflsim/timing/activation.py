@@ -13,10 +13,9 @@ import numpy as np
 from pydantic import Field, PrivateAttr, model_validator
 from typing_extensions import override
 
-from vflsim.timing.arrivals import ActivationProcess, Block, renewals
+from vflsim.timing.arrivals import ActivationProcess, AnyRate, Block, renewals, thinned
 from vflsim.timing.delays import Exponential
-from vflsim.timing.instants import ascending, columns_of
-from vflsim.timing.rates import AnyRate, thinned
+from vflsim.timing.readers import ascending, columns_of
 from vflsim.timing.sampler import Sampler
 from vflsim.vocabulary import Part, PositivePerSecond, Seconds, Shorthand, kind_from_text
 from vflsim.vocabulary.imported import OrModule

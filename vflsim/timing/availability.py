@@ -19,8 +19,8 @@ from typing_extensions import override
 
 from vflsim.errors import RunError
 from vflsim.timing.delays import AnyDelay
-from vflsim.timing.instants import columns_of
 from vflsim.timing.profile import Flat, Interrupted, Profile, StepProfile, tried_profile
+from vflsim.timing.readers import columns_of
 from vflsim.timing.sampler import Sampler
 from vflsim.vocabulary import Part, Seconds, Shorthand, kind_from_text
 from vflsim.vocabulary.imported import OrModule

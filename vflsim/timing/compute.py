@@ -7,20 +7,61 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
-from typing import Annotated, ClassVar, Literal, Self, TypeAlias, final, get_args
+from typing import Annotated, ClassVar, Literal, Protocol, Self, TypeAlias, final, get_args
 
 from pydantic import Field, model_validator
 from typing_extensions import override
 
 from vflsim.errors import RunError
-from vflsim.timing.costs import Costed, OperationCost
 from vflsim.timing.delays import QUANTITY, AnyDelay, Constant, Delay, DelayKind, Uniform
 from vflsim.timing.sampler import Sampler
 from vflsim.vocabulary import FlopsPerSecond, Part, Seconds
 from vflsim.vocabulary.imported import OrModule, blaming
 from vflsim.vocabulary.trial import Trial, is_any, is_number, type_of
+
+
+class Costed(Protocol):
+    """What has a cost: an operation of the learning plane."""
+
+    @property
+    def kind(self) -> str:
+        """Such as ``embed``, ``client_step``, ``server_step``."""
+
+    @property
+    def rows(self) -> int:
+        """The rows that it works on."""
+
+    @property
+    def units(self) -> float:
+        """Its size in mini-batches."""
+
+    def flops(self) -> float:
+        """Count its floating-point operations."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperationCost:
+    """What a compute model sees of an operation: no values, and only what is known before it runs.
+
+    ``kind`` is such as ``embed``, ``client_step`` or ``server_step``; ``rows`` are those that it works on; ``units`` is
+    its size in mini-batches.
+
+    Example: ``seconds = cost.flops() / self.rate + cost.rows * self.a_row``
+    """
+
+    kind: str
+    rows: int
+    units: float
+    count: Callable[[], float] = field(repr=False)
+
+    def flops(self) -> float:
+        """Count the floating-point operations of the real operation: its matrix products and convolutions."""
+        return self.count()
+
 
 _EXACTLY_ONCE = Constant(value=1.0)
 _LEVEL = Uniform(low=0.0, high=1.0)

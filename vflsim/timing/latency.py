@@ -9,9 +9,9 @@ from typing import Annotated, Literal, Self, final
 import numpy as np
 from pydantic import Field, model_validator
 
-from vflsim.files import array_of, text
+from vflsim.files import array_of
 from vflsim.timing.floats import Floats
-from vflsim.timing.traces import Stamp, stamp_of
+from vflsim.timing.readers import Stamp, stamp_of, text_of
 from vflsim.vocabulary import Index, Part
 from vflsim.vocabulary.quantities import TIME
 
@@ -81,21 +81,17 @@ def _matrix(file: str, _: Stamp) -> Floats:
 
 def _npy(file: str) -> Floats:
     try:
-        found = array_of(file)
+        matrix = array_of(file)
     except (OSError, ValueError) as error:
         raise ValueError(f"{file!r} cannot be used: {error}; allowed: a square matrix") from None
-    if found.ndim != 2 or found.dtype.kind not in "iuf":
+    if matrix.ndim != 2 or matrix.dtype.kind not in "iuf":
         raise ValueError(f"{file!r} is not a matrix of numbers; allowed: a square matrix")
-    return np.asarray(found, dtype=np.float64)
+    return np.asarray(matrix, dtype=np.float64)
 
 
 def _text(file: str) -> Floats:
     rows: list[list[float]] = []
-    try:
-        lines = text(file, "utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = "it is not text" if isinstance(error, UnicodeDecodeError) else error.strerror or str(error)
-        raise ValueError(f"cannot read {file!r}: {reason}; allowed: a square matrix of numbers") from None
+    lines = text_of(file, "utf-8-sig", "a square matrix of numbers").splitlines()
     for number, line in enumerate(lines, start=1):
         words = _SEPARATORS.split(line.strip())
         if words == [""] or words[0].startswith("#"):

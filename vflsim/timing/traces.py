@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from functools import lru_cache
 
 import numpy as np
 
-from vflsim.files import opened, text
-from vflsim.timing.instants import columns_of
 from vflsim.timing.profile import StepProfile
+from vflsim.timing.readers import Stamp, columns_of, stamp_of, text_of
 from vflsim.vocabulary.quantities import BANDWIDTH, TIME
 
 PACKET_BITS = 8 * 1500
@@ -17,8 +15,6 @@ PACKET_BITS = 8 * 1500
 MAX_WINDOWS = 10_000_000
 """The most windows of a trace: 11 days in windows of 0.1 s."""
 _KEPT = 1024  # traces
-
-Stamp = tuple[int, int]
 
 
 def rate_trace(file: str, time_unit: str, rate_unit: str, period: float | None) -> StepProfile:
@@ -84,7 +80,7 @@ def _time_stamps(file: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """The time stamps of a packet trace, in ms."""
     stamps: list[int] = []
     last = 0
-    for number, line in enumerate(_text(file).splitlines(), start=1):
+    for number, line in enumerate(text_of(file, "ascii", "a packet trace of Mahimahi").splitlines(), start=1):
         word = line.strip()
         if not word:
             continue
@@ -99,21 +95,3 @@ def _time_stamps(file: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         what = "holds no time stamps" if not stamps else "has no time stamp above 0"
         raise ValueError(f"{file!r} {what}; allowed: a packet trace of Mahimahi, milliseconds line by line")
     return np.array(stamps, np.int64)
-
-
-def _text(file: str) -> str:
-    try:
-        return text(file, "ascii")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = "it is not text" if isinstance(error, UnicodeDecodeError) else error.strerror or str(error)
-        raise ValueError(f"cannot read {file!r}: {reason}; allowed: a packet trace of Mahimahi") from None
-
-
-def stamp_of(file: str) -> Stamp:
-    """Give time of change (ns) and size, which distinguish a file from a later one of the same name."""
-    try:
-        with opened(file) as there:
-            found = os.fstat(there.fileno())
-    except OSError as error:
-        raise ValueError(f"cannot read {file!r}: {error.strerror or error}; allowed: a readable file") from None
-    return found.st_mtime_ns, found.st_size

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from vflsim.books.spans import RADIO
 from vflsim.streams import SERVER
-from vflsim.timing.base import Floats
+from vflsim.timing.delays.base import Floats
 from vflsim.timing.profile import TRACE, Profile
 from vflsim.timing.sharing import Indices, max_min
 from vflsim.world.clock import Moment, Timer

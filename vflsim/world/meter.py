@@ -11,7 +11,7 @@ import numpy as np
 
 from vflsim.books.energy import Energy
 from vflsim.books.spans import Bounds
-from vflsim.timing.power import Power
+from vflsim.timing.party import Power
 
 _ROW = np.dtype([("time", "f8"), ("amount", "i8"), ("party", "i4"), ("slot", "i4"), ("state", "i1"), ("sign", "i1")])
 _PACK = struct.Struct("=dqiibb").pack

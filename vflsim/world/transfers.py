@@ -11,8 +11,8 @@ from typing import Literal
 import numpy as np
 
 from vflsim.streams import BLOCK, party_name
-from vflsim.timing.base import Floats
 from vflsim.timing.delays import Constant
+from vflsim.timing.delays.base import Floats
 from vflsim.timing.link import Link
 from vflsim.timing.profile import Flat, Profile, lowest
 from vflsim.timing.sampler import Sampler

@@ -12,7 +12,7 @@ from closed_forms_of import WARM_UP, found, half_width, reason
 from thorough import in_turn, is_thorough
 from tiny_worlds import data_of, raw
 
-from vflsim.analysis import ClosedForm
+from vflsim.analysis.findings import ClosedForm
 from vflsim.protocols.fedvs.rounds import BARRIER, ONCE
 from vflsim.scenario import load
 from vflsim.scenario.data import ScenarioData

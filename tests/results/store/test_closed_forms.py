@@ -7,7 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from vflsim.analysis import ClosedForm, Geometric, OfDelay, Point, Range, mixture
+from vflsim.analysis.ages import Geometric
+from vflsim.analysis.findings import ClosedForm, Range
 from vflsim.errors import ResultsError
 from vflsim.results.store.closed_forms import (
     FILE,
@@ -18,6 +19,9 @@ from vflsim.results.store.closed_forms import (
 )
 from vflsim.results.store.columns import CURVES
 from vflsim.timing.delays import Exponential
+from vflsim.timing.delays.sums import OfDelay
+from vflsim.timing.laws.law import Point
+from vflsim.timing.laws.order import mixture
 
 
 def form(law: object, **more: object) -> ClosedForm:

@@ -8,8 +8,7 @@ import pytest
 from tiny_worlds import data_of, tiny
 
 import vflsim
-from vflsim.analysis import ClosedForm, NoClosedForm
-from vflsim.analysis.findings import Simulated
+from vflsim.analysis.findings import ClosedForm, NoClosedForm, Simulated
 from vflsim.studies.checks.closed_forms import analyse, analyse_or_simulate
 from vflsim.studies.checks.simulated import simulated
 

@@ -10,7 +10,7 @@ from vflsim.analysis.lockstep import lockstep_law
 from vflsim.analysis.own_pace import LONG_RUN
 from vflsim.analysis.rounds import ROUND, conditions_of
 from vflsim.setting import Setting
-from vflsim.timing.sums import total
+from vflsim.timing.delays.sums import total
 from vflsim.tracing.recording import Traceable
 
 LEAST = "at least what the server does on a batch, a client does on one, an upload, and a cycle ÷ (D + 1)"

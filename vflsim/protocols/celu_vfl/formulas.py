@@ -10,9 +10,9 @@ from vflsim.analysis.lockstep import lockstep_law
 from vflsim.analysis.rounds import ROUND, conditions_of, slowed
 from vflsim.setting import Setting
 from vflsim.streams import SERVER, party_name
-from vflsim.timing.law import Law
-from vflsim.timing.order import maximum
-from vflsim.timing.sums import shifted, total
+from vflsim.timing.delays.sums import shifted, total
+from vflsim.timing.laws.law import Law
+from vflsim.timing.laws.order import maximum
 from vflsim.tracing.recording import Traceable
 
 LATE = "bounds: a message may find its receiver at a local step, which is finished first"

@@ -12,7 +12,7 @@ from vflsim.protocols.capabilities import Choices
 from vflsim.protocols.fedvs.rounds import CodedRound, bounds_of, data_sharing
 from vflsim.protocols.fedvs.stages import CodedStages
 from vflsim.setting import Setting
-from vflsim.timing.law import Law
+from vflsim.timing.laws.law import Law
 from vflsim.vocabulary.amounts import quantity
 
 if TYPE_CHECKING:

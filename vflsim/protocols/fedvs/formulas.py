@@ -5,9 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vflsim.analysis.findings import Formula
-from vflsim.analysis.formulas import Groups, ordinal
-from vflsim.analysis.order_formulas import RECURSION, cdf_of, described, needs_recursion, order_cdf, order_mean
-from vflsim.timing.law import Law, Point
+from vflsim.analysis.formulas import (
+    RECURSION,
+    Groups,
+    cdf_of,
+    described,
+    needs_recursion,
+    order_cdf,
+    order_mean,
+    ordinal,
+)
+from vflsim.timing.laws.law import Law, Point
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,9 +12,9 @@ from vflsim.analysis.formulas import ordinal
 from vflsim.analysis.rounds import LATER, MIXED, ROUND, groups_of
 from vflsim.protocols.fedvs.formulas import barrier_formulas, duration_formulas, threshold_formulas, upload_formulas
 from vflsim.protocols.fedvs.stages import CodedStages
-from vflsim.timing.law import Law
-from vflsim.timing.order import maximum, order_statistic
-from vflsim.timing.sums import shifted, total
+from vflsim.timing.delays.sums import shifted, total
+from vflsim.timing.laws.law import Law
+from vflsim.timing.laws.order import maximum, order_statistic
 
 BARRIER = "share barrier"
 ONCE = "data sharing, once"

@@ -15,7 +15,7 @@ from vflsim.results.store.run import StoredRun
 from vflsim.results.store.schema import SERVER
 from vflsim.results.verify.frames import ROUNDING, SHOWN, Frames, Rows
 from vflsim.setting import Setting
-from vflsim.timing.power import Power
+from vflsim.timing.party import Power
 from vflsim.world.run_tables import ENERGY
 
 

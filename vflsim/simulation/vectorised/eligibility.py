@@ -14,9 +14,9 @@ from vflsim.scenario.resolve import location_of, party_timings
 from vflsim.stopping.rules import RULES, Stop
 from vflsim.timing.activation import Immediate
 from vflsim.timing.availability import Always
-from vflsim.timing.base import Delay
 from vflsim.timing.compute import ByOperation, ComputeModel, law
 from vflsim.timing.delays import Constant
+from vflsim.timing.delays.base import Delay
 from vflsim.timing.link import Link
 from vflsim.timing.party import PartyTiming, by_timing
 from vflsim.vocabulary.base import Part

@@ -17,8 +17,8 @@ from vflsim.recurrences.ledger import bytes_through
 from vflsim.recurrences.stages import Ints
 from vflsim.stopping.stretch import End
 from vflsim.streams import SERVER
-from vflsim.timing.base import Floats
-from vflsim.timing.power import Power
+from vflsim.timing.delays.base import Floats
+from vflsim.timing.party import Power
 
 ROW = -1
 """In the place of a round's number: a row of metrics, at the end of an instant."""

@@ -12,12 +12,12 @@ from numpy.typing import ArrayLike
 from pydantic import Field
 from typing_extensions import override
 
-from vflsim.timing.base import Delay, columns, exact, from_zero
-from vflsim.timing.basic import Exponential
-from vflsim.timing.derived import Derived
-from vflsim.timing.families import ByOneOfTwo
+from vflsim.timing.delays.base import Delay, Derived, columns, exact, from_zero
+from vflsim.timing.delays.basic import Exponential
+from vflsim.timing.delays.families import ByOneOfTwo
 from vflsim.timing.floats import Floats, exact_sum, floats
-from vflsim.timing.law import Law, MixtureLaw
+from vflsim.timing.laws.law import Law
+from vflsim.timing.laws.order import MixtureLaw
 from vflsim.vocabulary import Fraction01, PositiveNumber, PositiveSeconds
 
 if TYPE_CHECKING:

@@ -1,8 +1,9 @@
-"""Families of delays by name: truncated normal, gamma, Weibull."""
+"""Families of delays by name: truncated normal, log-normal, gamma, Weibull."""
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Literal, final
 
 import numpy as np
@@ -11,7 +12,7 @@ from scipy.special import gamma as gamma_function
 from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv, gammaln, ndtr, ndtri, xlogy, zeta
 from typing_extensions import override
 
-from vflsim.timing.base import Delay, exact, from_zero
+from vflsim.timing.delays.base import Delay, exact, from_zero
 from vflsim.timing.floats import Floats, floats
 from vflsim.vocabulary import PositiveNumber, PositiveSeconds, Seconds
 
@@ -36,7 +37,7 @@ class Normal(Delay):
     """Standard deviation before truncation; the delay's own is smaller."""
 
     @property
-    def _kept(self) -> float:
+    def _mass(self) -> float:
         """The probability above 0 before truncation."""
         return float(ndtr(self.mean / self.sd))
 
@@ -44,7 +45,7 @@ class Normal(Delay):
     def _hazard(self) -> float:
         """Density of the standardised law at the cut."""
         return (
-            math.exp(-((self.mean / self.sd) ** 2) / 2) / _SQRT_2PI / self._kept if self.mean < 1e9 * self.sd else 0.0
+            math.exp(-((self.mean / self.sd) ** 2) / 2) / _SQRT_2PI / self._mass if self.mean < 1e9 * self.sd else 0.0
         )
 
     @override
@@ -60,16 +61,16 @@ class Normal(Delay):
     def cdf(self, x: ArrayLike) -> Floats:
         z = self._standard(x)
         below, cut = ndtr(z), ndtr(-self.mean / self.sd)
-        return np.asarray(np.where(z > 0, 1 - ndtr(-z) / self._kept, np.maximum(below - cut, 0.0) / self._kept))
+        return np.asarray(np.where(z > 0, 1 - ndtr(-z) / self._mass, np.maximum(below - cut, 0.0) / self._mass))
 
     @override
     def survival(self, x: ArrayLike) -> Floats:
-        return np.asarray(np.minimum(ndtr(-self._standard(x)) / self._kept, 1.0))
+        return np.asarray(np.minimum(ndtr(-self._standard(x)) / self._mass, 1.0))
 
     @override
     def density(self, x: ArrayLike) -> Floats:
         with np.errstate(over="ignore"):
-            bell = np.exp(-(self._standard(x) ** 2) / 2) / (_SQRT_2PI * self.sd * self._kept)
+            bell = np.exp(-(self._standard(x) ** 2) / 2) / (_SQRT_2PI * self.sd * self._mass)
         return np.where(floats(x) >= 0, bell, 0.0)
 
     @override
@@ -83,8 +84,8 @@ class Normal(Delay):
     @override
     def inverse_cdf(self, u: Floats) -> Floats:
         # Compute from the nearer end, so that rounding loses neither tail.
-        low = ndtri(np.minimum(ndtr(-self.mean / self.sd) + u * self._kept, 0.5))
-        high = -ndtri(np.minimum((1 - u) * self._kept, 0.5))
+        low = ndtri(np.minimum(ndtr(-self.mean / self.sd) + u * self._mass, 0.5))
+        high = -ndtri(np.minimum((1 - u) * self._mass, 0.5))
         return np.where(u > 0, np.maximum(self.mean + self.sd * np.where(high > 0, high, low), 0.0), 0.0)
 
     def _standard(self, x: ArrayLike) -> Floats:
@@ -97,12 +98,116 @@ class ByOneOfTwo(Delay):
     def _exactly_one(self, one: str, other: str) -> None:
         given = [name for name in (one, other) if getattr(self, name) is not None]
         if len(given) != 1:
-            found = f"both {one!r} and {other!r}" if given else f"neither {one!r} nor {other!r}"
-            raise ValueError(f"{found} given; allowed: exactly one of them")
+            number = f"both {one!r} and {other!r}" if given else f"neither {one!r} nor {other!r}"
+            raise ValueError(f"{number} given; allowed: exactly one of them")
 
 
 @final
-class Gamma(ByOneOfTwo):
+class LogNormal(ByOneOfTwo):
+    """The logarithm of the delay is normal with standard deviation ``sigma``; give ``median`` or ``mean``.
+
+    Examples: ``{kind: lognormal, sigma: 0.5, median: 100 ms}``, ``{kind: lognormal, sigma: 0.5, mean: 110 ms}``
+    """
+
+    kind: Literal["lognormal"] = "lognormal"
+    sigma: PositiveNumber
+    """Standard deviation of the logarithm of the delay."""
+    median: PositiveSeconds | None = None
+    """Median of the delay."""
+    mean: PositiveSeconds | None = None
+    """Mean of the delay."""
+
+    @override
+    def _check(self) -> None:
+        self._exactly_one("median", "mean")
+
+    @property
+    def _mu(self) -> float:
+        """Mean of the logarithm."""
+        if self.median is not None:
+            return math.log(self.median)
+        assert self.mean is not None
+        return math.log(self.mean) - self.sigma * self.sigma / 2
+
+    @override
+    def expectation(self) -> float:
+        return self.mean if self.mean is not None else _exp(self._mu + self.sigma * self.sigma / 2)
+
+    @override
+    def variance(self) -> float:
+        square = self.sigma * self.sigma
+        return _exp(2 * self._mu + 2 * square) * -math.expm1(-square)
+
+    def _standard(self, x: ArrayLike) -> Floats:
+        with np.errstate(divide="ignore"):
+            return (np.log(np.maximum(floats(x), 0.0)) - self._mu) / self.sigma
+
+    @override
+    def cdf(self, x: ArrayLike) -> Floats:
+        return np.asarray(ndtr(self._standard(x)))
+
+    @override
+    def survival(self, x: ArrayLike) -> Floats:
+        return np.asarray(ndtr(-self._standard(x)))
+
+    @override
+    def density(self, x: ArrayLike) -> Floats:
+        at = floats(x)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            bell = np.exp(-(self._standard(at) ** 2) / 2) / (at * self.sigma * math.sqrt(2 * math.pi))
+        return np.where(at > 0, bell, 0.0)
+
+    @override
+    def sympy(self, x: sympy.Symbol) -> sympy.Expr:
+        import sympy
+
+        sigma = exact(self.sigma)
+        if self.median is not None:
+            mu = sympy.log(exact(self.median))
+        else:
+            mu = sympy.log(exact(self.expectation())) - sigma**2 / 2
+        return sympy.Piecewise((0, x <= 0), ((1 + sympy.erf((sympy.log(x) - mu) / (sympy.sqrt(2) * sigma))) / 2, True))
+
+    @override
+    def inverse_cdf(self, u: Floats) -> Floats:
+        return np.exp(self._mu + self.sigma * ndtri(u))
+
+
+class ByScaleOrMean(ByOneOfTwo):
+    """A family with a shape, and a scale that may follow from the mean."""
+
+    if TYPE_CHECKING:  # each kind chooses their place among its keys
+
+        @property
+        def scale(self) -> float | None:
+            """Scale of the delay."""
+
+        @property
+        def mean(self) -> float | None:
+            """Mean of the delay."""
+
+    @property
+    @abstractmethod
+    def _unit_mean(self) -> float:
+        """The mean for a scale of 1 s."""
+
+    @property
+    def _scale(self) -> float:
+        if self.scale is not None:
+            return self.scale
+        assert self.mean is not None
+        return self.mean / self._unit_mean
+
+    @override
+    def expectation(self) -> float:
+        return self.mean if self.mean is not None else self._unit_mean * self._scale
+
+    def _scaled(self, x: ArrayLike) -> Floats:
+        return np.maximum(floats(x), 0.0) / self._scale
+
+
+@final
+class Gamma(ByScaleOrMean):
     """Gamma (Erlang for a whole ``shape``): give ``mean`` or ``scale``; mean = shape · scale.
 
     Examples: ``{kind: gamma, shape: 2, mean: 100 ms}``, ``{kind: gamma, shape: 2, scale: 50 ms}``
@@ -121,15 +226,9 @@ class Gamma(ByOneOfTwo):
         self._exactly_one("mean", "scale")
 
     @property
-    def _scale(self) -> float:
-        if self.scale is not None:
-            return self.scale
-        assert self.mean is not None
-        return self.mean / self.shape
-
     @override
-    def expectation(self) -> float:
-        return self.mean if self.mean is not None else self.shape * self._scale
+    def _unit_mean(self) -> float:
+        return self.shape
 
     @override
     def variance(self) -> float:
@@ -137,15 +236,15 @@ class Gamma(ByOneOfTwo):
 
     @override
     def cdf(self, x: ArrayLike) -> Floats:
-        return np.asarray(gammainc(self.shape, np.maximum(floats(x), 0.0) / self._scale))
+        return np.asarray(gammainc(self.shape, self._scaled(x)))
 
     @override
     def survival(self, x: ArrayLike) -> Floats:
-        return np.asarray(gammaincc(self.shape, np.maximum(floats(x), 0.0) / self._scale))
+        return np.asarray(gammaincc(self.shape, self._scaled(x)))
 
     @override
     def density(self, x: ArrayLike) -> Floats:
-        z = np.maximum(floats(x), 0.0) / self._scale
+        z = self._scaled(x)
         with np.errstate(over="ignore", divide="ignore"):
             height = np.exp(xlogy(self.shape - 1, z) - z - gammaln(self.shape)) / self._scale
         return np.where(floats(x) >= 0, height, 0.0)
@@ -168,7 +267,7 @@ class Gamma(ByOneOfTwo):
 
 
 @final
-class Weibull(ByOneOfTwo):
+class Weibull(ByScaleOrMean):
     """Weibull: cdf(x) = 1 − exp(−(x / scale)^shape); give ``scale`` or ``mean``.
 
     Examples: ``{kind: weibull, shape: 0.7, mean: 100 ms}``, ``{kind: weibull, shape: 0.7, scale: 80 ms}``
@@ -189,15 +288,9 @@ class Weibull(ByOneOfTwo):
             raise ValueError(f"a shape of {self.shape:g} is too small for a mean; allowed: above 0.006")
 
     @property
-    def _scale(self) -> float:
-        if self.scale is not None:
-            return self.scale
-        assert self.mean is not None
-        return self.mean / float(gamma_function(1 + 1 / self.shape))
-
     @override
-    def expectation(self) -> float:
-        return self.mean if self.mean is not None else self._scale * float(gamma_function(1 + 1 / self.shape))
+    def _unit_mean(self) -> float:
+        return float(gamma_function(1 + 1 / self.shape))
 
     @override
     def variance(self) -> float:
@@ -221,7 +314,7 @@ class Weibull(ByOneOfTwo):
 
     @override
     def density(self, x: ArrayLike) -> Floats:
-        z = np.maximum(floats(x), 0.0) / self._scale
+        z = self._scaled(x)
         with np.errstate(over="ignore", divide="ignore"):
             height = self.shape / self._scale * np.exp(xlogy(self.shape - 1, z) - self._power(x))
         return np.where(floats(x) >= 0, height, 0.0)
@@ -240,4 +333,8 @@ class Weibull(ByOneOfTwo):
 
     def _power(self, x: ArrayLike) -> Floats:
         with np.errstate(over="ignore"):
-            return np.power(np.maximum(floats(x), 0.0) / self._scale, self.shape)
+            return np.power(self._scaled(x), self.shape)
+
+
+def _exp(x: float) -> float:
+    return math.exp(x) if x < 709 else math.inf

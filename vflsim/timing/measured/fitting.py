@@ -18,7 +18,6 @@ import numpy as np
 from scipy import optimize, stats
 from scipy.special import expit, log_ndtr
 
-from vflsim.timing.base import Delay
 from vflsim.timing.delays import (
     Exponential,
     Gamma,
@@ -30,8 +29,9 @@ from vflsim.timing.delays import (
     Uniform,
     Weibull,
 )
+from vflsim.timing.delays.base import Delay
 from vflsim.timing.floats import Floats
-from vflsim.timing.goodness import ks_p_value, ks_statistic
+from vflsim.timing.measured.goodness import ks_p_value, ks_statistic
 
 _PHASES = 2
 _SMALLEST = 1e-9

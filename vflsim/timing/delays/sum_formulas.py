@@ -14,8 +14,8 @@ from math import factorial, prod
 from typing import TYPE_CHECKING
 
 from vflsim.errors import NoClosedFormError
-from vflsim.timing.base import Delay, exact
-from vflsim.timing.basic import Constant, Exponential, ShiftedExponential, Uniform
+from vflsim.timing.delays.base import Delay, exact
+from vflsim.timing.delays.basic import Constant, Exponential, ShiftedExponential, Uniform
 
 if TYPE_CHECKING:
     import sympy

@@ -11,14 +11,12 @@ import numpy as np
 from pydantic import Field
 from typing_extensions import override
 
-from vflsim.timing.affine import OfDelay
-from vflsim.timing.base import Delay, columns, exact
-from vflsim.timing.derived import Derived
+from vflsim.timing.delays.base import Delay, Derived, columns, exact
+from vflsim.timing.delays.sum_formulas import formula_of_sum
+from vflsim.timing.delays.sums import OfDelay, total
 from vflsim.timing.floats import Floats, exact_sum
-from vflsim.timing.law import Law, MixtureLaw
-from vflsim.timing.order import maximum
-from vflsim.timing.sum_formulas import formula_of_sum
-from vflsim.timing.sums import total
+from vflsim.timing.laws.law import Law
+from vflsim.timing.laws.order import MixtureLaw, maximum
 from vflsim.vocabulary import NonNegativeNumber
 
 if TYPE_CHECKING:

@@ -12,12 +12,88 @@ from numpy.typing import ArrayLike
 from scipy.special import betainc
 from typing_extensions import override
 
-from vflsim.timing.atoms import Atoms
-from vflsim.timing.floats import Floats, floats
-from vflsim.timing.law import Law, Point, union
+from vflsim.timing.floats import Floats, exact_sum, floats
+from vflsim.timing.laws.atoms import Atoms
+from vflsim.timing.laws.law import Law, Point
 
 _NOTHING: Final = 1e-15
 """The largest jump of a cdf that counts as rounding."""
+
+
+@final
+@dataclass(frozen=True)
+class MixtureLaw(Law):
+    """One of several laws, each with its probability."""
+
+    parts: tuple[tuple[float, Law], ...]
+
+    @property
+    @override
+    def support(self) -> tuple[float, float]:
+        shortest, longest = zip(*(law.support for _, law in self.parts), strict=True)
+        return min(shortest), max(longest)
+
+    @property
+    @override
+    def breaks(self) -> Floats:
+        return union(law for _, law in self.parts)
+
+    @override
+    def cdf(self, x: ArrayLike) -> Floats:
+        level = np.asarray(sum(weight * law.cdf(x) for weight, law in self.parts))
+        return np.where(floats(x) >= self.support[1], 1.0, np.clip(level, 0.0, 1.0))
+
+    @override
+    def survival(self, x: ArrayLike) -> Floats:
+        level = np.asarray(sum(weight * law.survival(x) for weight, law in self.parts))
+        return np.where(floats(x) >= self.support[1], 0.0, np.clip(level, 0.0, 1.0))
+
+    @override
+    def inverse_cdf(self, u: Floats) -> Floats:
+        return self._on_grid(u)
+
+    @property
+    @override
+    def tail_index(self) -> float:
+        return min(law.tail_index for _, law in self.parts)
+
+    @override
+    def density(self, x: ArrayLike) -> Floats:
+        return np.asarray(sum(weight * law.density(x) for weight, law in self.parts))
+
+    @override
+    def atoms(self) -> Atoms:
+        each = [(weight, law.atoms()) for weight, law in self.parts]
+        values = np.concatenate([atoms.values for _, atoms in each])
+        return Atoms.merged(values, np.concatenate([weight * atoms.masses for weight, atoms in each]))
+
+    @override
+    def expectation(self) -> float:
+        return exact_sum(weight * law.expectation() for weight, law in self.parts)
+
+    @override
+    def variance(self) -> float:
+        centre = self.expectation()
+        return exact_sum(weight * (law.variance() + (law.expectation() - centre) ** 2) for weight, law in self.parts)
+
+    @override
+    def error(self) -> float:
+        return exact_sum(weight * law.error() for weight, law in self.parts)
+
+
+def mixture(parts: Iterable[tuple[float, Law]]) -> Law:
+    """Give the mixture of laws with their probabilities. Equal laws are joined; a single one is its own mixture."""
+    weights: dict[Law, float] = {}
+    for weight, law in parts:
+        weights[law] = weights.get(law, 0.0) + weight
+    if len(weights) == 1:
+        return next(iter(weights))
+    return MixtureLaw(tuple((weight, law) for law, weight in weights.items()))
+
+
+def union(laws: Iterable[Law]) -> Floats:
+    """Give the breaks of several laws together, in order."""
+    return np.unique(np.concatenate([law.breaks for law in laws]))
 
 
 def order_statistic(laws: Iterable[Law], t: int) -> Law:

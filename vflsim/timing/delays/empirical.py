@@ -10,10 +10,10 @@ from numpy.typing import ArrayLike
 from typing_extensions import override
 
 from vflsim.errors import NoClosedFormError
-from vflsim.timing.atoms import Atoms
-from vflsim.timing.base import Delay, exact
+from vflsim.timing.delays.base import Delay, exact
 from vflsim.timing.floats import Floats, floats
-from vflsim.timing.observed import TimeUnit, read_observed
+from vflsim.timing.laws.atoms import Atoms
+from vflsim.timing.readers import TimeUnit, read_observed
 
 if TYPE_CHECKING:
     import sympy

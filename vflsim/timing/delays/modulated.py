@@ -12,9 +12,8 @@ from typing_extensions import override
 
 from vflsim.errors import RunError
 from vflsim.streams import BLOCK, Uniforms, party_name
-from vflsim.timing.base import Delay, Regimes
-from vflsim.timing.composite import Mixture
-from vflsim.timing.derived import Derived
+from vflsim.timing.delays.base import Delay, Derived, Regimes
+from vflsim.timing.delays.composite import Mixture
 from vflsim.timing.floats import Floats
 from vflsim.vocabulary import Fraction01, Part, PositiveSeconds
 

@@ -17,13 +17,13 @@ import numpy as np
 from scipy import stats
 
 from vflsim.streams import SERVER, party_name
-from vflsim.timing.activity_log import ActivityLog, MeasuredTimes
-from vflsim.timing.base import Delay
 from vflsim.timing.compute import Flops
 from vflsim.timing.delays import Constant
-from vflsim.timing.fitting import FAMILIES, fitted, ranked
+from vflsim.timing.delays.base import Delay
 from vflsim.timing.floats import Floats
-from vflsim.timing.goodness import ks_statistic
+from vflsim.timing.measured.activity_log import ActivityLog, MeasuredTimes
+from vflsim.timing.measured.fitting import FAMILIES, fitted, ranked
+from vflsim.timing.measured.goodness import ks_statistic
 
 _NOTHING = Constant(value=0.0)
 ALL = "clients"

@@ -17,13 +17,74 @@ import numpy as np
 from numpy.typing import ArrayLike
 from typing_extensions import override
 
-from vflsim.timing.affine import OfDelay
-from vflsim.timing.atoms import MAX_ATOMS, Atoms
-from vflsim.timing.basic import Exponential
-from vflsim.timing.families import Gamma
+from vflsim.timing.delays.base import Delay
+from vflsim.timing.delays.basic import Exponential
+from vflsim.timing.delays.families import Gamma
 from vflsim.timing.floats import Floats, floats
-from vflsim.timing.grid import Grid, Levels
-from vflsim.timing.law import WHOLE, Law, MixtureLaw, Point, mixture
+from vflsim.timing.laws.atoms import MAX_ATOMS, Atoms
+from vflsim.timing.laws.grid import Grid, Levels
+from vflsim.timing.laws.law import WHOLE, Law, Point, Transformed
+from vflsim.timing.laws.order import MixtureLaw, mixture
+
+_STEPS = 4
+"""The most floats by which rounding may move a quantile below an atom."""
+
+
+@final
+@dataclass(frozen=True)
+class OfDelay(Transformed):
+    """``shift`` + ``scale`` · a delay."""
+
+    delay: Delay
+    shift: float = 0.0
+    scale: float = 1.0
+
+    @property
+    @override
+    def law(self) -> Delay:
+        return self.delay
+
+    @override
+    def _place(self, x: ArrayLike) -> Floats:
+        return (floats(x) - self.shift) / self.scale
+
+    @override
+    def _image(self, x: Floats) -> Floats:
+        return self.shift + self.scale * x
+
+    @override
+    def summands(self) -> tuple[Law, ...]:
+        return Point(self.shift), *(_scaled(law, self.scale) for law in self.delay.summands())
+
+    @override
+    def inverse_cdf(self, u: Floats) -> Floats:
+        x = floats(self._image(self.delay.inverse_cdf(u)))
+        for _ in range(_STEPS):  # (x − shift) / scale may round to a float below an atom
+            x = np.where(self.cdf(x) < u, np.nextafter(x, np.inf), x)
+        return x
+
+    @override
+    def density(self, x: ArrayLike) -> Floats:
+        return super().density(x) / self.scale
+
+    @override
+    def variance(self) -> float:
+        return self.scale * self.scale * self.delay.variance()
+
+    @override
+    def error(self) -> float:
+        return self.scale * self.delay.error()
+
+
+def _scaled(law: Law, scale: float) -> Law:
+    """Give the law of ``scale`` times a summand of a delay."""
+    if scale == 1.0:
+        return law
+    if isinstance(law, Point):
+        return Point(scale * law.value)
+    assert isinstance(law, Delay), "delays are made of delays"
+    return OfDelay(law, 0.0, scale)
+
 
 _MOST_ATOMS: Final = 1024
 """The most atoms beside a time with a density; more stand for groups of about equal mass."""
@@ -72,22 +133,31 @@ def shifted(law: Law, by: float) -> Law:
 
 @final
 @dataclass(frozen=True)
-class SumLaw(Law):
+class SumLaw(Transformed):
     """A constant and at least one independent random time."""
 
     constant: float
     parts: tuple[Law, ...]
+
+    @cached_property
+    @override
+    def law(self) -> Law:
+        """The law of the sum without its constant."""
+        return _sum_of(self.parts)
+
+    @override
+    def _place(self, x: ArrayLike) -> Floats:
+        return floats(x) - self.constant
+
+    @override
+    def _image(self, x: Floats) -> Floats:
+        return self.constant + x
 
     @property
     @override
     def support(self) -> tuple[float, float]:
         ends = [law.support for law in self.parts]
         return self.constant + sum(low for low, _ in ends), self.constant + sum(high for _, high in ends)
-
-    @property
-    @override
-    def breaks(self) -> Floats:
-        return self.constant + self._random.breaks
 
     @property
     @override
@@ -99,30 +169,13 @@ class SumLaw(Law):
         return Point(self.constant), *(law for part in self.parts for law in part.summands())
 
     @override
-    def density(self, x: ArrayLike) -> Floats:
-        return self._random.density(floats(x) - self.constant)
-
-    @override
-    def cdf(self, x: ArrayLike) -> Floats:
-        return self._random.cdf(floats(x) - self.constant)
-
-    @override
-    def survival(self, x: ArrayLike) -> Floats:
-        return self._random.survival(floats(x) - self.constant)
-
-    @override
     def inverse_cdf(self, u: Floats) -> Floats:
         return self._on_grid(u)
-
-    @override
-    def atoms(self) -> Atoms:
-        values, masses = self._random.atoms()
-        return Atoms(self.constant + values, masses)
 
     @cached_property
     @override
     def continuous(self) -> tuple[float, Grid | None]:
-        weight, grid = self._random.continuous
+        weight, grid = self.law.continuous
         return weight, None if grid is None else grid.shifted(self.constant)
 
     @override
@@ -136,10 +189,6 @@ class SumLaw(Law):
     @override
     def error(self) -> float:
         return math.fsum(law.error() for law in self.parts)
-
-    @cached_property
-    def _random(self) -> Law:
-        return _sum_of(self.parts)
 
 
 @lru_cache(256)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, final
@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from typing_extensions import override
 
-from vflsim.timing.atoms import Atoms
-from vflsim.timing.bisection import first, levels_reached, quantiles
-from vflsim.timing.floats import Floats, exact_sum, floats
-from vflsim.timing.grid import Grid
+from vflsim.timing.floats import Floats, floats
+from vflsim.timing.laws.atoms import Atoms
+from vflsim.timing.laws.bisection import first, levels_reached, quantiles
+from vflsim.timing.laws.grid import Grid
 
 ERROR: Final = 3e-5
 """The error of a mean without a formula, relative to it; of the heaviest tails it may be some times larger."""
@@ -201,6 +201,68 @@ class Law:
             return np.where(np.abs(step) < _NEWTON * (x - grid.start), x + step, x)
 
 
+class Transformed(Law, ABC):
+    """A time that follows from another one, whose ``law`` is known: by default it is that time."""
+
+    @property
+    @abstractmethod
+    def law(self) -> Law:
+        """The law of the other time."""
+
+    def _place(self, x: ArrayLike) -> Floats:
+        """Give the other time at which this one is ``x``, elementwise."""
+        return floats(x)
+
+    def _image(self, x: Floats) -> Floats:
+        """Invert ``_place``."""
+        return x
+
+    @property
+    @override
+    def support(self) -> tuple[float, float]:
+        shortest, longest = self._image(floats(self.law.support)).tolist()
+        return shortest, longest
+
+    @property
+    @override
+    def tail_index(self) -> float:
+        return self.law.tail_index
+
+    @override
+    def cdf(self, x: ArrayLike) -> Floats:
+        return self.law.cdf(self._place(x))
+
+    @override
+    def survival(self, x: ArrayLike) -> Floats:
+        return self.law.survival(self._place(x))
+
+    @override
+    def density(self, x: ArrayLike) -> Floats:
+        return self.law.density(self._place(x))
+
+    @override
+    def atoms(self) -> Atoms:
+        values, masses = self.law.atoms()
+        return Atoms(self._image(values), masses)
+
+    @property
+    @override
+    def breaks(self) -> Floats:
+        return self._image(self.law.breaks)
+
+    @override
+    def expectation(self) -> float:
+        return float(self._image(floats(self.law.expectation())))
+
+    @override
+    def variance(self) -> float:
+        return self.law.variance()
+
+    @override
+    def error(self) -> float:
+        return self.law.error()
+
+
 @final
 @dataclass(frozen=True)
 class Point(Law):
@@ -236,79 +298,3 @@ class Point(Law):
     @override
     def variance(self) -> float:
         return 0.0
-
-
-@final
-@dataclass(frozen=True)
-class MixtureLaw(Law):
-    """One of several laws, each with its probability."""
-
-    parts: tuple[tuple[float, Law], ...]
-
-    @property
-    @override
-    def support(self) -> tuple[float, float]:
-        shortest, longest = zip(*(law.support for _, law in self.parts), strict=True)
-        return min(shortest), max(longest)
-
-    @property
-    @override
-    def breaks(self) -> Floats:
-        return union(law for _, law in self.parts)
-
-    @override
-    def cdf(self, x: ArrayLike) -> Floats:
-        level = np.asarray(sum(weight * law.cdf(x) for weight, law in self.parts))
-        return np.where(floats(x) >= self.support[1], 1.0, np.clip(level, 0.0, 1.0))
-
-    @override
-    def survival(self, x: ArrayLike) -> Floats:
-        level = np.asarray(sum(weight * law.survival(x) for weight, law in self.parts))
-        return np.where(floats(x) >= self.support[1], 0.0, np.clip(level, 0.0, 1.0))
-
-    @override
-    def inverse_cdf(self, u: Floats) -> Floats:
-        return self._on_grid(u)
-
-    @property
-    @override
-    def tail_index(self) -> float:
-        return min(law.tail_index for _, law in self.parts)
-
-    @override
-    def density(self, x: ArrayLike) -> Floats:
-        return np.asarray(sum(weight * law.density(x) for weight, law in self.parts))
-
-    @override
-    def atoms(self) -> Atoms:
-        each = [(weight, law.atoms()) for weight, law in self.parts]
-        values = np.concatenate([atoms.values for _, atoms in each])
-        return Atoms.merged(values, np.concatenate([weight * atoms.masses for weight, atoms in each]))
-
-    @override
-    def expectation(self) -> float:
-        return exact_sum(weight * law.expectation() for weight, law in self.parts)
-
-    @override
-    def variance(self) -> float:
-        centre = self.expectation()
-        return exact_sum(weight * (law.variance() + (law.expectation() - centre) ** 2) for weight, law in self.parts)
-
-    @override
-    def error(self) -> float:
-        return exact_sum(weight * law.error() for weight, law in self.parts)
-
-
-def mixture(parts: Iterable[tuple[float, Law]]) -> Law:
-    """Give the mixture of laws with their probabilities. Equal laws are joined; a single one is its own mixture."""
-    weights: dict[Law, float] = {}
-    for weight, law in parts:
-        weights[law] = weights.get(law, 0.0) + weight
-    if len(weights) == 1:
-        return next(iter(weights))
-    return MixtureLaw(tuple((weight, law) for law, weight in weights.items()))
-
-
-def union(laws: Iterable[Law]) -> Floats:
-    """Give the breaks of several laws together, in order."""
-    return np.unique(np.concatenate([law.breaks for law in laws]))

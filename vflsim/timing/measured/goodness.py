@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vflsim.streams import BLOCK, SHARED, Uniforms
-from vflsim.timing.base import Delay
+from vflsim.timing.delays.base import Delay
 from vflsim.timing.floats import Floats
 
 SAMPLES = 199

@@ -1,38 +1,19 @@
-"""Facts of a law that are integrals over it: mean and variance of its cdf, skewness, the share of its slowest draws."""
+"""Facts about the tail of a law: its skewness, and the share of the variance that its slowest draws have."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from vflsim.timing.law import Law
+from vflsim.timing.laws.law import Law
 
 FEWEST: Final = 3
 """The least number of draws: the slowest third of a symmetric law has less than half of its variance."""
-_MEAN_ERROR, _VARIANCE_ERROR = 1e-5, 1e-3
-"""The errors of moments of a cdf on a grid, relative to them; smaller where the tail is light."""
 _STEPS: Final = 600
 _LEAST: Final = 1e-13
 """The smallest probability of slower times that is used; below it, cdfs are round-off."""
-
-
-@dataclass(frozen=True, slots=True)
-class Moments:
-    """Mean and variance of a law, and estimates of their absolute errors; infinite where the moment is."""
-
-    mean: float
-    variance: float
-    error: float
-    variance_error: float
-
-
-def moments(law: Law) -> Moments:
-    """Compute mean and variance of ``law`` from its cdf alone, whatever formulas of its own it has."""
-    mean, variance = law.moments
-    return Moments(mean, variance, _MEAN_ERROR * mean, _VARIANCE_ERROR * variance)
 
 
 def skewness(law: Law) -> float:

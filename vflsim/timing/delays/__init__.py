@@ -10,13 +10,13 @@ from typing import Annotated, Any, TypeAlias, get_args
 from pydantic import Field
 
 from vflsim.errors import NoClosedFormError
-from vflsim.timing.base import Delay
-from vflsim.timing.basic import Constant, Exponential, LogNormal, ShiftedExponential, Uniform
-from vflsim.timing.composite import Maximum, Mixture, Sum
-from vflsim.timing.empirical import Empirical
-from vflsim.timing.families import Gamma, Normal, Weibull
-from vflsim.timing.modulated import MarkovModulated, State
-from vflsim.timing.variable import HyperExponential, Pareto
+from vflsim.timing.delays.base import Delay
+from vflsim.timing.delays.basic import Constant, Exponential, ShiftedExponential, Uniform
+from vflsim.timing.delays.composite import Maximum, Mixture, Sum
+from vflsim.timing.delays.empirical import Empirical
+from vflsim.timing.delays.families import Gamma, LogNormal, Normal, Weibull
+from vflsim.timing.delays.modulated import MarkovModulated, State
+from vflsim.timing.delays.variable import HyperExponential, Pareto
 from vflsim.vocabulary import Shorthand
 from vflsim.vocabulary.imported import OrModule
 

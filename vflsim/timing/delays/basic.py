@@ -1,0 +1,208 @@
+"""The simplest delays: a constant, and families of one or two parameters without special functions in the cdf."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Literal, final
+
+import numpy as np
+from numpy.typing import ArrayLike
+from typing_extensions import override
+
+from vflsim.timing.delays.base import Delay, exact
+from vflsim.timing.floats import Floats, floats
+from vflsim.timing.laws.atoms import Atoms
+from vflsim.timing.laws.law import Law, Point
+from vflsim.vocabulary import PositiveSeconds, Seconds
+
+if TYPE_CHECKING:
+    import sympy
+
+
+@final
+class Constant(Delay):
+    """Always the same delay.
+
+    Example: ``{kind: constant, value: 5 ms}``
+    """
+
+    kind: Literal["constant"] = "constant"
+    value: Seconds
+    """The delay."""
+
+    @override
+    def expectation(self) -> float:
+        return self.value
+
+    @override
+    def variance(self) -> float:
+        return 0.0
+
+    @override
+    def cdf(self, x: ArrayLike) -> Floats:
+        return np.where(floats(x) >= self.value, 1.0, 0.0)
+
+    @override
+    def density(self, x: ArrayLike) -> Floats:
+        return np.zeros(np.shape(x))
+
+    @override
+    def atoms(self) -> Atoms:
+        return Atoms.at(self.value)
+
+    @override
+    def sympy(self, x: sympy.Symbol) -> sympy.Expr:
+        import sympy
+
+        return sympy.Piecewise((0, x < exact(self.value)), (1, True))
+
+    @override
+    def inverse_cdf(self, u: Floats) -> Floats:
+        return np.zeros(np.shape(u)) + self.value
+
+
+class Memoryless(Delay):
+    """A memoryless time, after a fixed one where there is one."""
+
+    if TYPE_CHECKING:  # each kind chooses its place among its keys
+
+        @property
+        def mean(self) -> float:
+            """Mean of the memoryless part."""
+
+    @property
+    def _start(self) -> float:
+        return 0.0
+
+    @override
+    def expectation(self) -> float:
+        return self._start + self.mean
+
+    @override
+    def variance(self) -> float:
+        return self.mean * self.mean
+
+    @override
+    def cdf(self, x: ArrayLike) -> Floats:
+        return -np.expm1(-np.maximum(floats(x) - self._start, 0.0) / self.mean)
+
+    @override
+    def survival(self, x: ArrayLike) -> Floats:
+        return np.exp(-np.maximum(floats(x) - self._start, 0.0) / self.mean)
+
+    @override
+    def density(self, x: ArrayLike) -> Floats:
+        return np.where(floats(x) >= self._start, self.survival(x) / self.mean, 0.0)
+
+    @override
+    def sympy(self, x: sympy.Symbol) -> sympy.Expr:
+        import sympy
+
+        start = exact(self._start)
+        return sympy.Piecewise((0, x < start), (1 - sympy.exp(-(x - start) / exact(self.mean)), True))
+
+    @override
+    def inverse_cdf(self, u: Floats) -> Floats:
+        return self._start - self.mean * np.log1p(-u)
+
+
+@final
+class Exponential(Memoryless):
+    """Memoryless: cdf(x) = 1 − exp(−x / mean).
+
+    Example: ``{kind: exponential, mean: 100 ms}``
+    """
+
+    kind: Literal["exponential"] = "exponential"
+    mean: PositiveSeconds
+    """Mean of the delay."""
+
+    @property
+    @override
+    def standard(self) -> Exponential:
+        return _exponential()
+
+
+@cache
+def _exponential() -> Exponential:
+    return Exponential(mean=1.0)
+
+
+@final
+class ShiftedExponential(Memoryless):
+    """A fixed time and a memoryless one: cdf(x) = 1 − exp(−(x − shift) / mean) for x ≥ shift.
+
+    Example: ``{kind: shifted_exponential, shift: 20 ms, mean: 80 ms}``
+    """
+
+    kind: Literal["shifted_exponential"] = "shifted_exponential"
+    shift: Seconds
+    """The shortest delay."""
+    mean: PositiveSeconds
+    """Mean of the exponential part alone; the delay's mean is shift + mean."""
+
+    @property
+    @override
+    def _start(self) -> float:
+        return self.shift
+
+    @override
+    def summands(self) -> tuple[Law, ...]:
+        return Point(self.shift), Exponential(mean=self.mean)
+
+
+@final
+class Uniform(Delay):
+    """Equally likely everywhere between two bounds.
+
+    Example: ``{kind: uniform, low: 50 ms, high: 150 ms}``
+    """
+
+    kind: Literal["uniform"] = "uniform"
+    low: Seconds
+    """The shortest delay."""
+    high: Seconds
+    """The longest delay; above ``low``."""
+
+    @override
+    def _check(self) -> None:
+        if self.low >= self.high:
+            raise ValueError(f"low = {self.low:g} is not below high = {self.high:g}; allowed: low < high")
+
+    @override
+    def expectation(self) -> float:
+        return self.low + (self.high - self.low) / 2
+
+    @override
+    def variance(self) -> float:
+        width = self.high - self.low
+        return width * width / 12
+
+    @override
+    def cdf(self, x: ArrayLike) -> Floats:
+        return np.clip((floats(x) - self.low) / (self.high - self.low), 0.0, 1.0)
+
+    @override
+    def survival(self, x: ArrayLike) -> Floats:
+        return np.clip((self.high - floats(x)) / (self.high - self.low), 0.0, 1.0)
+
+    @override
+    def density(self, x: ArrayLike) -> Floats:
+        inside = (floats(x) >= self.low) & (floats(x) <= self.high)
+        return np.where(inside, 1.0 / (self.high - self.low), 0.0)
+
+    @property
+    @override
+    def support(self) -> tuple[float, float]:
+        return self.low, self.high
+
+    @override
+    def sympy(self, x: sympy.Symbol) -> sympy.Expr:
+        import sympy
+
+        low, high = exact(self.low), exact(self.high)
+        return sympy.Piecewise((0, x < low), ((x - low) / (high - low), x < high), (1, True))
+
+    @override
+    def inverse_cdf(self, u: Floats) -> Floats:
+        return self.low + (self.high - self.low) * u

@@ -1,0 +1,1 @@
+"""Timing from measurements: logs of activities, fitted laws, calibrated scenarios."""
