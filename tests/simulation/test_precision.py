@@ -342,7 +342,7 @@ def test_runs_that_saw_no_burst_end_no_earlier_and_the_mean_is_covered() -> None
         rounds_ = np.repeat(each, rng.poisson(stays / each))
         rule = PrecisionRule(Precision(round_duration=0.1), RoundFacts(variation=known_))
         if rule.extend(rng.exponential(size=len(rounds_)) * rounds_) is not None:
-            found = rule.found()
+            found = rule.so_far()
             covered.append(found.low <= 5 / 3 <= found.high)
     assert len(covered) > 120
     assert np.mean(covered) > 0.88
@@ -356,7 +356,7 @@ def test_dependent_rounds_must_count_like_enough_independent_ones() -> None:
         rule = PrecisionRule(Precision(round_duration=0.2))
         count = rule.extend(durations)
         assert count is not None
-        found = rule.found()
+        found = rule.so_far()
         assert found.independent >= min(INDEPENDENT, found.n / 2)
         rounds_.append(count)
         covered.append(found.low <= math.exp(1 / (1 - 0.9**2) / 2.5**2 / 2) <= found.high)
@@ -418,7 +418,7 @@ def test_runs_that_saw_no_long_round_do_not_end_and_the_mean_is_covered() -> Non
         rounds = rule.extend(np.where(rng.random(60_000) < 0.01, 100.0, 1.0) / 1.99)
         assert rounds is not None
         assert rounds > 2500
-        found = rule.found()
+        found = rule.so_far()
         hits.append(found.low <= 1 <= found.high)
     assert np.mean(hits) > 0.90
 

@@ -60,17 +60,17 @@ def used_probabilities(laws: Sequence[Law], t: int) -> list[float]:
     P(m among the t first) = ∫₀¹ P(fewer than t of the others are ≤ Q_m(u)) du, in panels between the kinks. Times that
     differ by rounding alone are ties. All probabilities sum to t, less what ties for the t-th place take away.
     """
-    kinks, found = union(laws), dict[Law, float]()
+    kinks, known = union(laws), dict[Law, float]()
     for m, law in enumerate(laws):
-        if law not in found:
+        if law not in known:
             levels = np.concatenate([[0.0, 1.0], law.cdf(kinks), law.cdf(np.nextafter(kinks, -math.inf))])
             ends = np.unique(levels)
             width = np.diff(ends)[:, None]
             u, weights = (ends[:-1, None] + width * _U).ravel(), (width * _W).ravel()
             x = law.quantile(np.minimum(u, 1 - 2.0**-53)) * (1 + ROUNDING)
             others = [other.cdf(x) for j, other in enumerate(laws) if j != m]
-            found[law] = min(1.0, float(counts(others, t).sum(axis=0) @ weights))
-    return [found[law] for law in laws]
+            known[law] = min(1.0, float(counts(others, t).sum(axis=0) @ weights))
+    return [known[law] for law in laws]
 
 
 ROUNDING = 1e-12

@@ -8,13 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from vflsim.errors import VflsimError
+from vflsim.timing.delays.base import sympy
 from vflsim.timing.laws.law import Law
-
-if TYPE_CHECKING:
-    import sympy
 
 Unit: TypeAlias = Literal["s", "1/s", "steps", ""]
 _UNWIELDY = 10_000
@@ -72,8 +70,6 @@ class Formula:
     @property
     def text(self) -> str:
         """On one line."""
-        import sympy
-
         return f"{sympy.sstr(self.left)} = {sympy.sstr(_readable(self.right))}" + (
             f"  ({self.note})" if self.note else ""
         )
@@ -81,8 +77,6 @@ class Formula:
     @property
     def latex(self) -> str:
         """For a document, without the dollars."""
-        import sympy
-
         note = rf" \quad \text{{({_escaped(self.note)})}}" if self.note else ""
         return f"{sympy.latex(self.left)} = {sympy.latex(_readable(self.right))}{note}"
 
@@ -204,8 +198,6 @@ Finding: TypeAlias = ClosedForm | NoClosedForm | Simulated
 
 def _readable(expression: sympy.Basic) -> sympy.Basic:
     """Replace unreadable fractions by decimals of eight digits."""
-    import sympy
-
     unwieldy = {r: sympy.Float(r, 8) for r in expression.atoms(sympy.Rational) if r.q > _UNWIELDY}
     return expression.xreplace(unwieldy)
 

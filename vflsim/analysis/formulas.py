@@ -4,45 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from vflsim.analysis.findings import Formula
 from vflsim.errors import NoClosedFormError
 from vflsim.timing.delays import Exponential, ShiftedExponential, Uniform
-from vflsim.timing.delays.base import Delay, exact
+from vflsim.timing.delays.base import Delay, exact, sympy
 from vflsim.timing.delays.composite import Sum
 from vflsim.timing.delays.sums import OfDelay, SumLaw
 from vflsim.timing.laws.law import Law, Point
 from vflsim.timing.laws.order import MixtureLaw
 
-if TYPE_CHECKING:
-    import sympy
-
-
 _MOST_GROUPS = 3
 """The most kinds of times in an explicit sum; with more, the recursion is shown."""
 
 
-def exponential_mean(n: int, t: int, mean: sympy.Expr | None = None) -> sympy.Expr:
+def exponential_mean(n: int, t: int, mean: sympy.Expr) -> sympy.Expr:
     """Give E X₍ₜ₎ of n alike exponential times: mean · (H_n − H_{n−t}), H the harmonic numbers (Rényi 1953)."""
-    import sympy
-
-    mu = sympy.Symbol("mu", positive=True) if mean is None else mean
-    return mu * (_harmonic(n) - _harmonic(n - t))
+    return mean * (_harmonic(n) - _harmonic(n - t))
 
 
 def _harmonic(n: int) -> sympy.Expr:
     """Give H_n as a symbol that ``doit`` turns into a fraction; 0 for n = 0."""
-    import sympy
-
     return sympy.harmonic(n, evaluate=False) if n else sympy.Integer(0)
-
-
-def uniform_mean(n: int, t: int, low: sympy.Expr, high: sympy.Expr) -> sympy.Expr:
-    """Give E X₍ₜ₎ of n alike uniform times: X₍ₜ₎ is low + (high − low) · Beta(t, n + 1 − t)."""
-    import sympy
-
-    return low + (high - low) * sympy.Rational(t, n + 1)
 
 
 def order_mean(law: Law, n: int, t: int) -> sympy.Expr | None:
@@ -56,8 +39,9 @@ def order_mean(law: Law, n: int, t: int) -> sympy.Expr | None:
         return shift + exponential_mean(n, t, scale * exact(delay.mean))
     if isinstance(delay, ShiftedExponential):
         return shift + scale * exact(delay.shift) + exponential_mean(n, t, scale * exact(delay.mean))
-    if isinstance(delay, Uniform):
-        return shift + scale * uniform_mean(n, t, exact(delay.low), exact(delay.high))
+    if isinstance(delay, Uniform):  # low + (high − low) · Beta(t, n + 1 − t)
+        low, high = exact(delay.low), exact(delay.high)
+        return shift + scale * (low + (high - low) * sympy.Rational(t, n + 1))
     return None
 
 
@@ -66,8 +50,6 @@ def order_cdf(cdfs: Sequence[sympy.Expr], sizes: Sequence[int], t: int) -> sympy
 
     Of more than three groups the sum over their numbers is written as P(n, j), j of n times being ≤ x: ``RECURSION``.
     """
-    import sympy
-
     n = sum(sizes)
     if t == n:
         return sympy.Mul(*(cdf**size for cdf, size in zip(cdfs, sizes, strict=True)))
@@ -96,8 +78,6 @@ def needs_recursion(sizes: Sequence[int], t: int) -> bool:
 
 def cdf_of(law: Law, x: sympy.Symbol) -> sympy.Expr | None:
     """Give the cdf at ``x`` in full; None where it has no formula."""
-    import sympy
-
     if isinstance(law, Point):
         return sympy.Piecewise((0, x < exact(law.value)), (1, True))
     if not isinstance(law, OfDelay):
@@ -143,34 +123,30 @@ Groups = Sequence[tuple[Law, int]]
 
 def round_formulas(groups: Groups, names: Sequence[str], t: int, service: Law) -> tuple[Formula, ...]:
     """T = C₍ₜ₎ + S: the cdf of the t-th smallest cycle, the cycles' own, and the mean. No groups: T = S."""
-    import sympy
-
     x, duration, step = sympy.Symbol("x", real=True), sympy.Symbol("T"), sympy.Symbol("S")
     if not groups:
         return (Formula(duration, step, f"S: server step, {described(service)} s"),)
     cycle = sympy.Symbol(f"C_({t})")
     cdfs, sizes = _cdfs(len(groups), x), [count for _, count in groups]
-    found = []
+    formulas = []
     if service != Point(0.0):
-        found.append(Formula(duration, cycle + step, f"S: server step, {described(service)} s"))
+        formulas.append(Formula(duration, cycle + step, f"S: server step, {described(service)} s"))
     else:
-        found.append(Formula(duration, cycle, "the server steps at once"))
+        formulas.append(Formula(duration, cycle, "the server steps at once"))
     which = "longest" if t == sum(sizes) else f"{ordinal(t)} of {sum(sizes)}"
     note = f"the {which} cycle" + (f"; {RECURSION}" if needs_recursion(sizes, t) else "")
-    found.append(Formula(sympy.Function(f"F_({t})")(x), order_cdf(cdfs, sizes, t), note))
-    found += _parts(groups, names, cdfs, x)
+    formulas.append(Formula(sympy.Function(f"F_({t})")(x), order_cdf(cdfs, sizes, t), note))
+    formulas += _parts(groups, names, cdfs, x)
     mean = order_mean(groups[0][0], sizes[0], t) if len(groups) == 1 else None
     if mean is None:
         mean = sympy.Integral(1 - sympy.Function(f"F_({t})")(x), (x, 0, sympy.oo))
     extra = exact(service.expectation()) if isinstance(service, Point) else sympy.Function("E")(step)
-    found.append(Formula(sympy.Function("E")(duration), mean + extra))
-    return tuple(found)
+    formulas.append(Formula(sympy.Function("E")(duration), mean + extra))
+    return tuple(formulas)
 
 
 def ratio_formulas(laws: Sequence[Law], t: int) -> tuple[Formula, ...]:
     """E T₍ₜ₎ / E T₍M₎; with numbers where all cycles are alike and a formula has them."""
-    import sympy
-
     n = len(laws)
     ratio = sympy.Function("E")(sympy.Symbol(f"T_({t})")) / sympy.Function("E")(sympy.Symbol(f"T_({n})"))
     alike = exponential_mean(n, t, sympy.Integer(1)) / exponential_mean(n, n, sympy.Integer(1))
@@ -180,8 +156,6 @@ def ratio_formulas(laws: Sequence[Law], t: int) -> tuple[Formula, ...]:
 
 def age_formulas(p: float) -> tuple[Formula, ...]:
     """P(A = a) = p (1 − p)^a and its mean."""
-    import sympy
-
     a, symbol = sympy.Symbol("a", integer=True, nonnegative=True), sympy.Symbol("p", positive=True)
     age = sympy.Symbol("A")
     return (
@@ -192,8 +166,6 @@ def age_formulas(p: float) -> tuple[Formula, ...]:
 
 def pooled_formulas(groups: Groups, names: Sequence[str]) -> tuple[Formula, ...]:
     """The time between neighbouring steps of independent cycles (Cox & Smith 1954)."""
-    import sympy
-
     x, y = sympy.symbols("x y", real=True)
     cdfs = _cdfs(len(groups), x)
     rates = [sympy.Symbol(f"lambda_{g}", positive=True) for g in range(1, len(groups) + 1)]
@@ -211,8 +183,6 @@ def pooled_formulas(groups: Groups, names: Sequence[str]) -> tuple[Formula, ...]
 
 def rate_formulas(groups: Sequence[tuple[float, str]]) -> tuple[Formula, ...]:
     """E T = 1/λ, and λ/λ_m steps from one of client m to its next (Little's law)."""
-    import sympy
-
     m = sympy.Symbol("m", integer=True)
     rates = sympy.IndexedBase("lambda")
     whole = sympy.Symbol("lambda", positive=True)
@@ -226,8 +196,6 @@ def rate_formulas(groups: Sequence[tuple[float, str]]) -> tuple[Formula, ...]:
 
 def chain_formulas(clients: int, t: int, rate: float, service: float) -> tuple[Formula, ...]:
     """The Markov chain of the number n that wait when a step ends, and the mean step."""
-    import sympy
-
     n, mu, step = sympy.Symbol("n", integer=True), sympy.Symbol("mu", positive=True), sympy.Symbol("S")
     share = sympy.Function("pi")(n)
     gathered = sympy.harmonic(clients - n) - sympy.harmonic(clients - t)
@@ -244,23 +212,19 @@ def ordinal(t: int) -> str:
 
 
 def _cdfs(groups: int, x: sympy.Symbol) -> list[sympy.Expr]:
-    import sympy
-
     return [sympy.Function(f"F_{g}" if groups > 1 else "F")(x) for g in range(1, groups + 1)]
 
 
 def _parts(groups: Groups, names: Sequence[str], cdfs: Sequence[sympy.Expr], x: sympy.Symbol) -> list[Formula]:
     """The cdf of every kind of cycle, in full or as a probability."""
-    import sympy
-
-    found = []
+    formulas = []
     for (law, _), name, cdf in list(zip(groups, names, cdfs, strict=True))[:_MOST_PARTS]:
         formula = cdf_of(law, x)
         if formula is None:
             formula = sympy.Function("P")(sympy.Le(sympy.Symbol("C"), x))
-        found.append(Formula(cdf, formula, f"{name}: {described(law)} s"))
-    if len(groups) > len(found):
-        found[-1] = replace(
-            found[-1], note=f"{found[-1].note}; {len(groups) - len(found)} more kinds are alike in form"
+        formulas.append(Formula(cdf, formula, f"{name}: {described(law)} s"))
+    if len(groups) > len(formulas):
+        formulas[-1] = replace(
+            formulas[-1], note=f"{formulas[-1].note}; {len(groups) - len(formulas)} more kinds are alike in form"
         )
-    return found
+    return formulas

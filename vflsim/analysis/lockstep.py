@@ -105,8 +105,7 @@ class RoundLaws(Stages):
         for each in trip.messages:
             alone, shared = np.array(each).T
             waits += (counts * alone).sum() - alone if self._network.queued else shared - alone
-        found: list[float] = waits.tolist()
-        return found
+        return [*map(float, waits)]
 
     def _of_clients(self, laws: Sequence[Law]) -> list[Law]:
         return [laws[group] for group in self._group]
@@ -242,10 +241,10 @@ def lockstep_law(protocol: Traceable, setting: Setting) -> tuple[Finding, ...]:
         if trips[0].beside:
             groups, names = [*groups, (total(trips[0].beside), 1)], [*names, "what the server does meanwhile"]
         many = len(laws.clients) + bool(trips[0].beside)
-        found = round_formulas(groups, names, many, total(rest))
+        equations = round_formulas(groups, names, many, total(rest))
         if len(first) == 2:  # a trip, and the server's step
-            return found
-        return replace(found[0], note="S: all that follows the first wait for the slowest client"), *found[1:]
+            return equations
+        return replace(equations[0], note="S: all that follows the first wait for the slowest client"), *equations[1:]
 
     if sum(not isinstance(part, Point) for part in first if not isinstance(part, Trip)) > MOST_RANDOM:
         mean = Range(fast.expectation(), slow.expectation())

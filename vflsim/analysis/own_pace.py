@@ -37,16 +37,16 @@ def own_pace(cycles: Cycles, t: int) -> tuple[Finding, ...]:
     )
     alone = not any(any(cycles.longest_waits(each)) for each in cycles.turns)
     settled = alone and len(services) == 1 and all(cycles.cycles(each) == laws for each in cycles.turns)
-    found: list[Finding] = []
+    findings: list[Finding] = []
     if settled:
-        found = _exact(cycles, laws, services.pop(), t)
+        findings = _exact(cycles, laws, services.pop(), t)
     elif alone and t == 1 and services == {Point(0.0)}:
-        found = _rates(cycles, [_mean_cycle(cycles, client) for client in cycles.clients])
+        findings = _rates(cycles, [_mean_cycle(cycles, client) for client in cycles.clients])
     elif t == 1 and len(services) == 1:
-        found = _product_form(cycles, services.pop())
-    if not found:
+        findings = _product_form(cycles, services.pop())
+    if not findings:
         raise Unanalysable(WAITS)
-    return tuple(found)
+    return tuple(findings)
 
 
 def _exact(cycles: Cycles, laws: list[Law], service: Law, t: int) -> list[Finding]:
@@ -107,7 +107,7 @@ def _shared(cycles: Cycles) -> tuple[float, float] | None:
     """
     if cycles.queued:
         return None
-    found = set[tuple[float, float]]()
+    transfers = set[tuple[float, float]]()
     for client in cycles.clients:
         pairs = [cycles.transfers(client, turn) for turn in cycles.turns]
         if pairs != [cycles.occupied(client, turn) for turn in cycles.turns]:
@@ -115,8 +115,8 @@ def _shared(cycles: Cycles) -> tuple[float, float] | None:
         down, up = (
             math.fsum(turn.share * pair[way] for turn, pair in zip(cycles.turns, pairs, strict=True)) for way in (0, 1)
         )
-        found.add((down, up))
-    return found.pop() if len(found) == 1 else None
+        transfers.add((down, up))
+    return transfers.pop() if len(transfers) == 1 else None
 
 
 def _rates(cycles: Cycles, means: list[float]) -> list[Finding]:
@@ -134,8 +134,8 @@ def _steps(cycles: Cycles, rates: list[float], conditions: tuple[str, ...]) -> l
         groups.setdefault(rate, []).append(client)
     formulas = lambda: rate_formulas([(rate, numbered(group)) for rate, group in groups.items()])  # noqa: E731
     mean = ClosedForm(ROUND, "s", every, formulas, given=Range.of(1 / whole))
-    found: list[Finding] = [mean, _per_second(mean)]
-    return found + [
+    findings: list[Finding] = [mean, _per_second(mean)]
+    return findings + [
         ClosedForm(
             RETURN,
             "steps",

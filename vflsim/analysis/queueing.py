@@ -83,12 +83,12 @@ def _constant(means: Sequence[float], stations: Floats) -> float:
 
 def _complete(times: Sequence[float], most: int) -> Floats:
     """Return the logarithms of the complete symmetric polynomials h_0 to h_most."""
-    found = np.full(most + 1, -np.inf)
-    found[0] = 0.0
+    logs = np.full(most + 1, -np.inf)
+    logs[0] = 0.0
     for time in times:
         for n in range(1, most + 1):
-            found[n] = np.logaddexp(found[n], _log(time) + found[n - 1])
-    return found
+            logs[n] = np.logaddexp(logs[n], _log(time) + logs[n - 1])
+    return logs
 
 
 def _log(time: float) -> float:

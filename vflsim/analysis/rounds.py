@@ -55,13 +55,13 @@ def starting_afresh(cycles: Cycles, t: int) -> tuple[Finding, ...]:
         for client in cycles.clients:
             _check_return(*cycles.return_of(client, turn), least)
     bounds, everybody = _bounds(cycles, t), _bounds(cycles, many)
-    found: list[Finding] = [_round(cycles, t, bounds)]
+    findings: list[Finding] = [_round(cycles, t, bounds)]
     if everybody[0].expectation() > 0:
         ratio = Range(
             bounds[0].expectation() / everybody[1].expectation(), bounds[1].expectation() / everybody[0].expectation()
         )
         laws = cycles.cycles(cycles.turns[0])
-        found.append(
+        findings.append(
             ClosedForm(
                 "share of a synchronous round", "", (LATER,), lambda: ratio_formulas(laws, t), given=ratio
             )
@@ -71,8 +71,8 @@ def starting_afresh(cycles: Cycles, t: int) -> tuple[Finding, ...]:
         and len(cycles.turns) == 1
         and len(set(cycles.cycles(cycles.turns[0]))) * many * t < 10**5
     ):
-        found += ages(cycles, used_probabilities(cycles.cycles(cycles.turns[0]), t), t)
-    return tuple(found)
+        findings += ages(cycles, used_probabilities(cycles.cycles(cycles.turns[0]), t), t)
+    return tuple(findings)
 
 
 def _check_return(way: Law, step: Law, least: float) -> None:

@@ -55,8 +55,8 @@ class Admission:
         """Listen at all addresses of ``host``; return the port. Raises ``RunError`` if it cannot be used."""
         loop = asyncio.get_running_loop()
         try:
-            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-            for family, place in dict.fromkeys((each[0], each[4]) for each in found):
+            addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            for family, place in dict.fromkeys((each[0], each[4]) for each in addresses):
                 family_options = {"dualstack_ipv6": False} if family == socket.AF_INET6 else {}
                 listening = socket.create_server(
                     (place[0], port), family=family, backlog=MOST_STRANGERS, **family_options

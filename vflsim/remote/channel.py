@@ -84,8 +84,8 @@ class Channel:
     @property
     def hosts(self) -> tuple[str, str]:
         """The addresses of this end and of the other one."""
-        own, other = (self._writer.get_extra_info(name) for name in ("sockname", "peername"))
-        return str(own[0]), str(other[0])
+        here, there = (self._writer.get_extra_info(name) for name in ("sockname", "peername"))
+        return str(here[0]), str(there[0])
 
     def attend(
         self,

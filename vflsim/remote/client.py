@@ -74,8 +74,7 @@ class LiveClient:
         """Play until the server says goodbye. Raises ``LostError`` if it goes away, and errors of the own data."""
         most = largest_frame(self.scenario, self.data)  # reads the data before it says that it is here
         warm_up()
-        own = common(self.scenario, self.data)._asdict()
-        hello = self._hello = Hello(party=self.party, machine=machine(), **own)
+        hello = self._hello = Hello(party=self.party, machine=machine(), **common(self.scenario, self.data)._asdict())
         try:
             self.channel = self.loop.run_until_complete(
                 connected(*self._place, self.identity, hello, most, self._timeout)
@@ -133,7 +132,11 @@ class LiveClient:
             self.loop.run_until_complete(self.mesh.open(self.channel.hosts[0], self._peer_port))
         self.channel.control(Introduced(port=self.mesh.port, facts=told))
         others = len(resolved.clients) - 1
-        peers = {each.party: each for each in self._all_of(others, Peer) if isinstance(each, Peer)}
+        peers = {
+            each.party: each
+            for each in self.loop.run_until_complete(self._awaited((Peer,), others))
+            if isinstance(each, Peer)
+        }
         if peers.keys() != {*resolved.clients} - {self.party}:
             raise ControlError(f"the server introduces {sorted(peers)}", allowed="each other client of the run, once")
         joined = Joined(protocol=name, seed=announced.seed)
@@ -157,10 +160,6 @@ class LiveClient:
                 raise outcome
         return task.result()
 
-    def _all_of(self, count: int, kind: type[Control]) -> list[Control]:
-        """Wait for so many control messages of a kind, likewise."""
-        return self.loop.run_until_complete(self._awaited((kind,), count))
-
     def _next(self, *kinds: type[Control]) -> Control:
         """Wait for a control message of one of these kinds; ignore others before it, of a run that has ended.
 
@@ -169,22 +168,22 @@ class LiveClient:
         return self.loop.run_until_complete(self._awaited(kinds, 1))[0]
 
     async def _awaited(self, kinds: tuple[type[Control], ...], count: int) -> list[Control]:
-        found: asyncio.Future[list[Control]] = self.loop.create_future()
+        messages: asyncio.Future[list[Control]] = self.loop.create_future()
         came: list[Control] = []
 
         def take(message: Control) -> None:
-            if found.done():
+            if messages.done():
                 self.channel.detach(message)
             elif isinstance(message, kinds):
                 came.append(message)
                 if len(came) == count:
-                    found.set_result(came)
+                    messages.set_result(came)
             elif isinstance(message, Bye):
-                found.set_exception(LostError("the server has ended the study"))
+                messages.set_exception(LostError("the server has ended the study"))
 
         def lose(error: LostError) -> None:
-            if not found.done():
-                found.set_exception(error)
+            if not messages.done():
+                messages.set_exception(error)
 
         self.channel.attend(take, lose)
-        return await found
+        return await messages

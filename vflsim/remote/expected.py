@@ -148,11 +148,11 @@ class Expected:
         """Return them for batches of so many ``rows``; of none and of any size, by default."""
         key = sender, receiver, *rows
         if key not in self._contents:
-            found: dict[str, list[Content]] = {}
+            contents_by_kind: dict[str, list[Content]] = {}
             for each in rows or {self._sequence.length(0), self._sequence.length(-1)}:
                 for kind, contents in self._exchanges.contents(sender, receiver, each).items():
-                    found.setdefault(kind, []).extend(contents)
-            self._contents[key] = found
+                    contents_by_kind.setdefault(kind, []).extend(contents)
+            self._contents[key] = contents_by_kind
         return self._contents[key]
 
     def most_held(self, sender: int) -> int:

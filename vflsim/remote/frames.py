@@ -46,7 +46,7 @@ def kinds_of(modules: Iterable[str]) -> dict[str, type[Message]]:
 
     Raises ``ProtocolError`` for two classes of one kind, and for a class with fields that are no whole numbers.
     """
-    found: dict[str, type[Message]] = {}
+    kinds: dict[str, type[Message]] = {}
     wanted = set(modules)
     waiting: list[type[Message]] = [Message]
     while waiting:
@@ -56,13 +56,13 @@ def kinds_of(modules: Iterable[str]) -> dict[str, type[Message]]:
             continue
         if getattr(sys.modules[each.__module__], each.__qualname__, each) is not each:
             continue  # the class without slots that a dataclass with slots has taken the place of
-        if found.setdefault(each.kind, each) is not each:
+        if kinds.setdefault(each.kind, each) is not each:
             raise ProtocolError(f"two messages of kind {each.kind!r}", allowed="a kind for each class")
         for field in dataclasses.fields(each):
             if field.name not in _COMMON and field.type not in ("int", int):
                 what = f"{each.__qualname__}.{field.name} of type {field.type}"
                 raise ProtocolError(what, allowed="int, for fields of messages in live runs")
-    return found
+    return kinds
 
 
 def pack_message(message: Message, wires: LiveWires, at: float) -> bytes:
@@ -126,15 +126,15 @@ class Reader:
             what = f"a {envelope.kind!r} message from party {envelope.sender} to party {to} about {clients[:3]}"
             allowed = f"one from party {sender} to party {receiver}, of a kind and about clients of this run, each once"
             raise DataError(what, allowed=allowed)
-        own = extra_fields(made_of)
-        if len(own) != len(extra) or len(ways) != len(specs) or max(ways, default=0) > UNCHANGED:
+        own_fields = extra_fields(made_of)
+        if len(own_fields) != len(extra) or len(ways) != len(specs) or max(ways, default=0) > UNCHANGED:
             what = f"a {envelope.kind!r} message with {len(extra)} fields and {len(ways)} tensors"
-            raise DataError(what, allowed=f"{len(own)} fields and {len(specs)} tensors by its frame")
+            raise DataError(what, allowed=f"{len(own_fields)} fields and {len(specs)} tensors by its frame")
         batch = self._batch(envelope, origin)
         if self.expected is not None:
             self.expected.check(made_of, envelope, batch, specs)
         message = made_of(batch=batch, round=envelope.round, clients=clients, **{
-            field.name: value for field, value in zip(own, extra, strict=True)
+            field.name: value for field, value in zip(own_fields, extra, strict=True)
         })  # fmt: skip
         message.sender, message.receiver = sender, receiver
         carried = self._tensors(inner, start, specs, ways, receiver)

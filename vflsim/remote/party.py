@@ -232,8 +232,8 @@ def local_party(
         world, transport(recorder), recorder, wires, resolved.clients, sequence, mailboxes,
         outages=outages, protocol=type(protocol).__name__,
     )  # fmt: skip
-    own = BatchSequence(resolved.data.rows, training, seed, party) if training.batches == "own" else sequence
-    state = LiveParty(party, shared, party_clock(resolved.timings[party], seed, party), LiveDraws(seed, party), own)
+    batches = BatchSequence(resolved.data.rows, training, seed, party) if training.batches == "own" else sequence
+    state = LiveParty(party, shared, party_clock(resolved.timings[party], seed, party), LiveDraws(seed, party), batches)
     state.free = free
     modules = {base.__module__ for base in type(protocol).__mro__}
     modules |= {module.rpartition(".")[0] + ".messages" for module in modules}

@@ -37,10 +37,10 @@ class PrivateData:
     @classmethod
     def cut(cls, whole: ScenarioData, scenario: Scenario, party: int) -> PrivateData:
         """Cut a party's data out of data that are loaded already, for all protocols of the scenario."""
-        own = cls(scenario, party)
+        data = cls(scenario, party)
         for name in scenario.protocols:
-            own._keep(scenario.training_of(name), whole)
-        return own
+            data._keep(scenario.training_of(name), whole)
+        return data
 
     def of(self, name: str) -> LoadedData:
         """Return what the party holds in protocol ``name``. Raises ``DataError``."""

@@ -99,8 +99,8 @@ class LiveRecorder(Recorder):
         self, start: float, end: float, party: int, kind: str, round_: int, peer: int, size: int, index: int,
         drawn: float, outcome: str = "done", sent: float = math.nan,
     ) -> None:  # fmt: skip
-        own = party == self._party and not math.isnan(drawn) and not kind.startswith("latency.")
-        if self.keep == "events" and outcome == "done" and own:
+        drawn_here = party == self._party and not math.isnan(drawn) and not kind.startswith("latency.")
+        if self.keep == "events" and outcome == "done" and drawn_here:
             self.order.ended(kind)
         start, end, sent = (self._really(each) for each in (start, end, sent))
         self.events.add(start, end, party, kind, round_, peer, size, index, drawn, outcome, sent)

@@ -181,7 +181,7 @@ def stand_in(passing: Passing, sender: int, kinds: Mapping[str, type[Message]], 
     if made_of is None or passing.to not in clients - {sender}:
         what = f"a {passing.message!r} message to party {passing.to}, of which only the time is asked"
         raise ControlError(what, allowed="a kind of this protocol, to another client")
-    own: dict[str, Any] = {field.name: 0 for field in extra_fields(made_of)}
-    message = made_of(round=passing.round, **own)
+    fields: dict[str, Any] = {field.name: 0 for field in extra_fields(made_of)}
+    message = made_of(round=passing.round, **fields)
     message.sender, message.receiver = sender, passing.to
     return message

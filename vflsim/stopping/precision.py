@@ -156,20 +156,20 @@ class PrecisionRule(EndRule):
         known = self._variation
         if known is not None and known.never:
             return math.inf
-        found = steady_mean(durations, self.limit.confidence)
-        wanted = self.limit.round_duration * found.mean
-        if math.isnan(found.half_width) or (wanted == 0 < found.half_width):
+        steady = steady_mean(durations, self.limit.confidence)
+        wanted = self.limit.round_duration * steady.mean
+        if math.isnan(steady.half_width) or (wanted == 0 < steady.half_width):
             return math.inf
-        ratio = found.half_width / wanted if found.half_width > 0 else 0.0
+        ratio = steady.half_width / wanted if steady.half_width > 0 else 0.0
         if ratio > MOST_ROUNDS:  # its square may overflow
             return math.inf
-        needed = found.n * ratio * ratio
-        if _dependent(found):
-            needed = max(needed, INDEPENDENT * found.n / found.independent)
-        if known is not None and found.mean > 0:
-            needed = max(needed, known.rounds, known.needed_s / found.mean)
+        needed = steady.n * ratio * ratio
+        if _dependent(steady):
+            needed = max(needed, INDEPENDENT * steady.n / steady.independent)
+        if known is not None and steady.mean > 0:
+            needed = max(needed, known.rounds, known.needed_s / steady.mean)
         looks = (count for count in checkpoints() if count >= needed)
-        return float(next(itertools.islice(looks, int(_looks_twice(found, known)), None)))
+        return float(next(itertools.islice(looks, int(_looks_twice(steady, known)), None)))
 
     @override
     def note(self, reason: str | None, rounds: int, seconds: float) -> str:
@@ -199,23 +199,23 @@ class PrecisionRule(EndRule):
         self.durations.frombytes(given[start:].tobytes())
         return None
 
-    def found(self) -> SteadyMean:
+    def so_far(self) -> SteadyMean:
         """Return the mean so far, with the interval that the rule checks."""
         return steady_mean(np.array(self.durations), self.limit.confidence, self._variation)
 
     def _look(self) -> bool:
         self._next = next(self._checkpoints)
-        found, before = self.found(), self._met
-        precise = found.half_width <= self.limit.round_duration * found.mean
-        self._met = precise and found.sound and found.independent >= min(INDEPENDENT, found.n / 2)
-        return self._met and (before or not _looks_twice(found, self._variation))
+        steady, before = self.so_far(), self._met
+        precise = steady.half_width <= self.limit.round_duration * steady.mean
+        self._met = precise and steady.sound and steady.independent >= min(INDEPENDENT, steady.n / 2)
+        return self._met and (before or not _looks_twice(steady, self._variation))
 
 
-def _dependent(found: SteadyMean) -> bool:
+def _dependent(steady: SteadyMean) -> bool:
     """Whether a run's rounds count like fewer than half as many independent ones."""
-    return found.independent < found.n / 2
+    return steady.independent < steady.n / 2
 
 
-def _looks_twice(found: SteadyMean, variation: Variation | None) -> bool:
+def _looks_twice(steady: SteadyMean, variation: Variation | None) -> bool:
     """Whether rounds depend on each other, and the scenario names no slow change that explains it."""
-    return _dependent(found) and (variation is None or not variation.cycles)
+    return _dependent(steady) and (variation is None or not variation.cycles)

@@ -33,8 +33,8 @@ def calibrate(
     seconds is left out. Operations of a run have their FLOPs from a simulation of its scenario without training;
     ``trust`` lets it import modules that the scenario names.
 
-    Raises DataError for a log that is not as ``timing.measured.activity_log`` says, ResultsError for results that cannot be read
-    or kept no events, ScenarioError for a run that there is not.
+    Raises DataError for a log that is not as ``timing.measured.activity_log`` says, ResultsError for results that
+    cannot be read or kept no events, ScenarioError for a run that there is not.
 
     Example::
 

@@ -169,8 +169,8 @@ class RateSteps(Rate):
     def at(self, t: Floats) -> Floats:
         times, rates = np.array(self.steps).T
         within = t if self.period is None else np.mod(t, self.period)
-        found: Floats = rates[np.searchsorted(times, within, side="right") - 1]
-        return found
+        at_times: Floats = rates[np.searchsorted(times, within, side="right") - 1]
+        return at_times
 
     @property
     @override

@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from vflsim.errors import RunError
 from vflsim.timing.delays import AnyDelay
-from vflsim.timing.profile import Flat, Interrupted, Profile, StepProfile, tried_profile
+from vflsim.timing.profile import Flat, Interrupted, Pieces, Profile, StepProfile, tried_profile
 from vflsim.timing.readers import columns_of
 from vflsim.timing.sampler import Sampler
 from vflsim.vocabulary import Part, Seconds, Shorthand, kind_from_text
@@ -242,21 +242,13 @@ class Intervals(Availability):
 
 
 @final
-class Turns(Profile):
+class Turns(Pieces):
     """A profile that is alternately 1 and 0, for periods that it draws when they are needed."""
 
     def __init__(self, up: Sampler, down: Sampler, *, starts_up: bool) -> None:
         self._samplers = (up, down) if starts_up else (down, up)
         self._values = (1.0, 0.0) if starts_up else (0.0, 1.0)
         self._changes = [0.0]  # piece k begins at changes[k]
-
-    @override
-    def value(self, t: float) -> float:
-        return self.piece(t)[0]
-
-    @override
-    def next_change(self, t: float) -> float:
-        return self.piece(t)[1]
 
     @override
     def piece(self, t: float) -> tuple[float, float]:

@@ -100,10 +100,15 @@ class ComputeModel(Part, ABC):
         """Return how long an operation takes, in seconds, at least 0: a function of its cost and its draw alone."""
 
     def _contract(self, trial: Trial) -> None:
-        own, allowed = self.law(), "the same for one cost and one draw: let `law` say what is random"
-        trial.must(isinstance(own, Delay), f"{trial.name}.law returned {type_of(own)}", "a Delay, such as a key", "law")
+        drawn_law, allowed = self.law(), "the same for one cost and one draw: let `law` say what is random"
+        trial.must(
+            isinstance(drawn_law, Delay),
+            f"{trial.name}.law returned {type_of(drawn_law)}",
+            "a Delay, such as a key",
+            "law",
+        )
         trial.fact("proportional", is_any(bool), "True or False")
-        draws = [Sampler(own, 0, 1, "compute.trial").draw(index) for index in range(_DRAWS)]
+        draws = [Sampler(drawn_law, 0, 1, "compute.trial").draw(index) for index in range(_DRAWS)]
         for kind, rows, units, flops, draw in product(_KINDS, (0, 64, 10_000), (0.0, 1.0, 2.5), (0.0, 1e12), draws):
             cost = OperationCost(kind, rows, units, partial(float, flops))
             where, what = f"for {cost} and a draw of {draw:g}", f"{trial.name}.seconds is"
@@ -189,8 +194,8 @@ class ByOperation(ComputeModel):
     @override
     def seconds(self, cost: OperationCost, draw: float) -> float:
         compute = self.of(cost.kind)
-        own = law(compute)
-        drawn = own.value if isinstance(own, Constant) else float(own.quantile(draw))
+        kind_law = law(compute)
+        drawn = kind_law.value if isinstance(kind_law, Constant) else float(kind_law.quantile(draw))
         return duration(compute, drawn, cost)
 
 

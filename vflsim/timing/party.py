@@ -55,10 +55,10 @@ class Power(Part):
 
 def by_timing(timings: Sequence[PartyTiming], parties: Iterable[int]) -> list[list[int]]:
     """Return the parties by timing, in the order of the first of each; alike parties share one timing object."""
-    found: dict[int, list[int]] = {}
+    groups: dict[int, list[int]] = {}
     for party in parties:
-        found.setdefault(id(timings[party]), []).append(party)
-    return list(found.values())
+        groups.setdefault(id(timings[party]), []).append(party)
+    return list(groups.values())
 
 
 class PartyTiming(Part):
@@ -111,8 +111,8 @@ class Cycle:
 
 def sort_of(timing: PartyTiming) -> tuple[object, ...]:
     """Return a key that is equal for timings with the same cycles, if both are there at the same time."""
-    own = law(timing.compute).cycle_s, timing.upload_delay.cycle_s
-    return *own, id(timing.link), id(timing.availability), id(timing.activation)
+    cycles = law(timing.compute).cycle_s, timing.upload_delay.cycle_s
+    return *cycles, id(timing.link), id(timing.availability), id(timing.activation)
 
 
 def cycles_of(timing: PartyTiming) -> Iterator[Cycle]:

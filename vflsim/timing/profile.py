@@ -108,6 +108,23 @@ class Profile(ABC):
         return total
 
 
+class Pieces(Profile):
+    """A profile that is defined by its pieces."""
+
+    @override
+    def value(self, t: float) -> float:
+        return self.piece(t)[0]
+
+    @override
+    def next_change(self, t: float) -> float:
+        return self.piece(t)[1]
+
+    @override
+    @abstractmethod
+    def piece(self, t: float) -> tuple[float, float]:
+        """Give the value at ``t``, and until when it holds at least."""
+
+
 @final
 class Flat(Profile):
     """The same value for ever.
@@ -143,7 +160,7 @@ class Flat(Profile):
 
 
 @final
-class StepProfile(Profile):
+class StepProfile(Pieces):
     """Value ``values[k]`` from ``times[k]`` on: for ever after the last, or repeating every ``period`` seconds.
 
     The first time is 0; repetition n begins at ``n * period``. Raises ValueError for times that do not ascend from 0, a
@@ -177,14 +194,6 @@ class StepProfile(Profile):
         """The highest value at any time."""
         self._ends = [*self._times[1:], end]
         self._total = sum(v * (b - a) for v, a, b in zip(self._values, self._times, self._ends, strict=True) if v > 0)
-
-    @override
-    def value(self, t: float) -> float:
-        return self.piece(t)[0]
-
-    @override
-    def next_change(self, t: float) -> float:
-        return self.piece(t)[1]
 
     @property
     @override
@@ -231,19 +240,11 @@ class StepProfile(Profile):
 
 
 @final
-class _Lowest(Profile):
+class _Lowest(Pieces):
     """The lowest of several profiles."""
 
     def __init__(self, profiles: Sequence[Profile]) -> None:
         self._profiles = tuple(profiles)
-
-    @override
-    def value(self, t: float) -> float:
-        return min(profile.value(t) for profile in self._profiles)
-
-    @override
-    def next_change(self, t: float) -> float:
-        return self.piece(t)[1]
 
     @override
     def piece(self, t: float) -> tuple[float, float]:
@@ -255,19 +256,11 @@ class _Lowest(Profile):
 
 
 @final
-class _Gated(Profile):
+class _Gated(Pieces):
     """A profile behind a gate."""
 
     def __init__(self, profile: Profile, gate: Profile) -> None:
         self._profile, self._gate = profile, gate
-
-    @override
-    def value(self, t: float) -> float:
-        return self._profile.value(t) if self._gate.value(t) > 0 else 0.0
-
-    @override
-    def next_change(self, t: float) -> float:
-        return self.piece(t)[1]
 
     @override
     def piece(self, t: float) -> tuple[float, float]:

@@ -123,9 +123,9 @@ class Sampler:
 
     def alike(self, other: Sampler) -> bool:
         """Return whether both turn uniforms into delays in the same way: then ``blocks_of_alike`` takes them."""
-        own = self._delay
-        plain = own.uniforms == 1 and self._in_time is None and not isinstance(own, Constant)
-        return plain and own is other._delay and other._in_time is None
+        delay = self._delay
+        plain = delay.uniforms == 1 and self._in_time is None and not isinstance(delay, Constant)
+        return plain and delay is other._delay and other._in_time is None
 
     def _fetch(self, index: int) -> float:
         number, offset = divmod(index, BLOCK)

@@ -21,47 +21,15 @@ from vflsim.vocabulary import Shorthand
 from vflsim.vocabulary.imported import OrModule
 
 __all__ = [
-    "DELAYS",
-    "QUANTITY",
-    "AnyDelay",
-    "Constant",
-    "Delay",
-    "DelayKind",
-    "Empirical",
-    "Exponential",
-    "Gamma",
-    "HyperExponential",
-    "LogNormal",
-    "MarkovModulated",
-    "Maximum",
-    "Mixture",
-    "NoClosedFormError",
-    "Normal",
-    "Pareto",
-    "ShiftedExponential",
-    "State",
-    "Sum",
-    "Uniform",
-    "Weibull",
-]
+    "DELAYS", "QUANTITY", "AnyDelay", "Constant", "Delay", "DelayKind", "Empirical", "Exponential", "Gamma",
+    "HyperExponential", "LogNormal", "MarkovModulated", "Maximum", "Mixture", "NoClosedFormError", "Normal", "Pareto",
+    "ShiftedExponential", "State", "Sum", "Uniform", "Weibull",
+]  # fmt: skip
 
 DelayKind: TypeAlias = (
-    Constant
-    | Exponential
-    | ShiftedExponential
-    | Uniform
-    | Normal
-    | LogNormal
-    | Gamma
-    | Weibull
-    | Pareto
-    | HyperExponential
-    | Mixture
-    | Sum
-    | Maximum
-    | Empirical
-    | MarkovModulated
-)
+    Constant | Exponential | ShiftedExponential | Uniform | Normal | LogNormal | Gamma | Weibull | Pareto
+    | HyperExponential | Mixture | Sum | Maximum | Empirical | MarkovModulated
+)  # fmt: skip
 DELAYS: tuple[type[Delay], ...] = get_args(DelayKind)
 """Every kind of delay."""
 

@@ -8,7 +8,7 @@ negative, infinite or NaN.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self
 
@@ -29,9 +29,19 @@ from vflsim.vocabulary.trial import Trial, type_of
 
 if TYPE_CHECKING:
     import sympy
+else:
 
+    class _OnDemand:
+        """sympy, which takes half a second to load, from the first use of one of its names on."""
 
-__all__ = ["Delay", "Floats", "Regimes", "columns", "exact", "from_zero"]
+        def __getattr__(self, name: str) -> Any:
+            import sympy
+
+            return getattr(sympy, name)
+
+    sympy = _OnDemand()
+
+__all__ = ["Delay", "Floats", "Regimes", "columns", "exact", "from_zero", "sympy"]
 
 
 class Regimes(Protocol):
@@ -74,10 +84,6 @@ class Delay(Part, Law):
         """How many uniforms one draw consumes."""
         return 1
 
-    def pieces(self) -> list[tuple[float, Sequence[Delay]]] | None:
-        """Give the delay as a mixture of sums, the weight and the parts of each; None if it is neither."""
-        return None
-
     def sympy(self, x: sympy.Symbol) -> sympy.Expr:
         """Give the cdf at ``x`` as a sympy expression, parameters as exact rationals.
 
@@ -113,8 +119,8 @@ class Delay(Part, Law):
         return hash((type(self), self._values()))
 
     def _values(self) -> tuple[Any, ...]:
-        own = self.__dict__
-        return tuple([own[name] for name in type(self).__pydantic_fields__])
+        values = self.__dict__
+        return tuple([values[name] for name in type(self).__pydantic_fields__])
 
     def _check(self) -> None:
         """Raise ValueError if the parameters do not go together."""
@@ -222,8 +228,8 @@ class Delay(Part, Law):
         trial.must(agree, what, "samples of the law of the cdf", "sample")
 
     def _contract_of_moments(self, trial: Trial) -> None:
-        own = type(self)
-        if own.expectation is Law.expectation and own.variance is Law.variance:
+        kind = type(self)
+        if kind.expectation is Law.expectation and kind.variance is Law.variance:
             return
         mean, variance = self.moments
         for method, default, said, right, error in (
@@ -231,7 +237,7 @@ class Delay(Part, Law):
             ("variance", Law.variance, self.variance(), variance, _VARIANCE_ERROR * variance),
         ):
             near = math.isfinite(right) and abs(said - right) <= _AGREE * abs(right) + 4 * error
-            agree = getattr(own, method) is default or said == right or near
+            agree = getattr(kind, method) is default or said == right or near
             what = f"{trial.name}.{method} is {said:.6g}, where the cdf has {right:.6g}"
             trial.must(agree, what, "that of the cdf", method)
 
@@ -271,15 +277,11 @@ def columns(u: Floats, start: int, count: int) -> Floats:
 
 def exact(value: float) -> sympy.Rational:
     """Give the decimal that a float is written as: 1/10 for 0.1."""
-    import sympy
-
     return sympy.Rational(repr(value))
 
 
 def from_zero(x: sympy.Symbol, cdf: Any) -> sympy.Expr:
     """Give the sympy cdf that is 0 up to 0 and ``cdf`` from there on."""
-    import sympy
-
     return sympy.Piecewise((0, x <= 0), (cdf, True))
 
 

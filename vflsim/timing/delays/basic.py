@@ -9,18 +9,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 from typing_extensions import override
 
-from vflsim.timing.delays.base import Delay, exact
+from vflsim.timing.delays.base import Delay, Derived, exact, sympy
 from vflsim.timing.floats import Floats, floats
-from vflsim.timing.laws.atoms import Atoms
 from vflsim.timing.laws.law import Law, Point
 from vflsim.vocabulary import PositiveSeconds, Seconds
 
-if TYPE_CHECKING:
-    import sympy
-
 
 @final
-class Constant(Delay):
+class Constant(Derived):
     """Always the same delay.
 
     Example: ``{kind: constant, value: 5 ms}``
@@ -29,6 +25,11 @@ class Constant(Delay):
     kind: Literal["constant"] = "constant"
     value: Seconds
     """The delay."""
+
+    @property
+    @override
+    def law(self) -> Law:
+        return Point(self.value)
 
     @override
     def expectation(self) -> float:
@@ -39,21 +40,7 @@ class Constant(Delay):
         return 0.0
 
     @override
-    def cdf(self, x: ArrayLike) -> Floats:
-        return np.where(floats(x) >= self.value, 1.0, 0.0)
-
-    @override
-    def density(self, x: ArrayLike) -> Floats:
-        return np.zeros(np.shape(x))
-
-    @override
-    def atoms(self) -> Atoms:
-        return Atoms.at(self.value)
-
-    @override
     def sympy(self, x: sympy.Symbol) -> sympy.Expr:
-        import sympy
-
         return sympy.Piecewise((0, x < exact(self.value)), (1, True))
 
     @override
@@ -96,8 +83,6 @@ class Memoryless(Delay):
 
     @override
     def sympy(self, x: sympy.Symbol) -> sympy.Expr:
-        import sympy
-
         start = exact(self._start)
         return sympy.Piecewise((0, x < start), (1 - sympy.exp(-(x - start) / exact(self.mean)), True))
 
@@ -198,8 +183,6 @@ class Uniform(Delay):
 
     @override
     def sympy(self, x: sympy.Symbol) -> sympy.Expr:
-        import sympy
-
         low, high = exact(self.low), exact(self.high)
         return sympy.Piecewise((0, x < low), ((x - low) / (high - low), x < high), (1, True))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Literal, final
 
@@ -11,7 +10,7 @@ import numpy as np
 from pydantic import Field
 from typing_extensions import override
 
-from vflsim.timing.delays.base import Delay, Derived, columns, exact
+from vflsim.timing.delays.base import Delay, Derived, columns, exact, sympy
 from vflsim.timing.delays.sum_formulas import formula_of_sum
 from vflsim.timing.delays.sums import OfDelay, total
 from vflsim.timing.floats import Floats, exact_sum
@@ -20,8 +19,6 @@ from vflsim.timing.laws.order import MixtureLaw, maximum
 from vflsim.vocabulary import NonNegativeNumber
 
 if TYPE_CHECKING:
-    import sympy
-
     from vflsim.timing.delays import AnyDelay
 
 MAX_DEPTH = 6
@@ -87,20 +84,12 @@ class Mixture(Composite):
     def uniforms(self) -> int:
         return 1 + super().uniforms
 
-    @override
-    def pieces(self) -> list[tuple[float, Sequence[Delay]]]:
-        return [(weight, (part,)) for weight, part in self._weighted]
-
-    @cached_property
-    def _weighted(self) -> list[tuple[float, Delay]]:
-        """The parts of positive weight, with their probabilities."""
-        whole = exact_sum(self.weights)
-        return [(weight / whole, part) for weight, part in zip(self.weights, self.parts, strict=True) if weight > 0]
-
     @cached_property
     @override
     def law(self) -> Law:
-        return MixtureLaw(tuple(self._weighted))
+        """That of the parts of positive weight, with their probabilities."""
+        whole, pairs = exact_sum(self.weights), zip(self.weights, self.parts, strict=True)
+        return MixtureLaw(tuple((weight / whole, part) for weight, part in pairs if weight > 0))
 
     @override
     def sympy(self, x: sympy.Symbol) -> sympy.Expr:
@@ -127,10 +116,6 @@ class Sum(Composite):
     """
 
     kind: Literal["sum"] = "sum"
-
-    @override
-    def pieces(self) -> list[tuple[float, Sequence[Delay]]]:
-        return [(1.0, self.parts)]
 
     @override
     def summands(self) -> tuple[Law, ...]:

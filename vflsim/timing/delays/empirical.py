@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, final
+from typing import Literal, final
 
 import numpy as np
 from numpy.typing import ArrayLike
 from typing_extensions import override
 
 from vflsim.errors import NoClosedFormError
-from vflsim.timing.delays.base import Delay, exact
+from vflsim.timing.delays.base import Delay, exact, sympy
 from vflsim.timing.floats import Floats, floats
 from vflsim.timing.laws.atoms import Atoms
 from vflsim.timing.readers import TimeUnit, read_observed
-
-if TYPE_CHECKING:
-    import sympy
 
 MAX_PIECES = 64
 """The most distinct values for which the cdf is written as a formula."""
@@ -107,8 +104,6 @@ class Empirical(Delay):
 
     @override
     def sympy(self, x: sympy.Symbol) -> sympy.Expr:
-        import sympy
-
         values, before, after = self._distinct
         if len(values) > MAX_PIECES:
             raise NoClosedFormError(

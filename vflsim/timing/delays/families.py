@@ -12,12 +12,9 @@ from scipy.special import gamma as gamma_function
 from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv, gammaln, ndtr, ndtri, xlogy, zeta
 from typing_extensions import override
 
-from vflsim.timing.delays.base import Delay, exact, from_zero
+from vflsim.timing.delays.base import Delay, exact, from_zero, sympy
 from vflsim.timing.floats import Floats, floats
 from vflsim.vocabulary import PositiveNumber, PositiveSeconds, Seconds
-
-if TYPE_CHECKING:
-    import sympy
 
 _WRITTEN_OUT = 16
 _SQRT_2PI = math.sqrt(2 * math.pi)
@@ -75,8 +72,6 @@ class Normal(Delay):
 
     @override
     def sympy(self, x: sympy.Symbol) -> sympy.Expr:
-        import sympy
-
         mean, root = exact(self.mean), sympy.sqrt(2) * exact(self.sd)
         cut = sympy.erf(-mean / root)
         return from_zero(x, (sympy.erf((x - mean) / root) - cut) / (1 - cut))
@@ -159,8 +154,6 @@ class LogNormal(ByOneOfTwo):
 
     @override
     def sympy(self, x: sympy.Symbol) -> sympy.Expr:
-        import sympy
-
         sigma = exact(self.sigma)
         if self.median is not None:
             mu = sympy.log(exact(self.median))
@@ -251,8 +244,6 @@ class Gamma(ByScaleOrMean):
 
     @override
     def sympy(self, x: sympy.Symbol) -> sympy.Expr:
-        import sympy
-
         shape = exact(self.shape)
         scale = exact(self.scale) if self.scale is not None else exact(self.expectation()) / shape
         # sympy would write a whole (or half) shape out, term by term.
@@ -321,8 +312,6 @@ class Weibull(ByScaleOrMean):
 
     @override
     def sympy(self, x: sympy.Symbol) -> sympy.Expr:
-        import sympy
-
         shape = exact(self.shape)
         scale = exact(self.scale) if self.scale is not None else exact(self.expectation()) / sympy.gamma(1 + 1 / shape)
         return from_zero(x, 1 - sympy.exp(-((x / scale) ** shape)))

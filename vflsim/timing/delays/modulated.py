@@ -12,14 +12,12 @@ from typing_extensions import override
 
 from vflsim.errors import RunError
 from vflsim.streams import BLOCK, Uniforms, party_name
-from vflsim.timing.delays.base import Delay, Derived, Regimes
+from vflsim.timing.delays.base import Delay, Derived, Regimes, sympy
 from vflsim.timing.delays.composite import Mixture
 from vflsim.timing.floats import Floats
 from vflsim.vocabulary import Fraction01, Part, PositiveSeconds
 
 if TYPE_CHECKING:
-    import sympy
-
     from vflsim.timing.delays import AnyDelay
 
 MAX_CHANGES = 10_000_000

@@ -11,14 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import factorial, prod
-from typing import TYPE_CHECKING
 
 from vflsim.errors import NoClosedFormError
-from vflsim.timing.delays.base import Delay, exact
-from vflsim.timing.delays.basic import Constant, Exponential, ShiftedExponential, Uniform
-
-if TYPE_CHECKING:
-    import sympy
+from vflsim.timing.delays.base import Delay, Derived, exact, sympy
+from vflsim.timing.delays.basic import Constant, Exponential, Uniform
+from vflsim.timing.laws.law import Law, Point
+from vflsim.timing.laws.order import MixtureLaw
 
 MAX_TERMS = 64
 
@@ -32,8 +30,7 @@ class Term:
     means: tuple[sympy.Rational, ...] = ()
     powers: int = 0
 
-    def times(self, other: Term) -> Term:
-        """Give the product."""
+    def __mul__(self, other: Term) -> Term:
         return Term(
             self.weight * other.weight,
             self.shift + other.shift,
@@ -42,10 +39,8 @@ class Term:
         )
 
 
-def formula_of_sum(parts: Sequence[Delay], x: sympy.Symbol) -> sympy.Expr:
-    """Give the cdf at ``x`` of the sum of independent delays. Raises NoClosedFormError where none is known."""
-    import sympy
-
+def formula_of_sum(parts: Sequence[Law], x: sympy.Symbol) -> sympy.Expr:
+    """Give the cdf at ``x`` of the sum of independent times. Raises NoClosedFormError where none is known."""
     factors = [list(terms(part)) for part in parts]
     if prod(map(len, factors)) > MAX_TERMS:
         raise NoClosedFormError(
@@ -55,54 +50,49 @@ def formula_of_sum(parts: Sequence[Delay], x: sympy.Symbol) -> sympy.Expr:
             "use its numbers: cdf and quantile",
         )
     total = sympy.Integer(0)
-    start = Term(sympy.Integer(1), sympy.Integer(0))
-    for choice in product(*factors):
-        term = start
-        for factor in choice:
-            term = term.times(factor)
+    for term in _products(factors):
         since = x - term.shift
         total += sympy.Piecewise((0, since < 0), (term.weight * _ramp(term, since), True))
     return total
 
 
-def terms(part: Delay) -> Iterator[Term]:
-    """Give the terms of a part's transform."""
-    import sympy
-
+def terms(part: Law) -> Iterator[Term]:
+    """Give the terms of a time's transform."""
     one, zero = sympy.Integer(1), sympy.Integer(0)
-    if isinstance(part, Exponential):
+    summands = part.summands()
+    if isinstance(part, Point | Constant):
+        yield Term(one, exact(part.value))
+    elif isinstance(part, Exponential):
         yield Term(one, zero, (exact(part.mean),))
-    elif isinstance(part, ShiftedExponential):
-        yield Term(one, exact(part.shift), (exact(part.mean),))
     elif isinstance(part, Uniform):
         low, high = exact(part.low), exact(part.high)
         yield Term(1 / (high - low), low, (), 1)
         yield Term(-1 / (high - low), high, (), 1)
-    elif isinstance(part, Constant):
-        yield Term(one, exact(part.value))
-    elif (pieces := part.pieces()) is not None:
-        for weight, inner in pieces:
-            for choice in product(*(list(terms(each)) for each in inner)):
-                term = Term(exact(weight), zero)
-                for factor in choice:
-                    term = term.times(factor)
-                yield term
+    elif summands[0] is not part:
+        yield from _products([list(terms(each)) for each in summands])
+    elif isinstance(part, Derived) and isinstance(part.law, MixtureLaw):
+        for weight, inner in part.law.parts:
+            yield from (Term(exact(weight), zero) * term for term in terms(inner))
     elif abs((atoms := part.atoms()).mass - 1) < 1e-12:
         for value, mass in zip(atoms.values.tolist(), atoms.masses.tolist(), strict=True):
             yield Term(exact(mass), exact(value))
     else:
+        kind = part.kind if isinstance(part, Delay) else type(part).__name__
         raise NoClosedFormError(
-            f"the cdf of a sum with a {part.kind} part has no closed form here",
+            f"the cdf of a sum with a {kind} part has no closed form here",
             "sum",
             "constant, observed, exponential and uniform parts, and mixtures and sums of them",
             "use its numbers: cdf and quantile",
         )
 
 
+def _products(factors: Sequence[list[Term]]) -> Iterator[Term]:
+    start = Term(sympy.Integer(1), sympy.Integer(0))
+    return (prod(choice, start=start) for choice in product(*factors))
+
+
 def _ramp(term: Term, x: sympy.Expr) -> sympy.Expr:
     """Give the inverse Laplace transform of Π 1 / (1 + mean·s) / s^(powers + 1), by partial fractions."""
-    import sympy
-
     s = sympy.Symbol("s")
     poles = {-1 / mean: count for mean, count in Counter(term.means).items()}
     poles[sympy.Integer(0)] = term.powers + 1

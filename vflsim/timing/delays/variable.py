@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Literal, final
+from typing import Annotated, Literal, final
 
 import numpy as np
 from numpy.typing import ArrayLike
 from pydantic import Field
 from typing_extensions import override
 
-from vflsim.timing.delays.base import Delay, Derived, columns, exact, from_zero
+from vflsim.timing.delays.base import Derived, columns, exact, from_zero, sympy
 from vflsim.timing.delays.basic import Exponential
 from vflsim.timing.delays.families import ByOneOfTwo
 from vflsim.timing.floats import Floats, exact_sum, floats
 from vflsim.timing.laws.law import Law
 from vflsim.timing.laws.order import MixtureLaw
 from vflsim.vocabulary import Fraction01, PositiveNumber, PositiveSeconds
-
-if TYPE_CHECKING:
-    import sympy
 
 _SUM_TOLERANCE = 1e-9
 
@@ -84,8 +80,6 @@ class Pareto(ByOneOfTwo):
 
     @override
     def sympy(self, x: sympy.Symbol) -> sympy.Expr:
-        import sympy
-
         shape = exact(self.shape)
         given = exact(self.minimum) if self.minimum is not None else exact(self.expectation()) * (shape - 1) / shape
         return sympy.Piecewise((0, x < given), (1 - (given / x) ** shape, True))
@@ -131,10 +125,6 @@ class HyperExponential(Derived):
         whole = exact_sum(self.probabilities)
         return [(p / whole, mean) for p, mean in zip(self.probabilities, self.means, strict=True) if p > 0]
 
-    @override
-    def pieces(self) -> list[tuple[float, Sequence[Delay]]]:
-        return [(p, (Exponential(mean=mean),)) for p, mean in self._shares()]
-
     @cached_property
     @override
     def law(self) -> Law:
@@ -142,8 +132,6 @@ class HyperExponential(Derived):
 
     @override
     def sympy(self, x: sympy.Symbol) -> sympy.Expr:
-        import sympy
-
         whole = sum(map(exact, self.probabilities))
         parts = zip(self.probabilities, self.means, strict=True)
         return from_zero(x, 1 - sum(exact(p) / whole * sympy.exp(-x / exact(mean)) for p, mean in parts))

@@ -22,8 +22,8 @@ def first(holds: Callable[[Floats], np.ndarray], low: Floats, high: Floats) -> F
     lower, upper = _ordered((low + 0.0).view(np.int64)), _ordered(high.view(np.int64))
     while np.any(lower < upper):
         middle = (lower >> 1) + (upper >> 1) + (lower & upper & 1)
-        found = holds(_ordered(middle).view(np.float64))
-        lower, upper = np.where(found, lower, middle + 1), np.where(found, middle, upper)
+        met = holds(_ordered(middle).view(np.float64))
+        lower, upper = np.where(met, lower, middle + 1), np.where(met, middle, upper)
         lower = np.minimum(lower, upper)
     return _ordered(upper).view(np.float64)
 
@@ -44,9 +44,9 @@ def quantiles(cdf: Callable[[Floats], Floats], support: tuple[float, float], lev
         if not short.any():
             break
         high = np.where(short, np.nextafter(high, np.inf), high)
-    found = first(lambda x: cdf(x) >= wanted, low, high)
-    found = np.where(wanted <= 0, shortest, np.where(wanted >= 1, longest, found))
-    return found.reshape(np.shape(levels))
+    times = first(lambda x: cdf(x) >= wanted, low, high)
+    times = np.where(wanted <= 0, shortest, np.where(wanted >= 1, longest, times))
+    return times.reshape(np.shape(levels))
 
 
 def levels_reached(inverse_cdf: Callable[[Floats], Floats], x: ArrayLike) -> Floats:
@@ -56,5 +56,5 @@ def levels_reached(inverse_cdf: Callable[[Floats], Floats], x: ArrayLike) -> Flo
     above = first(lambda u: inverse_cdf(u) > at, *ends)
     with np.errstate(all="ignore"):
         below_all, above_all = inverse_cdf(ends[0]) > at, inverse_cdf(ends[1]) <= at
-    found = np.where(below_all, 0.0, np.where(above_all, 1.0, above))
-    return found.reshape(np.shape(x))
+    levels = np.where(below_all, 0.0, np.where(above_all, 1.0, above))
+    return levels.reshape(np.shape(x))

@@ -113,8 +113,8 @@ class Grid:
     def log_odds(self, x: Floats) -> Floats:
         """Give log(P(X ≤ x) / P(X > x)), elementwise."""
         with np.errstate(divide="ignore"):
-            found = np.interp(np.log(np.maximum(x - self.start, 0.0)), self.logs, self.odds)
-        return np.where(x < self.start, -math.inf, np.where(x >= self.end, math.inf, found))
+            odds = np.interp(np.log(np.maximum(x - self.start, 0.0)), self.logs, self.odds)
+        return np.where(x < self.start, -math.inf, np.where(x >= self.end, math.inf, odds))
 
     def cdf(self, x: Floats) -> Floats:
         """Give P(X ≤ x), elementwise."""
@@ -216,8 +216,7 @@ class Grid:
         if upper:
             height = above[cell + 1]
             height = height + (above[cell] - height) * (1 - share) / 2
-            found = beyond[cell + 1] + (points[cell + 1] - at) * height + np.maximum(points[0] - x, 0.0)
-            return floats(found)
+            return floats(beyond[cell + 1] + (points[cell + 1] - at) * height + np.maximum(points[0] - x, 0.0))
         height = below[cell]
         height = height + (below[cell + 1] - height) * share / 2
         return floats(up_to[cell] + (at - left) * height + np.maximum(x - points[-1], 0.0))
@@ -256,8 +255,8 @@ def _refined(odds_at: Callable[[Floats], Floats], logs: Floats, start: float) ->
         width = logs[cell + 1] - logs[cell]
         middle = logs[cell] + width / 2
         curve = (odds[cell] + odds[cell + 1]) / 2 + width * (slopes[cell] - slopes[cell + 1]) / 8
-        found = odds_at(middle)
-        off, below, above = np.abs(found - curve), expit(found), expit(-found)
+        exact = odds_at(middle)
+        off, below, above = np.abs(exact - curve), expit(exact), expit(-exact)
         near = off * below * above <= _SMOOTHER * CDF_ERROR
         near &= off <= _SMOOTHER * _TAIL_ERROR + 1e-15 / np.minimum(below, above)
         near &= odds[cell + 1] - odds[cell] < _STEEPEST
@@ -266,7 +265,7 @@ def _refined(odds_at: Callable[[Floats], Floats], logs: Floats, start: float) ->
         again[cell] = ~near
         halves = np.where(rough, 2, 1)
         rough = np.repeat(again, halves)
-        logs, odds = np.insert(logs, cell + 1, middle), np.insert(odds, cell + 1, found)
+        logs, odds = np.insert(logs, cell + 1, middle), np.insert(odds, cell + 1, exact)
     rounded = odds[:-1][(odds[1:] <= odds[:-1]) & (odds[:-1] > _ROUNDED)]
     last = min(rounded[0] - _BEFORE if len(rounded) else math.inf, _PRECISE + 1)
     known = (odds > _LEAST - _STEEPEST) & (odds < last)

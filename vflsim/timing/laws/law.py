@@ -187,8 +187,8 @@ class Law:
     def excess(self, x: Floats) -> Floats:
         """Give E (X − x)⁺ = ∫ P(X > y) dy from x on, elementwise, within ``ERROR`` of the mean."""
         (values, masses), (weight, grid) = self.atoms(), self.continuous
-        found = np.zeros(np.shape(x)) if grid is None else weight * grid.integrals(x, upper=True)
-        return found + np.maximum(values - x[..., None], 0.0) @ masses if len(values) else found
+        excess = np.zeros(np.shape(x)) if grid is None else weight * grid.integrals(x, upper=True)
+        return excess + np.maximum(values - x[..., None], 0.0) @ masses if len(values) else excess
 
     def _on_grid(self, u: Floats) -> Floats:
         """Give quantiles fast, from the grid, with a step of Newton's; by bisection of the cdf if there are atoms."""

@@ -104,9 +104,9 @@ def order_statistic(laws: Iterable[Law], t: int) -> Law:
         raise ValueError(f"the {t}-th smallest of {n} times; allowed: 1 to {n}")
     if n == 1:
         return groups[0][0]
-    found = OrderStatistic(groups, t)
-    shortest, longest = found.support
-    return Point(shortest) if shortest == longest else found  # t constants alone determine the law
+    law = OrderStatistic(groups, t)
+    shortest, longest = law.support
+    return Point(shortest) if shortest == longest else law  # t constants alone determine the law
 
 
 def maximum(laws: Sequence[Law]) -> Law:
@@ -180,10 +180,10 @@ class OrderStatistic(Law):
     @override
     def atoms(self) -> Atoms:
         """Give the times at which the cdf jumps, as far as the atoms of all laws are known."""
-        found = [law.atoms() for law, _ in self.groups]
-        values = np.unique(np.concatenate([atoms.values for atoms in found]))
+        discrete = [law.atoms() for law, _ in self.groups]
+        values = np.unique(np.concatenate([atoms.values for atoms in discrete]))
         before, by = list[tuple[Floats, Floats]](), list[tuple[Floats, Floats]]()
-        for (law, count), atoms in zip(self.groups, found, strict=True):
+        for (law, count), atoms in zip(self.groups, discrete, strict=True):
             jump = np.zeros(len(values))
             jump[np.searchsorted(values, atoms.values)] = atoms.masses
             up_to, later = law.cdf(values), law.survival(values)
@@ -210,15 +210,15 @@ def counts(p: Sequence[Floats], below: int, q: Sequence[Floats] | None = None) -
     """
     q = [1.0 - each for each in p] if q is None else q
     shape = np.broadcast_shapes(*(np.shape(each) for each in p)) if p else ()
-    found = np.zeros((below, *shape))
+    result = np.zeros((below, *shape))
     if below:
-        found[0] = 1.0
+        result[0] = 1.0
     for n, (happens, fails) in enumerate(zip(p, q, strict=True), start=1):
         top = min(n, below - 1)
-        found[1 : top + 1] = found[1 : top + 1] * fails + found[:top] * happens
+        result[1 : top + 1] = result[1 : top + 1] * fails + result[:top] * happens
         if below:
-            found[0] *= fails
-    return found
+            result[0] *= fails
+    return result
 
 
 def _fewer(each: Sequence[tuple[Floats, Floats]], t: int) -> Floats:

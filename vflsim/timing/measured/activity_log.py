@@ -194,10 +194,10 @@ class _Cells:
     place: str
 
     def row(self) -> _Row:
-        found = _ACTIVITY.fullmatch(self.cells["activity"])
-        if found is None:
+        match = _ACTIVITY.fullmatch(self.cells["activity"])
+        if match is None:
             self._refuse("activity", _ACTIVITIES, "leave rows of other activities out")
-        what, name = found[1] or UPLOAD, found[2] or ""
+        what, name = match[1] or UPLOAD, match[2] or ""
         party = self._party("party", f"{party_name(SERVER)}, client-1, client-2, …")
         start, end = self._number("start"), self._number("end")
         if end < start:
@@ -231,10 +231,10 @@ class _Cells:
         name = self.cells[column]
         if name == party_name(SERVER):
             return SERVER
-        found = _PARTY.fullmatch(name)
-        if found is None:
+        match = _PARTY.fullmatch(name)
+        if match is None:
             self._refuse(column, allowed, "number the clients from 1")
-        return int(found[1])
+        return int(match[1])
 
     def _number(self, column: str) -> float:
         try:

@@ -104,8 +104,8 @@ class Calibration:
 
     Example::
 
-        found = calibrated(read_log("log.csv"))
-        found.timing["server"]["compute"]
+        calibration = calibrated(read_log("log.csv"))
+        calibration.timing["server"]["compute"]
     """
 
     source: str
@@ -134,13 +134,13 @@ def calibrated(log: ActivityLog, alike: bool = False) -> Calibration:
     groups = [(ALL, "all", clients)] if alike and clients else [(party_name(m), m, [m]) for m in clients]
     fits: list[FittedTime] = []
     timing: dict[str, Any] = {"network": "dedicated"}
-    if own := _operations(log, [SERVER]):
-        timing["server"] = {"compute": _compute(party_name(SERVER), own, fits)}
+    if operations := _operations(log, [SERVER]):
+        timing["server"] = {"compute": _compute(party_name(SERVER), operations, fits)}
     entries: list[dict[str, Any]] = []
     for name, select, members in groups:
         entry: dict[str, Any] = {"select": select}
-        if own := _operations(log, members):
-            entry["compute"] = _compute(name, own, fits)
+        if operations := _operations(log, members):
+            entry["compute"] = _compute(name, operations, fits)
         if delays := [log.upload_delays[client] for client in members if client in log.upload_delays]:
             joined = MeasuredTimes.joined(delays)
             fits.append(FittedTime(name, "upload delay", joined, law_of(joined.seconds)))
@@ -184,13 +184,13 @@ def law_of(values: Floats) -> Delay:
     few = ordered if len(ordered) <= _MOST else np.quantile(ordered, (np.arange(_MOST) + 0.5) / _MOST)
     scaled: list[Delay] = []
     for fit in ranked([fitted(kind, family, few) for kind, family in FAMILIES.items()]):
-        if fit.delay is None or not 0 < (own := fit.delay.expectation()) < math.inf:
+        if fit.delay is None or not 0 < (own_mean := fit.delay.expectation()) < math.inf:
             continue
         try:  # families scale with their observations
-            law = FAMILIES[fit.kind].method(few * (mean / own))
+            law = FAMILIES[fit.kind].method(few * (mean / own_mean))
         except ValueError:
             continue
-        if abs(own / mean - 1) <= _NEAR:
+        if abs(own_mean / mean - 1) <= _NEAR:
             return law
         scaled.append(law)
     return min(scaled, key=lambda law: ks_statistic(law, ordered), default=Constant(value=mean))
@@ -221,12 +221,12 @@ def _operations(log: ActivityLog, members: Sequence[int]) -> dict[str, MeasuredT
     }
 
 
-def _compute(party: str, own: Mapping[str, MeasuredTimes], fits: list[FittedTime]) -> dict[str, Any]:
+def _compute(party: str, measured_by_kind: Mapping[str, MeasuredTimes], fits: list[FittedTime]) -> dict[str, Any]:
     """Fit the compute model of a party; add its fits."""
-    found = {kind: fit_time(party, f"compute.{kind}", measured) for kind, measured in own.items()}
-    others = fit_time(party, "compute, all", MeasuredTimes.joined([*own.values()]))
-    fits += [*found.values(), *([others] if len(own) > 1 else [])]
-    operations = {kind: _model(fit) for kind, fit in found.items()}
+    by_kind = {kind: fit_time(party, f"compute.{kind}", measured) for kind, measured in measured_by_kind.items()}
+    others = fit_time(party, "compute, all", MeasuredTimes.joined([*measured_by_kind.values()]))
+    fits += [*by_kind.values(), *([others] if len(measured_by_kind) > 1 else [])]
+    operations = {kind: _model(fit) for kind, fit in by_kind.items()}
     return {"kind": "by_operation", "operations": operations, "others": _model(others)}
 
 
@@ -270,11 +270,11 @@ def _slope(measured: MeasuredTimes) -> tuple[float, str]:
         return 0.0, f"all have one size, {different[0]:,.0f}"
     chosen = _spread(sizes)
     with np.errstate(invalid="ignore"):  # no interval where nearly all times are equal
-        found = stats.theilslopes(seconds[chosen], sizes[chosen], LEVEL)
-    least = found.low_slope if math.isfinite(found.low_slope) else found.slope
-    if not (least > 0 and found.slope > 0):
+        slopes = stats.theilslopes(seconds[chosen], sizes[chosen], LEVEL)
+    least = slopes.low_slope if math.isfinite(slopes.low_slope) else slopes.slope
+    if not (least > 0 and slopes.slope > 0):
         return 0.0, f"no clear growth from {different[0]:,.0f} to {different[-1]:,.0f}"
-    return float(found.slope), ""
+    return float(slopes.slope), ""
 
 
 def _spread(sizes: Floats) -> Any:

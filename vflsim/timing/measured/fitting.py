@@ -99,7 +99,12 @@ def fit_all(values: Iterable[float]) -> list[Fit]:
     if not (observed[0] >= 0 and math.isfinite(observed[-1])):
         raise ValueError("observations that are no delays; allowed: finite numbers, at least 0")
     fits = ranked([fitted(kind, family, observed) for kind, family in FAMILIES.items()])
-    return [replace(fit, ks_p_value=_p_value(fit, len(observed))) for fit in fits]
+    return [
+        replace(fit, ks_p_value=ks_p_value(fit.delay, FAMILIES[fit.kind].method, fit.ks_statistic, len(observed)))
+        if fit.delay is not None
+        else fit
+        for fit in fits
+    ]
 
 
 def ranked(fits: list[Fit]) -> list[Fit]:
@@ -118,19 +123,11 @@ def fitted(kind: str, family: Family, observed: Floats) -> Fit:
         if observed[0] == observed[-1]:
             raise CannotFitError("all observations are equal: that is a constant delay")
         delay = family.method(observed)
-    except CannotFitError as error:
-        return Fit(kind, None, family.parameters, why_not=str(error))
     except ValueError as error:  # the best member could come out impossible, such as with an infinite mean
         message = str(error)
         reason = message.partition("Value error, ")[2].partition(" [type=")[0] or message
         return Fit(kind, None, family.parameters, why_not=reason)
     return Fit(kind, delay, family.parameters, log_likelihood(delay, observed), ks_statistic(delay, observed))
-
-
-def _p_value(fit: Fit, count: int) -> float:
-    if fit.delay is None:
-        return math.nan
-    return ks_p_value(fit.delay, FAMILIES[fit.kind].method, fit.ks_statistic, count)
 
 
 def _clearly_better(fit: Fit, simplest: Fit) -> bool:
@@ -152,11 +149,11 @@ def rounded(delay: Delay, observed: Floats) -> Delay:
         choices = [_rounded(fields[name], digits) for name in names]
         for values in sorted(product(*choices), key=lambda each: sum(far for far, _ in each)):
             try:
-                found = type(delay).model_validate(fields | {n: v for n, (_, v) in zip(names, values, strict=True)})
+                shorter = type(delay).model_validate(fields | {n: v for n, (_, v) in zip(names, values, strict=True)})
             except ValueError:  # for example, the low end is above the high one
                 continue
-            if abs(log_likelihood(found, observed) - known) < _SAME:
-                return found
+            if abs(log_likelihood(shorter, observed) - known) < _SAME:
+                return shorter
     return delay
 
 
@@ -267,11 +264,11 @@ def _hyper_exponential(observed: Floats) -> Delay:
     start = np.log(np.maximum([z[:half].mean(), z[half:].mean()], 1e-6))
     bounds = [(low, -low), (low, high), (low, high)]
     options: Any = {"ftol": 1e-14, "gtol": 1e-9, "maxiter": 1000}
-    found: Any = optimize.minimize(loss, [0.0, *start], jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-    share, means = float(expit(found.x[0])), np.exp(found.x[1:])
+    search: Any = optimize.minimize(loss, [0.0, *start], jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    share, means = float(expit(search.x[0])), np.exp(search.x[1:])
     if means.min() < 2 * _SMALLEST:
         raise CannotFitError("many observations are 0, which no exponential gives")
-    if len(z) * (1 - found.fun) < 0.5 or not 2 * _SMALLEST < share < 1 - 2 * _SMALLEST:
+    if len(z) * (1 - search.fun) < 0.5 or not 2 * _SMALLEST < share < 1 - 2 * _SMALLEST:
         raise CannotFitError("two phases fit no better than one: that is an exponential delay")
     return HyperExponential(probabilities=(share, 1 - share), means=tuple((scale * means).tolist()))
 
@@ -286,13 +283,13 @@ def _logs(observed: Floats) -> Floats:
 
 def _minimum(loss: Callable[[Floats], float], start: Floats, bounds: list[tuple[float, float]]) -> tuple[float, float]:
     """Give the two parameters with the least loss."""
-    found: Any = optimize.minimize(
+    search: Any = optimize.minimize(
         loss, start, method="L-BFGS-B", bounds=bounds, options={"ftol": 1e-15, "gtol": 1e-10}
     )
     refined: Any = optimize.minimize(
-        loss, found.x, method="Nelder-Mead", bounds=bounds, options={"xatol": 1e-10, "fatol": 1e-15, "maxiter": 2000}
+        loss, search.x, method="Nelder-Mead", bounds=bounds, options={"xatol": 1e-10, "fatol": 1e-15, "maxiter": 2000}
     )
-    best = refined if refined.fun < found.fun else found
+    best = refined if refined.fun < search.fun else search
     return float(best.x[0]), float(best.x[1])
 
 
