@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vflsim.codecs.latent_noise import release_epsilon, unchanged
+from vflsim.codecs.round import release_epsilon, unchanged
 
 
 def law(z: int, epsilon: float, most: int) -> np.ndarray:

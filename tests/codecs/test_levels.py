@@ -15,8 +15,7 @@ from thorough import examples
 from torch import Tensor
 
 from vflsim.codecs import Codec, Plain
-from vflsim.codecs.binarise import Binarise
-from vflsim.codecs.cast import BFloat16, Float16
+from vflsim.codecs.cast import BFloat16, Binarise, Float16
 from vflsim.codecs.frame import ONLY, Envelope, Spec
 from vflsim.codecs.round import LatentNoise, Round
 from vflsim.errors import NonFiniteError

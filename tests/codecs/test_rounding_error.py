@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from vflsim.codecs.round import Round
-from vflsim.codecs.rounding_error import (
+from vflsim.codecs.round import (
+    Round,
     RoundingError,
     first_order_error,
     hidden_layer_curvature,

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from vflsim.coding.elimination import eliminated
-from vflsim.coding.field import MERSENNE_31, MERSENNE_61, PrimeField
+from vflsim.coding.field import MERSENNE_31, MERSENNE_61, PrimeField, eliminated
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -14,9 +14,7 @@ from explained_study import EXPLAINED, SEEDS, said
 
 from vflsim.errors import ResultsError, ScenarioError
 from vflsim.explaining import Explanation, explain, save, summarised
-from vflsim.explaining.clients import client_table, noisy_test, rank_correlation
-from vflsim.explaining.embedded import TOGETHER, plane
-from vflsim.explaining.heads import HeadedModels
+from vflsim.explaining.explain import TOGETHER, HeadedModels, client_table, noisy_test, plane, rank_correlation
 from vflsim.explaining.report import explanation_markdown
 from vflsim.protocols.defaults import participants_of
 from vflsim.results.read import Results

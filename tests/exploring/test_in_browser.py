@@ -13,8 +13,7 @@ from browser import Browser
 
 import vflsim
 from vflsim.exploring.base import Base
-from vflsim.exploring.page import controls
-from vflsim.exploring.server import served
+from vflsim.exploring.server import controls, served
 from vflsim.exploring.variant import turned
 from vflsim.reporting.serving import LocalServer
 from vflsim.scenario.load import load

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 
 from vflsim.errors import ScenarioError
 from vflsim.exploring.knobs import PLAYED, Knobs, as_said, bandwidth_text, complaints, read_knobs, seconds_text
-from vflsim.exploring.page import controls
+from vflsim.exploring.server import controls
 from vflsim.timing.delays import AnyDelay, Delay, Exponential
 from vflsim.vocabulary.quantities import BitsPerSecond, Seconds
 

@@ -15,10 +15,9 @@ from command_line import Ended
 
 from vflsim.errors import DataError, ResultsError, ScenarioError
 from vflsim.exploring.base import Base
-from vflsim.exploring.exploration import Exploration
+from vflsim.exploring.exploration import Exploration, RunningStudy, saved
 from vflsim.exploring.server import LARGEST, TOKEN, served
 from vflsim.exploring.slow_figures import Later, pieces
-from vflsim.exploring.studies import RunningStudy, saved
 from vflsim.exploring.variant import turned
 from vflsim.reporting.serving import LocalServer
 from vflsim.scenario.load import load

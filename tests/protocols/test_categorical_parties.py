@@ -12,7 +12,7 @@ from plain_training import learners
 from tiny_worlds import EAGER, data_of, metrics, raw, run, same_weights, scores_apart
 
 from vflsim.errors import DataError, ScenarioError
-from vflsim.explaining.clients import noisy_test
+from vflsim.explaining.explain import noisy_test
 from vflsim.learning.batches import BatchSequence
 from vflsim.scenario import load
 from vflsim.studies.study import checked

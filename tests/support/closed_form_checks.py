@@ -24,7 +24,7 @@ from tiny_worlds import coded_stages_of, data_of
 from vflsim.analysis.cycles import Cycles
 from vflsim.analysis.findings import ClosedForm, Finding, NoClosedForm
 from vflsim.analysis.rounds import AGE, ROUND
-from vflsim.cli.findings import rows
+from vflsim.cli.analyze import _row
 from vflsim.protocols.defaults import participants_of
 from vflsim.protocols.fedvs.rounds import BARRIER, ONCE
 from vflsim.results.store.closed_forms import curves_of, table_of
@@ -53,7 +53,8 @@ def seen(said: dict[str, Any], count: int = 400, again: int = 8, steps: int = 0)
     world, result = load(said), Seen()
     data = data_of(world)
     findings = []
-    for _, finding in rows("it", analyse(world, "it", data).findings):
+    for each in analyse(world, "it", data).findings:
+        _, finding = _row("it", each)
         findings.append(finding)
         result.forms[finding.exactness if isinstance(finding, ClosedForm) else "none"] += 1
         if isinstance(finding, NoClosedForm):

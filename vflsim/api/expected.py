@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vflsim.api.framed import Framed
+from vflsim.api import Framed
 
 if TYPE_CHECKING:
     import pandas as pd

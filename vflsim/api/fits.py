@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final, overload
 
-from vflsim.api.framed import Framed
+from vflsim.api import Framed
 from vflsim.errors import DataError, ScenarioError
 
 if TYPE_CHECKING:

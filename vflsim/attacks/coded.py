@@ -17,8 +17,7 @@ from torch import Tensor
 from vflsim.attacks.base import AttackedRun, Measured
 from vflsim.attacks.probing import AttackOfClients, Indices, linear, numbers
 from vflsim.attacks.reconstruction import explained, numeric
-from vflsim.coding.elimination import eliminated
-from vflsim.coding.field import PrimeField
+from vflsim.coding.field import PrimeField, eliminated
 from vflsim.coding.quantise import Quantiser
 from vflsim.results.read import StoredRun
 from vflsim.results.store.views import PartyView, RecordedViews

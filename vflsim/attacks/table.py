@@ -9,13 +9,12 @@ from pydantic import ValidationError
 
 from vflsim.attacks.attribution import Attribution
 from vflsim.attacks.base import Attack
+from vflsim.attacks.certificates import RoundingBound, Smoothing
 from vflsim.attacks.coded import CodedEmbeddings
 from vflsim.attacks.equations import EquationSolving
 from vflsim.attacks.label_inference import LabelInference
 from vflsim.attacks.pgd import Pgd
 from vflsim.attacks.reconstruction import Reconstruction
-from vflsim.attacks.rounding import RoundingBound
-from vflsim.attacks.smoothing import Smoothing
 from vflsim.errors import ScenarioError, check_known
 from vflsim.scenario.known import Known
 from vflsim.scenario.overrides import values_of

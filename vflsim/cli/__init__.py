@@ -8,16 +8,10 @@ import threading
 
 from vflsim.cli import (  # noqa: F401  each registers its commands
     analyze,
-    calibrate,
-    check,
     cluster,
-    compare,
-    data,
     delays,
     evaluate,
-    explore,
-    export,
-    kinds,
+    listing,
     live,
     results,
     runs,
@@ -27,6 +21,7 @@ from vflsim.cli.app import app, complain
 from vflsim.cli.ctrl_c import end, noticed
 from vflsim.errors import VflsimError
 
+app.registered_commands.sort(key=lambda each: str(each.name or getattr(each.callback, "__name__", "")))
 _PATIENCE = 50_000, 20, 20
 """When the collector of garbage runs: imports leave objects, not garbage, and it would take 6 % of a short command."""
 

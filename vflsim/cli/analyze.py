@@ -1,22 +1,43 @@
-"""``vflsim analyze``: closed forms of a scenario's timing, without simulation."""
+"""Commands on a scenario before it runs: ``vflsim analyze``, ``check`` and ``explore``."""
 
 from __future__ import annotations
 
+import contextlib
+import webbrowser
+from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
 
 import vflsim
-from vflsim.cli.app import Overrides, ScenarioFile, app, console, overriding
+from vflsim.cli.app import (
+    Overrides,
+    Protocols,
+    ScenarioFile,
+    Seeds,
+    Threads,
+    Workers,
+    app,
+    completed,
+    console,
+    overriding,
+    say,
+)
+from vflsim.errors import DataError
+from vflsim.shipped import scenario_file
+from vflsim.vocabulary.amounts import Amount
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import Console
 
+    from vflsim.analysis.findings import Finding, Range
     from vflsim.api.timing import Analyses
     from vflsim.studies.checks.closed_forms import Analysis
+    from vflsim.tables import Cell
 
 
 @app.command()
@@ -40,15 +61,15 @@ def analyze(
 
 def _show(page: Console, title: str, analyses: Sequence[Analysis]) -> None:
     """Print the numbers of all protocols in one table, then the formulas and conditions of each protocol."""
-    from vflsim.analysis.findings import ClosedForm, Simulated
+    from vflsim.analysis.findings import QUANTILES, ClosedForm, Simulated
     from vflsim.api.timing import formulas_of
-    from vflsim.cli.findings import HEADER, rows
     from vflsim.tables import DataTable
     from vflsim.tables.terminal import say
 
-    shown = {each.protocol: list(rows(each.protocol, each.findings)) for each in analyses}
+    shown = {each.protocol: [_row(each.protocol, finding) for finding in each.findings] for each in analyses}
+    header = ("protocol", "quantity", "mean", "sd", *(f"p{100 * level:g}" for level in QUANTILES), "known")
     cells = [row for each in shown.values() for row, _ in each]
-    page.print(DataTable(HEADER, cells, title=f"{title}: closed forms", left=(0, 1, 8)))
+    page.print(DataTable(header, cells, title=f"{title}: closed forms", left=(0, 1, 8)))
     for protocol, pairs in shown.items():
         page.print()
         page.print(Text(protocol, style="bold"))
@@ -72,6 +93,36 @@ def _show(page: Console, title: str, analyses: Sequence[Analysis]) -> None:
             page.print(Text(f"  – {condition}", style="dim"), soft_wrap=True)
 
 
+def _row(protocol: str, finding: Finding) -> tuple[tuple[Cell, ...], Finding]:
+    """Return a finding's row, times in seconds, and the finding, which has no closed form if its numbers fail."""
+    from vflsim.analysis.findings import QUANTILES, ClosedForm, NoClosedForm, Simulated
+    from vflsim.analysis.rounds import numbered
+
+    nothing = ["–"] * (1 + len(QUANTILES))
+    if isinstance(finding, Simulated):
+        name = f"{finding.name} [{finding.unit}]"
+        return (protocol, name, _amount(finding.mean), *nothing, "simulated"), finding
+    if not isinstance(finding, ClosedForm):
+        return (protocol, finding.name, "–", *nothing, "no closed form: see below"), finding
+    name = f"{finding.name} [{finding.unit}]" if finding.unit else finding.name
+    if finding.clients:
+        name += f" of {numbered(finding.clients)}"
+    try:
+        sd = "–" if finding.sd is None else Amount(finding.sd, form=".5g")
+        quantiles = [_amount(finding.quantile(level)) for level in QUANTILES]
+        return (protocol, name, _amount(finding.mean), sd, *quantiles, finding.exactness), finding
+    except Exception as error:
+        return _row(protocol, NoClosedForm.because_of(finding.name, error))
+
+
+def _amount(known: Range | None) -> Cell:
+    """Return a number, or both bounds where they differ in the first five digits."""
+    if known is None:
+        return "–"
+    alike = f"{known.low:.5g}" == f"{known.high:.5g}"
+    return Amount(known.low, form=".5g") if alike else Amount(low=known.low, high=known.high, form=".5g")
+
+
 def _show_choices(page: Console, analyses: Analyses, name: str, shown: list[object]) -> None:
     """Print the protocol's tables of choices, but for tables that were ``shown`` for another entry."""
     from vflsim.analysis.cycles import Unanalysable
@@ -92,3 +143,71 @@ def _show_choices(page: Console, analyses: Analyses, name: str, shown: list[obje
             page.print()
             title = f"{name}: {table.title}"
             page.print(DataTable((table.key, *table.columns), table.rows, title=title, notes=table.notes))
+
+
+@app.command()
+def check(
+    scenario: ScenarioFile,
+    overrides: Overrides = None,
+    seeds: Seeds = None,
+    protocol: Protocols = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Run no rounds: predict no real time, and do not try out code of your own.")
+    ] = False,
+    workers: Workers = 1,
+    threads: Threads = 1,
+) -> None:
+    """Check a scenario; print what it would run, with durations in virtual and real time, bytes and memory."""
+    page = console()
+    try:
+        with page.status("measuring …") if page.is_terminal and not quick else nullcontext():
+            found = vflsim.check(
+                scenario, overriding(overrides, seeds), protocols=protocol or (), quick=quick, workers=workers,
+                threads=threads,
+            )  # fmt: skip
+    except DataError:
+        say(f"{scenario}: the scenario itself is valid, but its data cannot be used")
+        raise
+    from vflsim.results.tables.sections import conditions_table
+    from vflsim.studies.checks.describe import described
+
+    loaded = found.scenario
+    page.print(Text.assemble((f"{scenario} is valid", "green")), soft_wrap=True)
+    say(f"{loaded.name}: {len(loaded.protocols)} protocols × {len(loaded.seeds)} seeds = {found.runs} runs")
+    for line in described(loaded, found.data):
+        say(line)
+    page.print()
+    page.print(found.table)
+    page.print()
+    page.print(conditions_table({each.protocol: each.conditions for each in found.expectations if each.conditions}))
+
+
+def _may_be_left_out(context: typer.Context, scenario: Path | None) -> Path | None:
+    """Refuse a mistyped name before the imports that take seconds."""
+    if scenario is not None and not context.resilient_parsing:
+        scenario_file(scenario)
+    return scenario
+
+
+@app.command()
+def explore(
+    scenario: Annotated[
+        Path | None,
+        typer.Argument(
+            help="A scenario to begin with, a file or a name (default: the template of `vflsim new`).",
+            metavar="[SCENARIO]",
+            callback=_may_be_left_out,
+            autocompletion=completed,
+        ),
+    ] = None,
+    port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0 for any free one.", min=0, max=65535)] = 8766,
+    browse: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+) -> None:
+    """Play with time on a page in this machine's browser: turn delays and links, and see at once what rounds take."""
+    from vflsim.exploring.server import served
+
+    with served(scenario, port, Path.cwd()) as (server, address):
+        begun = browse and webbrowser.open(address)
+        say(f"{'opened' if begun else 'open'} {address} (Ctrl-C ends this)")
+        with contextlib.suppress(KeyboardInterrupt):
+            server.serve_forever()

@@ -11,8 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from vflsim.cli.app import Overrides, ScenarioFile, Seeds, app, complain, console, load, must_be_folder, overriding, say
-from vflsim.cli.options import with_execution
+from vflsim.cli.app import (
+    Overrides,
+    ScenarioFile,
+    Seeds,
+    app,
+    complain,
+    console,
+    load,
+    must_be_folder,
+    overriding,
+    say,
+    with_execution,
+)
 from vflsim.cli.runs import conclude
 from vflsim.errors import ScenarioError, VflsimError
 from vflsim.vocabulary.execution_options import RECORDED, ExecutionOptions

@@ -1,4 +1,4 @@
-"""``vflsim delays``: show a distribution of delays, or fit distributions to measured ones."""
+"""``vflsim delays`` and ``vflsim calibrate``: show distributions of delays, fit them and links to measurements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from rich.text import Text
 
 import vflsim
 from vflsim.cli.app import Application, app, console, say
-from vflsim.errors import VflsimError
+from vflsim.cli.output import Trust
+from vflsim.errors import ScenarioError, VflsimError
+from vflsim.vocabulary.amounts import Amount, quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from vflsim.api.fits import Fits
+    from vflsim.tables import Cell
+    from vflsim.timing.measured.calibration import Calibration, FittedTime
     from vflsim.timing.delays import DelayKind
     from vflsim.timing.measured.fitting import Fit
 
@@ -123,7 +127,10 @@ def _recommend(page: Console, fits: Fits) -> None:
     if fits.good and fits.best.delay is not None and fits.best.rejected:
         rows = quantiles(fits.best.delay, fits.observed)
         worst = max(rows, key=lambda row: row.errors)
-        cells = [(f"{100 * row.level:g} %", _time(row.observed), _time(row.law)) for row in rows]
+        times = [[Amount(each, "s", form=".6g") for each in (row.observed, row.law)] for row in rows]
+        cells: list[tuple[Cell, ...]] = [
+            (f"{100 * row.level:g} %", *each) for row, each in zip(rows, times, strict=True)
+        ]
         where = f"the {worst.part} (at {100 * worst.level:g} %)"
         title = f"{fits.best.kind}, the first in rank, is rejected: it misses {where} most"
         page.print(DataTable(("quantile", "observed", fits.best.kind), cells, title=title))
@@ -165,15 +172,15 @@ def _ranking(fits: Iterable[Fit]) -> Any:
     from vflsim.tables import DataTable
 
     header = ("family", "AIC", "log-likelihood", "KS", "p", "parameters")
-    rows = []
+    rows: list[tuple[Cell, ...]] = []
     for fit in fits:
         if fit.delay is None:
             rows.append((fit.kind, "", "", "", "", f"no fit: {fit.why_not}"))
             continue
         parameters = ", ".join(f"{key} = {_short(value)}" for key, value in parameters_of(fit.delay).items())
-        p_value = "" if math.isnan(fit.ks_p_value) else f"{fit.ks_p_value:.2g}"
-        numbers = (f"{fit.aic:,.1f}", f"{fit.log_likelihood:,.1f}", f"{fit.ks_statistic:.4f}", p_value)
-        rows.append((fit.kind, *numbers, parameters))
+        p_value = "" if math.isnan(fit.ks_p_value) else Amount(fit.ks_p_value, form=".2g")
+        sizes = (Amount(each, form=",.1f") for each in (fit.aic, fit.log_likelihood))
+        rows.append((fit.kind, *sizes, Amount(fit.ks_statistic, form=".4f"), p_value, parameters))
     return DataTable(header, rows, left=(0, 5))
 
 
@@ -208,3 +215,87 @@ def _time(seconds: float) -> str:
 
 def _median(observed: Any) -> float:
     return float(observed[(len(observed) - 1) // 2])
+
+
+@app.command()
+def calibrate(
+    source: Annotated[Path, typer.Argument(help="A results folder with events, or a log (.csv).", metavar="SOURCE")],
+    run: Annotated[
+        str | None, typer.Option("--run", help="One of several runs.", metavar="PROTOCOL/SEED", show_default=False)
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Write the timing here (.yaml), in place of printing it.")
+    ] = None,
+    figure: Annotated[
+        Path | None, typer.Option("--figure", help="Draw measured against fitted times (.png, .svg or .pdf).")
+    ] = None,
+    alike: Annotated[
+        bool, typer.Option("--alike", help="Fit all clients together: one entry, for any number of clients.")
+    ] = False,
+    after: Annotated[
+        float, typer.Option("--after", help="Leave out what begins in the first S seconds.", min=0, metavar="S")
+    ] = 0.0,
+    trust: Trust = False,
+) -> None:
+    """Fit compute models, latencies and bandwidths to what was measured, as timing for scenarios."""
+    from vflsim.scenario import emit
+
+    if out is not None and out.suffix.lower() not in (".yaml", ".yml"):
+        raise ScenarioError(f"{out} is no YAML file", "vflsim calibrate --out", "a file that ends in .yaml")
+    place = None
+    if figure is not None:
+        from vflsim.plotting.script import picture_file
+
+        place = picture_file(figure, "calibration", "vflsim calibrate --figure")
+    from vflsim.results.store.write import write_file
+    from vflsim.studies.calibrate import calibrate as calibrate_source
+
+    found = calibrate_source(source, run, alike=alike, after=after, trust=trust)
+    page = console()
+    page.print(_table(found))
+    for note in found.notes:
+        say(note)
+    text = emit.dump(found.preset())
+    if out is None:
+        page.print()
+        page.print(Text(text.rstrip()), soft_wrap=True)
+    else:
+        say(f"{write_file(out, text)}: vflsim run SCENARIO --set timing=null --set timing.preset={out}")
+    if place is not None:
+        from vflsim.plotting.calibration import calibration
+
+        say(str(write_file(place, calibration(found).rendered(place.suffix))))
+
+
+def _table(found: Calibration) -> Any:
+    from vflsim.tables import DataTable
+
+    header = ("party", "what", "n", "mean", "law", "fitted", "KS", "R²", "residual p95")
+    rows = [
+        (
+            fit.party,
+            fit.activity,
+            len(fit.measured.seconds),
+            quantity(float(fit.measured.seconds.mean()), "s"),
+            fit.law.kind,
+            _growth(fit),
+            "" if math.isnan(fit.ks) else Amount(fit.ks, form=".3f"),
+            "" if math.isnan(fit.r_squared) else Amount(fit.r_squared, form=".3f"),
+            quantity(fit.residual_p95, "s"),
+        )
+        for fit in found.fits
+    ]
+    notes = [
+        "KS: Kolmogorov–Smirnov distance of the law. R²: the share of the variance that the size explains.",
+        "Residual p95: 95 % of times are as near to the fitted mean.",
+    ]
+    return DataTable(header, rows, notes=notes, left=(0, 1, 4, 5))
+
+
+def _growth(fit: FittedTime) -> str:
+    """Say how a time grows with its size, or why it does not."""
+    if not fit.per_unit:
+        return f"no rate: {fit.why_not}" if fit.why_not else ""
+    if fit.additive:
+        return f"bytes / {8 * fit.rate / 1e6:.4g} Mbit/s + latency"
+    return f"({quantity(fit.fixed, 's')} + FLOPs / {fit.rate / 1e9:.4g} GFLOPS) × law"

@@ -1,23 +1,23 @@
-"""Commands that read a results folder: plot, report, watch, trace, verify."""
+"""Commands that read a results folder: plot, report, watch, trace, verify, export, compare."""
 
 from __future__ import annotations
 
 import contextlib
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 import vflsim
-from vflsim.cli.app import Protocols, ResultsFolder, app, complain, known, must_be_folder, say
-from vflsim.cli.options import Workers
-from vflsim.cli.output import Seeds, Trust
+from vflsim.cli.app import Protocols, ResultsFolder, Workers, app, complain, console, known, must_be_folder, say
+from vflsim.cli.output import Csv, Html, Latex, Markdown, Metric, Seeds, Trust, form_of, show
 from vflsim.errors import ResultsError, ScenarioError
 
 if TYPE_CHECKING:
     from vflsim.results.read import Results
     from vflsim.studies.rerun import Sample
+    from vflsim.tables import DataTable
 
 
 @app.command()
@@ -219,3 +219,84 @@ def _rerun(results: Path, sample: Sample, workers: int, trust: bool) -> list[str
         done += not each.left_out
     say(f"{done} runs computed again")
     return problems
+
+
+@app.command()
+def export(
+    results: ResultsFolder,
+    to: Annotated[Literal["mlflow", "tensorboard", "wandb", "trackio"], typer.Option(help="The tracker.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder of a local store (default: RESULTS-TRACKER, a new one).")
+    ] = None,
+    uri: Annotated[str | None, typer.Option(help="Address of an MLflow server, instead of a local store.")] = None,
+) -> None:
+    """Export finished results, or a sweep's, to a tracker: every series by rounds and by virtual time."""
+    from vflsim.exporting.logs import export as exported
+
+    say(exported(results, to, out, uri))
+
+
+@app.command()
+def compare(
+    results: Annotated[
+        list[Path],
+        typer.Argument(help="Results folders (of runs or sweeps).", metavar="RESULTS...", callback=must_be_folder),
+    ],
+    quantiles: Annotated[
+        bool, typer.Option("--quantiles", help="Quantiles of round durations with 95 % intervals instead.")
+    ] = False,
+    metric: Metric = None,
+    target: Annotated[
+        str | None,
+        typer.Option(help="Target instead of the scenario's: test_accuracy=0.85, or {test_accuracy: 0.85, for: 20 s}."),
+    ] = None,
+    pairing: Annotated[
+        bool, typer.Option("--pairing", help="Add paired differences, and how much narrower pairing makes them.")
+    ] = False,
+    baseline: Annotated[
+        str | None,
+        typer.Option(help="The protocol that the others are compared with (default: the first that waits for all)."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder for the table and the figures of the results.")
+    ] = None,
+    latex: Latex = False,
+    markdown: Markdown = False,
+    csv: Csv = False,
+    html: Html = False,
+) -> None:
+    """Print the comparison of results; those of several studies are in one table."""
+    from vflsim.results.joined import opened, table_of, tables_of
+    from vflsim.results.statistics.targets import target_from_text
+
+    form = form_of("compare", latex, markdown, csv, html)
+    targets = None if target is None else target_from_text(target)
+    found, sweeps = opened(results, baseline, targets)
+    if metric is not None and found is not None:
+        remedy = f"its table shows the final metric; for others: vflsim plot {found.folder} --metric {metric}"
+        raise ResultsError("is no sweep, of which --metric shows one", str(found.folder), "folders of sweeps", remedy)
+    tables = [] if found is None else [table_of(found, quantiles, pairing=pairing)]
+    for folder in sweeps:
+        for table in tables_of(folder, quantiles, targets, metric=metric):
+            table.title += f" ({folder})" if len(results) > 1 else ""
+            tables.append(table)
+    paths = [] if out is None else _written(out, found, tables[0])
+    show(console(), tables, form)
+    for path in paths:
+        (say if form is None else complain)(str(path))
+
+
+def _written(folder: Path, results: Results | None, table: DataTable) -> list[Path]:
+    """Write the comparison as Markdown, and every figure that the results have data for. Raises ResultsError."""
+    from vflsim.plotting import save_all
+    from vflsim.plotting.style import FORMATS
+    from vflsim.results.store.write import SCENARIO, SWEEP, write_file
+    from vflsim.tables.formats import markdown
+
+    if results is None:
+        raise ResultsError("there are only sweeps, and a sweep has figures of its own", "--out", remedy="vflsim plot")
+    if any((folder / name).is_file() for name in (SCENARIO, SWEEP)):
+        raise ResultsError("holds results", f"--out {folder}", "a folder without results")
+    if folder.suffix.lower() in FORMATS:
+        raise ResultsError("is the name of one picture", f"--out {folder}", "a folder", str(folder.with_suffix("")))
+    return [write_file(folder / "comparison.md", markdown([table], table.title)), *save_all(results, folder)]

@@ -11,8 +11,21 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from vflsim.cli.app import Overrides, Protocols, ScenarioFile, Seeds, app, complain, completed, console, load, say
-from vflsim.cli.options import EXECUTION, again, with_execution
+from vflsim.cli.app import (
+    EXECUTION,
+    Overrides,
+    Protocols,
+    ScenarioFile,
+    Seeds,
+    again,
+    app,
+    complain,
+    completed,
+    console,
+    load,
+    say,
+    with_execution,
+)
 from vflsim.cli.results import report_on
 from vflsim.errors import ScenarioError
 from vflsim.shipped import TEMPLATE, scenario_file, shipped, started, title

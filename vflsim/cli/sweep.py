@@ -8,8 +8,20 @@ from typing import Annotated, Literal
 
 import typer
 
-from vflsim.cli.app import Overrides, Protocols, ScenarioFile, Seeds, app, complain, console, overriding, say
-from vflsim.cli.options import EXECUTION, again, with_execution
+from vflsim.cli.app import (
+    EXECUTION,
+    Overrides,
+    Protocols,
+    ScenarioFile,
+    Seeds,
+    again,
+    app,
+    complain,
+    console,
+    overriding,
+    say,
+    with_execution,
+)
 from vflsim.cli.output import Csv, Html, Latex, Markdown, Metric, form_of, show
 from vflsim.cli.runs import conclude
 from vflsim.errors import ScenarioError

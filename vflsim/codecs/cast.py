@@ -1,14 +1,16 @@
-"""Casts: floating-point numbers of fewer bits on the wire; the codecs ``float16`` and ``bfloat16``."""
+"""Casts: numbers of fewer bits on the wire; the codecs ``float16``, ``bfloat16`` and ``binarise``."""
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar, Literal, final
 
 import torch
 from torch import Tensor
 
-from vflsim.codecs.base import Codec
-from vflsim.codecs.frame import Shape, from_raw, raw, raw_bytes
+from vflsim.codecs.base import Codec, Upward
+from vflsim.codecs.frame import Shape, from_raw, pack_bits, packed_bytes, raw, raw_bytes, unpack_bits
+from vflsim.errors import NonFiniteError
 
 
 class Cast(Codec):
@@ -66,3 +68,35 @@ class BFloat16(Cast):
 
     kind: Literal["bfloat16"] = "bfloat16"
     target: ClassVar[torch.dtype] = torch.bfloat16
+
+
+@final
+class Binarise(Upward):
+    """Each element becomes its sign: 1 from the threshold 0 on, −1 below; 8 elements in a byte.
+
+    The gradient passes straight through, also beyond ±1, where binarised networks often cut it off. One bit has no
+    place for nan: sending it raises ``NonFiniteError``.
+
+    Example: ``{kind: binarise, gradients: true}``
+    """
+
+    kind: Literal["binarise"] = "binarise"
+
+    def payload_bytes(self, shape: Shape, dtype: torch.dtype) -> int:
+        """Count one bit for each element, rounded up."""
+        return packed_bytes(math.prod(shape), 1)
+
+    def pack(self, x: Tensor) -> bytes:
+        """Return the bits, 1 for elements of at least 0."""
+        return pack_bits((self.through(x) > 0).long(), 1)
+
+    def unpack(self, payload: bytes, shape: Shape, dtype: torch.dtype) -> Tensor:
+        """Decode the bits: ±1."""
+        return (2 * unpack_bits(payload, math.prod(shape), 1) - 1).to(dtype).reshape(shape)
+
+    def through(self, x: Tensor) -> Tensor:
+        """Return the signs."""
+        if x.isnan().any():
+            what = "a tensor with an element that is no number cannot be binarised"
+            raise NonFiniteError(what)
+        return torch.where(x >= 0, 1.0, -1.0).to(x.dtype)

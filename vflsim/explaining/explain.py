@@ -1,20 +1,140 @@
-"""Explain the clients of finished runs."""
+"""Explain the clients of finished runs: their heads' weights, noisy test features, embeddings."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
+import torch
+from torch import Tensor
 
-from vflsim.errors import ResultsError
-from vflsim.explaining.clients import client_table
-from vflsim.explaining.embedded import planes
-from vflsim.explaining.heads import HeadedModels
-from vflsim.results.read import Results
+from vflsim.errors import DataError, ResultsError
+from vflsim.learning.data.loaded import LoadedData
+from vflsim.learning.data.spec import FeatureNoise
+from vflsim.protocols.defaults import heads_of
+from vflsim.results.read import Results, StoredRun
 from vflsim.results.store.scenario import stored_scenario
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
+from vflsim.streams import SHARED, generator, party_name
+from vflsim.timing.floats import Floats
+from vflsim.trained import TrainedModels
+from vflsim.vocabulary.metrics import higher_is_better
+from vflsim.vocabulary.selections import members
+
+
+def client_table(run: StoredRun, models: HeadedModels, scenario: Scenario, sd: float) -> pd.DataFrame:
+    """Tabulate the participants of a run, with the columns of ``Explanation.clients``.
+
+    Each client's test features get N(0, ``sd``²) in turn, in scaled units, while the others' stay clean.
+    """
+    perturbed = HeadedModels(run, scenario, noisy_test(models.data, sd, run.seed)).answers()
+    answers, norms = models.answers(), models.norms()
+    metric = models.data.task.metric_names[0]
+    clean = models.score(answers)[metric]
+    noisy = [models.score({**answers, client: perturbed[client]})[metric] for client in answers]
+    noise = scenario.data.noise
+    trained_noisy = set() if noise is None else set(members(noise.select, scenario.symbols))
+    table = pd.DataFrame(
+        {
+            "protocol": run.protocol,
+            "seed": run.seed,
+            "client": list(answers),
+            "weight_norm": norms,
+            "share": norms / norms.sum(),
+            "rank": (-pd.Series(norms)).rank(method="min").astype("int64"),
+            "noisy_features": [client in trained_noisy for client in answers],
+            "metric": f"test_{metric}",
+            "clean": clean,
+            "perturbed": noisy,
+        }
+    )
+    fall = table["clean"] - table["perturbed"]
+    return table.assign(drop=fall if higher_is_better(metric) else -fall)
+
+
+def noisy_test(data: LoadedData, sd: float, seed: int) -> LoadedData:
+    """Return the data with N(0, ``sd``²) on all clients' test features; draws are a function of (seed, client).
+
+    Raises DataError for data with categorical columns.
+    """
+    if data.coded_shapes:
+        what = "clients have categorical columns, and noise is for numbers"
+        raise DataError(what, data.name, "data with numbers alone", "set `data.encoding: one_hot`")
+    joint = data.joint | {"test": data.joint["test"].clone()}
+    columns = dict(enumerate(data.columns, start=1))
+    FeatureNoise(select="all", sd=sd).put_on(joint["test"].numpy(), columns, "perturbed_test", seed)
+    return data.with_joint(joint)
+
+
+def rank_correlation(clients: pd.DataFrame) -> float:
+    """Return Spearman's ρ of the norms and the drops of one run's clients; NaN if either is constant."""
+    norms, drops = clients["weight_norm"], clients["drop"]
+    varied = norms.nunique() > 1 and drops.nunique() > 1
+    return float(norms.corr(drops, method="spearman")) if varied else np.nan
+
+
+PERPLEXITY = 30.0
+"""The default of scikit-learn; less where there are few rows."""
+TOGETHER = "all clients"
+"""The name of all participants' embeddings side by side."""
+
+
+def planes(models: HeadedModels, order: list[int], rows: int) -> pd.DataFrame:
+    """Map embeddings of up to ``rows`` test rows, drawn by a fixed seed, to the plane.
+
+    Those of the most and the least important client (the first and the last of ``order``), and of all side by side.
+    Columns: embedding, row, label, x, y; labels are names of classes, or values, as text.
+    """
+    labels = models.data.labels["test"]
+    chosen = np.sort(generator(0, SHARED, "tsne").permutation(len(labels))[:rows])
+    at = torch.from_numpy(chosen)
+    ends = list(dict.fromkeys((order[0], order[-1])))
+    shown = {party_name(client): models.embedding(client, at) for client in ends}
+    if len(order) > 1:
+        shown[TOGETHER] = torch.cat([models.embedding(client, at) for client in models.heads], dim=1)
+    names = models.data.class_names
+    values = labels[at].flatten().tolist()
+    label = [names[int(value)] if names else f"{value:g}" for value in values]
+    frames = [
+        pd.DataFrame({"embedding": name, "row": chosen, "label": label}).join(plane(h)) for name, h in shown.items()
+    ]
+    return pd.concat(frames, ignore_index=True)
+
+
+def plane(h: Tensor) -> pd.DataFrame:
+    """Map rows (rows, d) to the plane: columns x and y."""
+    from sklearn.manifold import TSNE
+
+    perplexity = min(PERPLEXITY, (len(h) - 1) / 3)
+    # Not init="pca": it divides by the deviation, and crashes where a model gives all rows the same embedding.
+    points = TSNE(perplexity=perplexity, init="random", random_state=0).fit_transform(h.double().numpy())
+    return pd.DataFrame(points.astype(np.float64), columns=["x", "y"])
+
+
+class HeadedModels(TrainedModels):
+    """Trained models whose prediction is Σ_k h^k W_k; ``heads`` has W_k, (d_f, d_c), of every participant.
+
+    Raises ``ValueError`` if clients have no linear heads, and ``ResultsError`` as ``TrainedModels`` does.
+    """
+
+    def __init__(self, run: StoredRun, scenario: Scenario, data: LoadedData) -> None:
+        super().__init__(run, scenario, data)
+        self.heads: Mapping[int, Tensor] = heads_of(self.protocol, self.setting, self.learners)
+
+    def norms(self) -> Floats:
+        """Return the Frobenius norm of every participant's head, (participants,)."""
+        return np.array([float(torch.linalg.norm(head.double())) for head in self.heads.values()])
+
+    def embedding(self, client: int, rows: Tensor) -> Tensor:
+        """Compute h^k of some test rows, (rows, d_f)."""
+        model = self.learners.clients[client].embedding
+        model.module.eval()
+        with torch.no_grad():
+            h: Tensor = model(self.data.features[client - 1]["test"][rows])
+        return h
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 from scipy.sparse.csgraph import connected_components
 
 from vflsim.explaining import Explanation
-from vflsim.explaining.clients import rank_correlation
+from vflsim.explaining.explain import rank_correlation
 from vflsim.intervals.means import t_interval
 from vflsim.plotting.numbers import Numbers, frame
 from vflsim.plotting.protocol_style import Style, kinds_in, protocol_styles, shaded

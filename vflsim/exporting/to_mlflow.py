@@ -13,8 +13,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from vflsim.exporting.export import missing
-from vflsim.exporting.logs import BY_TIME, Log, step_of
+from vflsim.exporting.logs import BY_TIME, Log, missing, step_of
 
 _METRICS, _PARAMETERS = 1000, 100
 """The most of each that one call takes."""

@@ -10,8 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from shlex import quote
 
-from vflsim.exporting.export import missing
-from vflsim.exporting.logs import BY_TIME, Log, step_of
+from vflsim.exporting.logs import BY_TIME, Log, missing, step_of
 
 
 def write(logs: Iterable[Log], place: Path, _uri: str | None) -> str:

@@ -11,8 +11,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from vflsim.exporting.export import missing
-from vflsim.exporting.logs import Log
+from vflsim.exporting.logs import Log, missing
 
 
 def write(logs: Iterable[Log], place: Path, _uri: str | None) -> str:

@@ -13,7 +13,7 @@ from io import StringIO
 from typing import Literal, TypeAlias
 
 from vflsim.errors import printable
-from vflsim.tables.table import Cell, DataTable
+from vflsim.tables import Cell, DataTable
 from vflsim.vocabulary.amounts import Amount
 
 PREAMBLE = r"""% in the preamble: \usepackage{booktabs} \usepackage{siunitx}"""

@@ -6,9 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vflsim.trained.models import SplitAnswer, TrainedModels, trained_models
+    from vflsim.trained.models import SplitAnswer, TrainedModels, Uploads, Wiring, trained_models
     from vflsim.trained.results import ComparedResults, StudyResults
-    from vflsim.trained.uploads import Uploads, Wiring
 
 _MODULE_OF = {
     "ComparedResults": "results",
