@@ -7,8 +7,7 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.axes import Axes
 
-from vflsim.plotting.numbers import frame
-from vflsim.plotting.style import Picture, picture, x_axis
+from vflsim.plotting.style import Picture, frame, picture, x_axis
 from vflsim.results import Results, write_file
 
 ROUND = 1

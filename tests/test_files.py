@@ -318,7 +318,7 @@ def test_nothing_else_reads_json_or_yaml(package: str) -> None:
 
 
 WRITERS = {"results/store/write.py", "results/store/folder.py"}
-PACKAGED = {"learning/data/sources/embedded.py"}
+PACKAGED = {"learning/data/catalogue.py"}
 """Reads a file that comes with a library."""
 
 

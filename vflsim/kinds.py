@@ -24,8 +24,8 @@ _PLACES = {
     "optimizers": "vflsim.learning.optimizers:OPTIMIZERS",
     "losses": "vflsim.learning.losses:LOSSES",
     "metrics": "vflsim.vocabulary.metrics:METRICS",
-    "measures": "vflsim.vocabulary.measures:MEASURES",
-    "stop-rules": "vflsim.vocabulary.stop_rules:STOP_RULES",
+    "measures": "vflsim.vocabulary.measure:MEASURES",
+    "stop-rules": "vflsim.vocabulary.stop_rule:STOP_RULES",
     "mechanisms": "vflsim.learning.privacy.mechanisms:MECHANISMS",
     "codecs": "vflsim.codecs:CODECS",
 }

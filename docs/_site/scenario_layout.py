@@ -10,11 +10,9 @@ from vflsim.learning.data.partition import Partition
 from vflsim.learning.data.spec import Data, FeatureNoise
 from vflsim.learning.privacy.blinding import Blinding
 from vflsim.learning.training import Training, TrainingOverride
-from vflsim.scenario.evaluate import Evaluate
+from vflsim.scenario.evaluate import Evaluate, Recording, ViewRecording
 from vflsim.scenario.models import ClientTiming, Scenario, ServerTiming, Timing
-from vflsim.scenario.protocol_entry import ProtocolEntry
-from vflsim.scenario.recording import Recording, ViewRecording
-from vflsim.scenario.split_model import Models, ModelsOverride
+from vflsim.scenario.protocol_entry import Models, ModelsOverride, ProtocolEntry
 from vflsim.stopping.precision import Precision
 from vflsim.stopping.rules import Stop
 from vflsim.timing.delays import State

@@ -14,8 +14,7 @@ from tiny_worlds import raw
 from vflsim.kinds import TABLES
 from vflsim.learning.training import TrainingOverride
 from vflsim.scenario import load
-from vflsim.scenario.protocol_entry import ProtocolEntry
-from vflsim.scenario.split_model import ModelsOverride
+from vflsim.scenario.protocol_entry import ModelsOverride, ProtocolEntry
 from vflsim.studies.checks.describe import overrides
 
 LAYERS: list[set[str]] = run_path(str(ROOT / "tests" / "test_imports.py"))["LAYERS"]

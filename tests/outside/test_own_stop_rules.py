@@ -15,7 +15,7 @@ import vflsim
 from vflsim.errors import RunError, ScenarioError
 from vflsim.simulation.vectorised.eligibility import obstacles
 from vflsim.studies.runs.identity import ends_alike, hindrance
-from vflsim.vocabulary.stop_rules import NoImprovement
+from vflsim.vocabulary.stop_rule import NoImprovement
 
 EVERY = {"every": "2 rounds"}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from vflsim.errors import ResultsError
-from vflsim.plotting.panels import metric_panels
+from vflsim.plotting.script import metric_panels
 from vflsim.results import Results
 from vflsim.results.sweeps.sweep import Sweep
 

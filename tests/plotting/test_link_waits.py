@@ -9,7 +9,7 @@ import pytest
 from tiny_worlds import tiny
 
 import vflsim
-from vflsim.plotting.link_waits import DOWN, link_waits
+from vflsim.plotting.breakdown import DOWN, link_waits
 from vflsim.reporting.answer import link_waited_for
 
 

@@ -19,7 +19,7 @@ import vflsim
 from vflsim.plotting import PLOTS, SWEEP_PLOTS, plot
 from vflsim.plotting.breakdown import WAITING
 from vflsim.plotting.delays import fits, law
-from vflsim.plotting.panels import metric_panels
+from vflsim.plotting.script import metric_panels
 from vflsim.results import Results
 from vflsim.results.sweeps.sweep import Sweep
 from vflsim.timing.delays import Constant, Exponential, Sum

@@ -12,7 +12,7 @@ from toy_runs import toy_results
 from vflsim.errors import ResultsError
 from vflsim.reporting import write_report
 from vflsim.reporting.figures import Ink
-from vflsim.reporting.swept import SweepSection, sweep_section
+from vflsim.reporting.page import SweepSection, sweep_section
 from vflsim.results.sweeps.sweep import Sweep
 
 

@@ -13,7 +13,7 @@ from tiny_worlds import raw
 
 from vflsim import load
 from vflsim.errors import ScenarioError
-from vflsim.scenario import installed
+from vflsim.scenario import own_modules
 
 PROTOCOL = """\
 from typing import Literal
@@ -42,9 +42,9 @@ def install(folder: Path, package: str, kinds: dict[str, str], code: str = PROTO
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder of installed packages."""
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    installed._points.cache_clear()
+    own_modules._points.cache_clear()
     yield tmp_path / "site"
-    installed._points.cache_clear()
+    own_modules._points.cache_clear()
     for name in [name for name in sys.modules if name.startswith("vflsim_test_")]:
         del sys.modules[name]
 
@@ -54,7 +54,7 @@ def test_a_kind_of_an_installed_package_is_named_like_a_built_in_one(folder: Pat
     scenario = load(raw({"it": {"kind": "patient", "patience": 2}}))
     protocol = scenario.protocols["it"].protocol
     assert (type(protocol).__name__, protocol.kind, protocol.model_dump()["patience"]) == ("Patient", "patient", 2)
-    assert installed.packages_of(scenario.document.raw) == {"patient": "vflsim-test-patient 1.2"}
+    assert own_modules.packages_of(scenario.document.raw) == {"patient": "vflsim-test-patient 1.2"}
 
 
 def test_nothing_is_imported_unless_a_scenario_names_it(folder: Path) -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from thorough import examples
 
 from vflsim.scenario import Scenario, dump, load, party_timings, schema
-from vflsim.scenario.known import Known
+from vflsim.scenario.translation import Known
 from vflsim.shipped import shipped
 
 SHIPPED = sorted(shipped().values())

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from vflsim.learning.execution.operations import Handle, ImmediateExecutor
-from vflsim.learning.learners.lazy_values import KeptValue
+from vflsim.learning.learners.inputs import KeptValue
 from vflsim.world.views import Views
 
 

@@ -16,9 +16,8 @@ from vflsim.attacks.label_inference import LabelInference
 from vflsim.attacks.pgd import Pgd
 from vflsim.attacks.reconstruction import Reconstruction
 from vflsim.errors import ScenarioError, check_known
-from vflsim.scenario.known import Known
 from vflsim.scenario.overrides import values_of
-from vflsim.scenario.translation import problems_of
+from vflsim.scenario.translation import Known, problems_of
 
 AttackKind: TypeAlias = (
     Pgd | Smoothing | Attribution | RoundingBound | Reconstruction | EquationSolving | CodedEmbeddings | LabelInference

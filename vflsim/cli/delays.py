@@ -150,9 +150,8 @@ def _delay(text: str) -> DelayKind:
 
     from vflsim.scenario import own_modules
     from vflsim.scenario.document import Document
-    from vflsim.scenario.known import Known
     from vflsim.scenario.problems import failure
-    from vflsim.scenario.translation import problems_of
+    from vflsim.scenario.translation import Known, problems_of
     from vflsim.timing.delays import AnyDelay
     from vflsim.vocabulary.plain_yaml import parse_value
 

@@ -27,11 +27,10 @@ from vflsim.results.store.write import REPORT, write_file
 from vflsim.scenario import emit
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.document import Document
-from vflsim.scenario.known import Known
 from vflsim.scenario.load import load
 from vflsim.scenario.models import FolderName, Scenario
 from vflsim.scenario.problems import failure
-from vflsim.scenario.translation import problems_of
+from vflsim.scenario.translation import Known, problems_of
 from vflsim.studies.checks.data import read_and_check
 from vflsim.vocabulary.base import Part
 

@@ -10,9 +10,8 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError, model_
 
 from vflsim.errors import VflsimError
 from vflsim.scenario.document import Document
-from vflsim.scenario.known import Known
 from vflsim.scenario.problems import failure
-from vflsim.scenario.translation import problems_of
+from vflsim.scenario.translation import Known, problems_of
 from vflsim.timing.delays import QUANTITY
 from vflsim.timing.delays.base import Delay
 from vflsim.timing.delays.basic import Constant, Exponential, ShiftedExponential, Uniform

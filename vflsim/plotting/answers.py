@@ -11,7 +11,6 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from vflsim.plotting.curves import BANDED
-from vflsim.plotting.numbers import stacked
 from vflsim.plotting.protocol_style import Style, protocol_styles
 from vflsim.plotting.selection import Place, Window
 from vflsim.plotting.style import (
@@ -23,6 +22,7 @@ from vflsim.plotting.style import (
     picture,
     remark,
     spread_widely,
+    stacked,
     x_axis,
 )
 from vflsim.results.read import NotRecordedError, Results

@@ -13,9 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from vflsim.plotting.numbers import stacked
 from vflsim.plotting.protocol_style import Style, protocol_styles, shaded
-from vflsim.plotting.style import Picture, headline, legend, picture, remark, spread_widely, x_axis
+from vflsim.plotting.style import Picture, headline, legend, picture, remark, spread_widely, stacked, x_axis
 from vflsim.results.read import Results
 from vflsim.timing.floats import Floats
 

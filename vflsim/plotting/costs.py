@@ -15,11 +15,11 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator
 
 from vflsim.errors import ResultsError
-from vflsim.plotting.numbers import frame
 from vflsim.plotting.protocol_style import Style, protocol_styles
 from vflsim.plotting.style import (
     Picture,
     failures,
+    frame,
     headline,
     legend,
     picture,

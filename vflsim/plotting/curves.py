@@ -14,18 +14,20 @@ from matplotlib.lines import Line2D
 
 from vflsim.errors import ResultsError
 from vflsim.intervals.means import band, step_values
-from vflsim.plotting.numbers import Numbers, frame, stacked
 from vflsim.plotting.protocol_style import Style, protocol_styles
 from vflsim.plotting.selection import Place, Window
 from vflsim.plotting.style import (
+    Numbers,
     Picture,
     failures,
+    frame,
     headline,
     legend,
     metric_label,
     picture,
     remark,
     spread_widely,
+    stacked,
     x_axis,
 )
 from vflsim.results.read import NotRecordedError, Results

@@ -9,9 +9,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from vflsim.plotting.numbers import Numbers, stacked
 from vflsim.plotting.protocol_style import Style, look
-from vflsim.plotting.style import Picture, headline, legend, picture, remark, x_axis
+from vflsim.plotting.style import Numbers, Picture, headline, legend, picture, remark, stacked, x_axis
 from vflsim.timing.delays.base import Delay, Floats
 
 POINTS = 2000

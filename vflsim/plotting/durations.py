@@ -11,10 +11,21 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from vflsim.plotting import closed_forms as closed
-from vflsim.plotting.numbers import Numbers, frame, stacked
 from vflsim.plotting.protocol_style import Style, protocol_styles
 from vflsim.plotting.selection import Place, Window, finished
-from vflsim.plotting.style import Picture, failures, headline, legend, picture, remark, spread_widely, x_axis
+from vflsim.plotting.style import (
+    Numbers,
+    Picture,
+    failures,
+    frame,
+    headline,
+    legend,
+    picture,
+    remark,
+    spread_widely,
+    stacked,
+    x_axis,
+)
 from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.statistics.rounds import Rounds, ages_of, outlasting, pooled_mean
 from vflsim.timing.floats import Floats

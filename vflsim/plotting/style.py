@@ -6,7 +6,7 @@ Figures do not use pyplot: no global state, no window, any thread.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from textwrap import wrap
 from typing import Any, final
@@ -14,6 +14,7 @@ from warnings import catch_warnings, filterwarnings
 
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import Collection
@@ -22,9 +23,26 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from vflsim.errors import ResultsError
-from vflsim.plotting.numbers import Numbers
 from vflsim.plotting.theme import RC, current
 from vflsim.results.read import Results
+
+Numbers = dict[str, pd.DataFrame]
+
+
+def stacked(parts: Mapping[Any, Mapping[str, Any] | pd.DataFrame], key: str = "protocol") -> pd.DataFrame:
+    """Stack the columns of all parts into one frame, with the part's name in front as ``key``."""
+    frames = []
+    for name, columns in parts.items():
+        own = pd.DataFrame(columns).reset_index(drop=True)
+        own.insert(0, key, name)
+        frames.append(own)
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame({key: []})
+
+
+def frame(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> pd.DataFrame:
+    """Make a frame from rows."""
+    return pd.DataFrame.from_records([tuple(row) for row in rows], columns=list(columns))
+
 
 DPI = 200
 FORMATS: dict[str, dict[str, Any]] = {

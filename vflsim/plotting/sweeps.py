@@ -8,9 +8,8 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 
 from vflsim.plotting import closed_forms as closed
-from vflsim.plotting.numbers import frame, stacked
 from vflsim.plotting.protocol_style import Style, protocol_styles
-from vflsim.plotting.style import Picture, headline, legend, picture, remark, target_label
+from vflsim.plotting.style import Picture, frame, headline, legend, picture, remark, stacked, target_label
 from vflsim.plotting.sweep_panels import (
     BOUND,
     bound_handle,

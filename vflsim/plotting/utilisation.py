@@ -12,9 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from vflsim.plotting.numbers import stacked
 from vflsim.plotting.selection import Place, Window, length, one_seed
-from vflsim.plotting.style import Picture, headline, legend, picture, remark, sides, x_axis
+from vflsim.plotting.style import Picture, headline, legend, picture, remark, sides, stacked, x_axis
 from vflsim.results.events import Activities, Ints, Spans, activities, downtime
 from vflsim.results.read import NotRecordedError, Results, StoredRun
 from vflsim.streams import SERVER

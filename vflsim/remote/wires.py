@@ -14,7 +14,7 @@ from vflsim.codecs import Codec
 from vflsim.codecs.base import Plain
 from vflsim.codecs.frame import raw
 from vflsim.learning.execution.operations import Executor, Handle
-from vflsim.learning.learners.lazy_values import KeptValue
+from vflsim.learning.learners.inputs import KeptValue
 from vflsim.world.wire import Wires
 
 AS_SENT, FORWARDED, UNCHANGED = 0, 1, 2

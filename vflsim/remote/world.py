@@ -18,7 +18,7 @@ from typing import Any
 from typing_extensions import override
 
 from vflsim.learning.execution.operations import ImmediateExecutor, Operation
-from vflsim.learning.learners.lazy_values import KeptValue
+from vflsim.learning.learners.inputs import KeptValue
 from vflsim.world.failures import STANDSTILL, stuck
 from vflsim.world.realtime import RealTimeWorld
 

@@ -11,8 +11,7 @@ import pandas as pd
 
 from vflsim.analysis.rounds import numbered
 from vflsim.intervals.means import CONFIDENCE, holm
-from vflsim.plotting.numbers import Numbers
-from vflsim.plotting.style import metric_label
+from vflsim.plotting.style import Numbers, metric_label
 from vflsim.results.read import Results
 from vflsim.results.statistics.estimates import Estimate
 from vflsim.results.statistics.pairs import ratio

@@ -12,9 +12,8 @@ from markupsafe import Markup
 
 from vflsim.intervals.means import step_values
 from vflsim.plotting import PLOTS, protocol_styles
-from vflsim.plotting.numbers import Numbers, frame
 from vflsim.plotting.selection import length, one_seed
-from vflsim.plotting.style import metric_label
+from vflsim.plotting.style import Numbers, frame, metric_label
 from vflsim.plotting.timeline import ACTIVITIES
 from vflsim.results.events import activities, activity
 from vflsim.results.read import NotRecordedError, Results

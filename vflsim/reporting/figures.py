@@ -11,8 +11,7 @@ from markupsafe import Markup
 
 from vflsim.errors import ResultsError
 from vflsim.plotting import plots_of
-from vflsim.plotting.numbers import Numbers
-from vflsim.plotting.style import Picture
+from vflsim.plotting.style import Numbers, Picture
 from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.sweeps.sweep import Sweep
 

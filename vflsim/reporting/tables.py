@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from vflsim.plotting import closed_forms as closed
-from vflsim.plotting.numbers import Numbers
+from vflsim.plotting.style import Numbers
 from vflsim.reporting.answer import mean_round, time_spent, waited_for
 from vflsim.results.read import Results
 from vflsim.results.statistics.estimates import Estimate

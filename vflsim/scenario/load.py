@@ -15,14 +15,13 @@ from vflsim.errors import DataError, check_known
 from vflsim.files import content, machine_memory
 from vflsim.learning.data.partition import clients_hint
 from vflsim.scenario import document as documents
-from vflsim.scenario import emit, installed, own_modules, presets
+from vflsim.scenario import emit, own_modules, presets
 from vflsim.scenario.checks import problems_in
 from vflsim.scenario.document import Document
-from vflsim.scenario.known import Known
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.overrides import Overrides, apply
 from vflsim.scenario.problems import Problem, failure
-from vflsim.scenario.translation import problems_of
+from vflsim.scenario.translation import Known, problems_of
 from vflsim.shipped import scenario_file
 from vflsim.vocabulary.metric import Metric, MetricFacts
 from vflsim.vocabulary.metrics import AnyMetric
@@ -201,9 +200,9 @@ def _rooted(document: Document, folder: Path) -> Document:
     def absolute(path: str) -> str:
         return str((folder / path).absolute())
 
-    if problems := installed.ambiguous(document.raw):
+    if problems := own_modules.ambiguous(document.raw):
         raise failure(problems, document)
-    raw = own_modules.rooted(installed.by_path(dict(document.raw)), folder)
+    raw = own_modules.rooted(own_modules.by_path(dict(document.raw)), folder)
     return replace(document, raw=_with_paths(raw, absolute, absolute))
 
 

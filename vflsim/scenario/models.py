@@ -19,10 +19,8 @@ from vflsim.protocols import Protocol
 from vflsim.protocols.defaults import default_blinding_of
 from vflsim.protocols.hook_checks import mismatches
 from vflsim.scenario.document import Document
-from vflsim.scenario.evaluate import Evaluate
-from vflsim.scenario.protocol_entry import ProtocolEntry
-from vflsim.scenario.recording import Record, Recording, recording
-from vflsim.scenario.split_model import Models
+from vflsim.scenario.evaluate import Evaluate, Record, Recording, recording
+from vflsim.scenario.protocol_entry import Models, ProtocolEntry
 from vflsim.stopping.rules import Stop
 from vflsim.timing.activation import AnyActivation
 from vflsim.timing.availability import AnyAvailability
@@ -32,7 +30,7 @@ from vflsim.timing.link import Link
 from vflsim.timing.party import PartyTiming, Power
 from vflsim.vocabulary.base import Part, Shorthand, kind_from_text
 from vflsim.vocabulary.entries import Entry, OneOrMany, PerClient
-from vflsim.vocabulary.measures import AnyMeasure, MeasureName
+from vflsim.vocabulary.measure import AnyMeasure, MeasureName
 from vflsim.vocabulary.metric import MetricFacts
 from vflsim.vocabulary.metrics import AnyMetric, MetricName
 from vflsim.vocabulary.quantities import UNIT_NAMES, Number

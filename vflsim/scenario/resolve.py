@@ -12,7 +12,7 @@ from vflsim.protocols.base import CheckContext
 from vflsim.protocols.defaults import participants_of
 from vflsim.scenario.depends import course_digest
 from vflsim.scenario.models import Scenario, Timing
-from vflsim.scenario.split_model import Models
+from vflsim.scenario.protocol_entry import Models
 from vflsim.setting import Setting
 from vflsim.timing.availability import Always
 from vflsim.timing.link import Link

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from vflsim.learning.batching.kernels import stack_clients
 from vflsim.learning.learners.client import ClientLearner, ClientParts
-from vflsim.learning.learners.lazy_values import KeptValue
+from vflsim.learning.learners.inputs import KeptValue
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.server import ServerLearner, ServerParts
 from vflsim.learning.models.build import Draft, seeded

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from vflsim.learning.batches import BatchSequence
-from vflsim.learning.learners.lazy_values import KeptValue
+from vflsim.learning.learners.inputs import KeptValue
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.watch import Watch, from_outside
 from vflsim.learning.models.client import ModuleClient
@@ -17,7 +17,7 @@ from vflsim.learning.randomness import drawing_apart
 from vflsim.protocols import Protocol
 from vflsim.protocols.capabilities import OwnNodes
 from vflsim.protocols.hook_checks import learners_of
-from vflsim.scenario.recording import ViewRecording
+from vflsim.scenario.evaluate import ViewRecording
 from vflsim.setting import Setting
 from vflsim.streams import SERVER
 from vflsim.timing.availability import Always, Availability

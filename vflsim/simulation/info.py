@@ -12,8 +12,8 @@ from vflsim.protocols.defaults import participants_of, run_facts
 from vflsim.results.facts import NetworkFacts
 from vflsim.results.store.schema import RunInfo
 from vflsim.scenario.depends import run_part
-from vflsim.scenario.installed import packages_of
 from vflsim.scenario.models import Scenario
+from vflsim.scenario.own_modules import packages_of
 from vflsim.scenario.resolve import party_timings
 
 

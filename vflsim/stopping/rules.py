@@ -16,8 +16,7 @@ from vflsim.stopping.precision import PrecisionField, PrecisionRule
 from vflsim.stopping.stretch import End, EndCounts, Stretch, Tally
 from vflsim.vocabulary.base import Refinable
 from vflsim.vocabulary.quantities import Count, PositiveNumber, PositiveSeconds
-from vflsim.vocabulary.stop_rule import Row, StopRule, row_of
-from vflsim.vocabulary.stop_rules import AnyStopRule
+from vflsim.vocabulary.stop_rule import AnyStopRule, Row, StopRule, row_of
 from vflsim.vocabulary.targets import Target, Targets, TargetWatch
 from vflsim.world.clock import Moment
 from vflsim.world.party import RunContext

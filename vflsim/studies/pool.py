@@ -29,8 +29,7 @@ from vflsim.studies.checks.closed_forms import closed_forms
 from vflsim.studies.engines.local import Engine, Unit
 from vflsim.studies.runs.interrupt import Interrupt
 from vflsim.studies.runs.progress import Report, StudyRun, Watcher
-from vflsim.studies.runs.resume import refuse_another
-from vflsim.studies.runs.spec import StudySpec
+from vflsim.studies.runs.spec import StudySpec, refuse_another
 from vflsim.studies.runs.store import RunStore
 
 _Run: TypeAlias = tuple[int, str, int]

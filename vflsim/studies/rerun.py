@@ -23,9 +23,8 @@ from vflsim.studies.engines.local import Unit
 from vflsim.studies.runs.identity import inputs_of, outdated
 from vflsim.studies.runs.interrupt import Interrupt
 from vflsim.studies.runs.progress import Report, StudyRun, Watcher
-from vflsim.studies.runs.resume import executed_otherwise
 from vflsim.studies.runs.simulator_choice import choices
-from vflsim.studies.runs.spec import StudySpec
+from vflsim.studies.runs.spec import StudySpec, executed_otherwise
 from vflsim.studies.study import checked, engine_of
 from vflsim.vocabulary.execution_options import Execution, RunOptions, cuda_available
 

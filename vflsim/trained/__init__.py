@@ -14,8 +14,8 @@ _MODULE_OF = {
     "SplitAnswer": "models",
     "StudyResults": "results",
     "TrainedModels": "models",
-    "Uploads": "uploads",
-    "Wiring": "uploads",
+    "Uploads": "models",
+    "Wiring": "models",
     "trained_models": "models",
 }
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from vflsim.codecs.frame import ONLY
 from vflsim.learning.batches import BatchSequence
 from vflsim.learning.execution.operations import Executor, Handle, Operation
-from vflsim.learning.learners.lazy_values import KeptValue
+from vflsim.learning.learners.inputs import KeptValue
 from vflsim.streams import SHARED, generator, party_name
 from vflsim.world.messages import Message
 

@@ -7,10 +7,10 @@ import torch
 
 from vflsim.errors import DataError
 from vflsim.learning.data import Data, Partition, load
+from vflsim.learning.data.joint import RowSplit
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.data.preparing import coded
 from vflsim.learning.data.sources.raw import View
-from vflsim.learning.data.split import RowSplit
 from vflsim.learning.models.tabular import OneHot, TableShape
 from vflsim.learning.optimizers import Sgd
 from vflsim.learning.training import Training

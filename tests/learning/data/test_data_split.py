@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from thorough import examples
 
 from vflsim.errors import DataError
-from vflsim.learning.data.split import given_split, split_rows
+from vflsim.learning.data.joint import given_split, split_rows
 
 
 def _split(strata, groups=None, test=0.2, validation=0.0, official=None, seed=0, train_rows=None):

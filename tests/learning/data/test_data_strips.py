@@ -7,10 +7,9 @@ import pytest
 
 from vflsim.errors import DataError
 from vflsim.learning.data import preparing
-from vflsim.learning.data.joint import Scaler
+from vflsim.learning.data.joint import RowSplit, Scaler
 from vflsim.learning.data.preparing import joined_splits, strips, together
 from vflsim.learning.data.sources.raw import View
-from vflsim.learning.data.split import RowSplit
 
 F32 = np.dtype("float32")
 

@@ -1,32 +1,144 @@
 """Verify results: digests of files, and invariants of finished runs.
 
-For a folder, digests come first (:mod:`vflsim.results.verify.inventory`): they show every change, unless the
-digests were changed too. Invariants then show impossible tables of any origin. Each rule reads the tables and yields a
+For a folder, digests come first: they show every change, unless the digests were changed too. Invariants then show impossible tables of any origin. Each rule reads the tables and yields a
 sentence for every violation; it skips tables that were not recorded. Rules compare times exactly: an activity begins at
 or after the exact end of its predecessor.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Container, Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
 from vflsim.errors import ResultsError
 from vflsim.results.read import Results, StoredRun
-from vflsim.results.store.schema import RunInfo, RunTables
-from vflsim.results.store.write import SWEEP, WEIGHTS
-from vflsim.results.sweeps.sweep import Sweep, SweepPage
-from vflsim.results.verify.derived import curve_problems, summary_problems
-from vflsim.results.verify.energy import energy_problems
+from vflsim.results.store.folder import ASIDE
+from vflsim.results.store.manifest import Manifest, entry_of
+from vflsim.results.store.schema import FileFacts, RunInfo, RunTables
+from vflsim.results.store.write import (
+    EARLIER,
+    LOCK,
+    MANIFEST,
+    PAGES,
+    REPORT,
+    RUN,
+    SCENARIO,
+    SWEEP,
+    WEIGHTS,
+    changes,
+    strangers,
+)
+from vflsim.results.sweeps.axis import setting_of
+from vflsim.results.sweeps.sweep import Sweep, SweepPage, SweepPoint
+from vflsim.results.verify.derived import curve_problems, energy_problems, summary_problems
 from vflsim.results.verify.frames import ROUNDING, SHOWN, Frames, Rule, each, falls, numbered, overlapping
-from vflsim.results.verify.inventory import beside_points, beside_runs, of_run, of_study, of_value
 from vflsim.results.verify.links import LINK_RULES, OUTAGE_RULES, Downtime
 from vflsim.results.verify.scenario import ByScenario, page_problems, weight_problems
 from vflsim.results.verify.values import COUNT_RULES, VALUE_RULES
 from vflsim.world.record import OUTCOMES
 from vflsim.world.run_tables import ENERGY
+
+ALIKE = 8
+"""Sentences of one sort that are shown; the others are counted."""
+
+
+def of_study(results: Results) -> Iterator[str]:
+    """Yield a sentence for every missing or foreign run, and for every page or run that has changed."""
+    folder, runs = results.folder, [(run.protocol, run.seed) for run in results.runs]
+    wanted, there = _wanted(results), set(runs)
+    missing = [run for run in wanted or () if run not in there]
+    yield from _few(f"{name}/seed-{seed} is missing: a run of this scenario" for name, seed in missing)
+    if wanted is not None:
+        others = [run for run in runs if run not in wanted]
+        yield from _few(f"{name}/seed-{seed} is no run of this scenario" for name, seed in others)
+    try:
+        manifest = Manifest.read(folder)
+    except ResultsError as error:
+        yield str(error)
+        return
+    if manifest is None:
+        yield f"{MANIFEST} is missing, so that an exchange of whole runs need not show"
+        return
+    missing_entries = {entry_of(*run) for run in missing}
+    yield from changes(folder, {name: facts for name, facts in manifest.files.items() if name not in missing_entries})
+    pages = [name for name in PAGES if (folder / name).exists()]
+    added = [name for name in (*(entry_of(*run) for run in runs), *pages) if name not in manifest.files]
+    why = "added, or its study was killed (--resume mends that)"
+    yield from _few(f"{name} is not in {MANIFEST}: {why}" for name in added)
+
+
+def of_run(run: StoredRun) -> Iterator[str]:
+    """Yield a sentence for every file of a run that is missing, has changed or was added."""
+    yield from changes(run.folder, run.info.files)
+    yield from strangers(run.folder, [RUN, *run.info.files])
+
+
+def of_value(page: SweepPage, entry: SweepPoint, folder: Path) -> Iterator[str]:
+    """Yield what is wrong with a point's folder inside the sweep's ``folder``, judged by the sweep's page."""
+    value = setting_of(page.keys, entry.values)
+    if not entry.finished:
+        yield f"{value} has not finished"
+    if not (folder / entry.folder).is_dir():
+        if entry.finished:
+            yield f"the folder is missing: the results of {value}"
+    elif entry.scenario_sha256 is None:
+        yield f"{SWEEP} has no digest of the scenario of {value}, so that an exchange of values need not show"
+    elif [*changes(folder / entry.folder, {SCENARIO: FileFacts(sha256=entry.scenario_sha256)})]:
+        yield f"{SCENARIO} is not the one of {value}"
+
+
+def _wanted(results: Results) -> dict[tuple[str, int], None] | None:
+    """List the runs that a scenario asks for, in order; None if it lists no seeds."""
+    seeds = results.scenario.get("seeds")
+    if not isinstance(seeds, list):
+        return None
+    return {(str(name), seed): None for seed in seeds for name in results.scenario["protocols"]}
+
+
+def _few(sentences: Iterable[str]) -> Iterator[str]:
+    rest = iter(sentences)
+    yield from islice(rest, ALIKE)
+    if more := sum(1 for _ in rest):
+        yield f"… and {more} more like these"
+
+
+_MADE_FROM_RESULTS = {REPORT, "trace.json", "trace.json.gz"}
+_PICTURES = {".png", ".svg", ".pdf"}
+_TUNING = {"tuning.json", "tuning.parquet", "tuning.md", "tuned.yaml", "common.yaml"}
+_BESIDE_RUNS = re.compile(r"\.seed-\d+\.(checkpoint|log)")
+_WHY = "is nothing that vflsim writes here, and no digest covers it"
+
+
+def beside_runs(results: Results) -> Iterator[str]:
+    """Yield a sentence for every foreign entry beside the runs of a study, and in the folders of its protocols."""
+    runs = {(run.protocol, f"seed-{run.seed}") for run in results.runs}
+    folders = {protocol for protocol, _ in runs} | set(map(str, results.scenario["protocols"]))
+    yield from _foreign(results.folder, {*PAGES, MANIFEST, *folders})
+    for protocol in sorted(folders):
+        place = results.folder / protocol
+        for entry in sorted(place.iterdir()) if place.is_dir() else ():
+            ours = _BESIDE_RUNS.fullmatch(entry.name) or ASIDE.fullmatch(entry.name)
+            if (protocol, entry.name) not in runs and not ours:
+                yield f"{protocol}/{entry.name} {_WHY}"
+
+
+def beside_points(folder: Path, points: Container[str]) -> Iterator[str]:
+    """Yield a sentence for every foreign entry beside the ``points`` of a sweep, or of a tuning, and earlier points."""
+    studies = {entry.name for entry in folder.iterdir() if entry.name in points or (entry / SCENARIO).is_file()}
+    yield from _foreign(folder, studies | {SWEEP, *_TUNING})
+
+
+def _foreign(folder: Path, known: Container[str]) -> Iterator[str]:
+    for entry in sorted(folder.iterdir()):
+        name = entry.name
+        made = name in _MADE_FROM_RESULTS or (entry.suffix in _PICTURES and not name.startswith("."))
+        ours = name in known or (made and entry.is_file()) or name in (EARLIER, LOCK) or ASIDE.fullmatch(name)
+        if not ours:
+            yield f"{name} {_WHY}"
 
 
 def verify_run(tables: RunTables, info: RunInfo) -> list[str]:

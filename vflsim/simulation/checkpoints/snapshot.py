@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from torch import Tensor
 
 from vflsim.errors import CheckpointError
-from vflsim.learning.learners.lazy_values import Plain
+from vflsim.learning.learners.inputs import Plain
 from vflsim.learning.learners.watch import Unkept
 from vflsim.simulation.checkpoints.journal import Runs, packed, unpacked
 from vflsim.simulation.checkpoints.parties import load_states, nodes_of, states_of

@@ -11,9 +11,8 @@ from torch import Tensor
 from vflsim.errors import CheckpointError, NonFiniteError
 from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Handle
-from vflsim.learning.learners.inputs import Rows
+from vflsim.learning.learners.inputs import KeptValue, Plain, Rows
 from vflsim.learning.learners.joint import ClientStack, Joint
-from vflsim.learning.learners.lazy_values import KeptValue, Plain
 from vflsim.simulation.build import Parties
 from vflsim.simulation.checkpoints.parties import client_of, stacks_of
 from vflsim.simulation.checkpoints.tensors import TensorReader, TensorWriter

@@ -10,9 +10,8 @@ from vflsim.analysis.findings import Finding, NoClosedForm, Range, Simulated
 from vflsim.intervals.steady import BATCHES, steady_mean
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.protocols.base import Protocol
-from vflsim.scenario.evaluate import Evaluate
+from vflsim.scenario.evaluate import Evaluate, Record, Recording
 from vflsim.scenario.models import Scenario
-from vflsim.scenario.recording import Record, Recording
 from vflsim.scenario.resolve import setting
 from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.simulation.variation import variation_of

@@ -15,8 +15,8 @@ from vflsim.learning.learners.server import ServerLearner
 from vflsim.protocols import Protocol
 from vflsim.protocols.defaults import extra_bytes_of, view_bytes_of
 from vflsim.protocols.hook_checks import learners_of
+from vflsim.scenario.evaluate import ViewRecording
 from vflsim.scenario.models import Scenario
-from vflsim.scenario.recording import ViewRecording
 from vflsim.setting import Learners, Setting
 from vflsim.stopping.rules import Stop
 from vflsim.vocabulary.amounts import quantity

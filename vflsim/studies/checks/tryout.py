@@ -40,10 +40,9 @@ from vflsim.protocols.hook_checks import check_answers
 from vflsim.results.store.schema import comparable
 from vflsim.scenario.checks import broken
 from vflsim.scenario.data import ScenarioData
-from vflsim.scenario.evaluate import Every
+from vflsim.scenario.evaluate import Every, Recording
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.problems import Problem, failure
-from vflsim.scenario.recording import Recording
 from vflsim.scenario.resolve import setting
 from vflsim.setting import Setting
 from vflsim.simulation.build import brings_code

@@ -23,12 +23,28 @@ from vflsim.results.store.write import RUN, write_arrived
 from vflsim.simulation.info import versions
 from vflsim.studies.engines.handover import not_handed_over, pickled, report_of_lost
 from vflsim.studies.engines.local import Reports, Unit
-from vflsim.studies.engines.ray_progress import Board
 from vflsim.studies.engines.ray_task import Luggage, execute
 from vflsim.studies.runs.interrupt import SIGNALS, Interrupt
 from vflsim.studies.runs.progress import Report
 from vflsim.studies.runs.spec import StudySpec
 from vflsim.vocabulary.execution_options import Cluster
+
+
+class Board:
+    """Keeps the latest news of every run by its number, pickled, until the study takes them."""
+
+    def __init__(self) -> None:
+        self._news: dict[int, bytes] = {}
+
+    def tell(self, number: int, news: bytes) -> None:
+        """Replace the news of a run."""
+        self._news[number] = news
+
+    def take(self) -> dict[int, bytes]:
+        """Return the news since the last time."""
+        news, self._news = self._news, {}
+        return news
+
 
 _PAUSE_S = 1.0
 _LEAST_WAITING = 16

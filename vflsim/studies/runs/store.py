@@ -41,8 +41,7 @@ from vflsim.scenario.own_modules import code_of
 from vflsim.simulation.checkpoints.files import Waypoint
 from vflsim.studies.runs.identity import Identity, outdated
 from vflsim.studies.runs.progress import Growth, Run
-from vflsim.studies.runs.resume import Finished, differences
-from vflsim.studies.runs.spec import TIMING_ONLY, StudySpec
+from vflsim.studies.runs.spec import TIMING_ONLY, Finished, StudySpec, differences
 from vflsim.vocabulary.execution_options import RunOptions
 
 _DIGITS = 12

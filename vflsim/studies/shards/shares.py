@@ -23,7 +23,7 @@ from vflsim.studies.engines.local import Reports, Unit
 from vflsim.studies.pool import Pool, Study
 from vflsim.studies.runs.interrupt import Interrupt
 from vflsim.studies.runs.progress import Report, Watcher
-from vflsim.studies.runs.resume import differences, refuse_another
+from vflsim.studies.runs.spec import differences, refuse_another
 from vflsim.studies.shards.unit_file import PlannedStudy, PlannedUnit, UnitPlan
 from vflsim.studies.study import checked, engine_of, run_study
 from vflsim.studies.sweeps.sweep import SweepDone, SweepWatcher, run_sweep

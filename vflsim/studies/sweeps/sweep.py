@@ -19,8 +19,7 @@ from vflsim.scenario.models import Scenario
 from vflsim.studies.engines.local import Engine
 from vflsim.studies.pool import Pool, Study
 from vflsim.studies.runs.progress import Watcher
-from vflsim.studies.runs.resume import another, refuse_another
-from vflsim.studies.runs.spec import StudySpec
+from vflsim.studies.runs.spec import StudySpec, another, refuse_another
 from vflsim.studies.study import engine_of
 from vflsim.studies.sweeps.plan import SweepPlan
 from vflsim.vocabulary.execution_options import DEFAULT_OPTIONS, RunOptions

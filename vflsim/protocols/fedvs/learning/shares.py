@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vflsim.coding.field import Words
-from vflsim.learning.learners.lazy_values import KeptValue, Plain, RecipeReader, RecipeWriter
+from vflsim.learning.learners.inputs import KeptValue, Plain, RecipeReader, RecipeWriter
 from vflsim.protocols.fedvs.learning.plan import CodingPlan
 from vflsim.protocols.fedvs.learning.segments import SegmentedBatch
 from vflsim.streams import generator
