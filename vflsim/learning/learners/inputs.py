@@ -1,4 +1,4 @@
-"""What operations read: of a party, of a message, of a kernel's work; values of which checkpoints keep recipes alone."""
+"""What operations read: of a party, of a message, of a kernel's work; values that checkpoints keep as recipes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Verify results: digests of files, and invariants of finished runs.
 
-For a folder, digests come first: they show every change, unless the digests were changed too. Invariants then show impossible tables of any origin. Each rule reads the tables and yields a
-sentence for every violation; it skips tables that were not recorded. Rules compare times exactly: an activity begins at
-or after the exact end of its predecessor.
+For a folder, digests come first: they show every change, unless the digests were changed too. Invariants then show
+impossible tables of any origin. Each rule reads the tables and yields a sentence for every violation; it skips tables
+that were not recorded. Rules compare times exactly: an activity begins at or after the exact end of its predecessor.
 """
 
 from __future__ import annotations
