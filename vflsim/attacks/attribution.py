@@ -1,7 +1,5 @@
 """Feature attributions of a run's server against those of another run's (Qiu et al. 2024, Table 3)."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Annotated, ClassVar, Literal, TypeAlias, final

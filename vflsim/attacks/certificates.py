@@ -3,8 +3,6 @@
 Sources: Cohen et al. 2019; Qiu et al. 2024, Thms 1 and 2, Table 5.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Reconstruction of features from all coded embeddings of a batch, from which a server decodes sums."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -171,13 +169,7 @@ def _segments(view: PartyView, rows: Indices) -> Indices:
 
 
 def solved(
-    seen: CodedAnswers,
-    rows: Indices,
-    y: Floats,
-    known: Indices,
-    others: Indices,
-    quantiser: Quantiser,
-    alone: Floats,
+    seen: CodedAnswers, rows: Indices, y: Floats, known: Indices, others: Indices, quantiser: Quantiser, alone: Floats
 ) -> tuple[Floats, NDArray[np.bool_]]:
     """Solve for the features of the rows ``others``, batch by batch: (others, features), and which are determined.
 

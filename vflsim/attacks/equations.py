@@ -1,7 +1,5 @@
 """Features by solving equations: a server that knows the clients' linear models, and no row of their features."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Attacks finished runs, collects the measures of the attacks, and reports them as text, Markdown and Parquet."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path

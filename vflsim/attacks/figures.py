@@ -1,7 +1,5 @@
 """Figures of attacks: a bar for every protocol and setting, with the chance level."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Inference of labels by a client, from the gradients that it has received and from its own model."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator, Mapping
 from functools import partial

@@ -1,7 +1,5 @@
 """Projected gradient descent on an uploaded embedding (Madry et al. 2018; Qiu et al. 2024, Table 4)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from itertools import product
 from typing import Annotated, ClassVar, Literal, final

@@ -1,7 +1,5 @@
 """Common parts of attacks on recorded views: received values as numbers, known rows, intervals over rows."""
 
-from __future__ import annotations
-
 import warnings
 from abc import ABC
 from collections.abc import Callable, Iterator

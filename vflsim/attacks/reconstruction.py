@@ -1,7 +1,5 @@
 """Reconstruction of parties' features from tensors that other parties have received."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """All attacks, and their options by name."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, TypeAlias, get_args, get_origin
 

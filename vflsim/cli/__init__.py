@@ -1,22 +1,10 @@
 """The command line: a thin layer over the Python API. Commands import heavy libraries only when they run."""
 
-from __future__ import annotations
-
 import gc
 import sys
 import threading
 
-from vflsim.cli import (  # noqa: F401  each registers its commands
-    analyze,
-    cluster,
-    delays,
-    evaluate,
-    listing,
-    live,
-    results,
-    runs,
-    sweep,
-)
+from vflsim.cli import analyze, cluster, delays, evaluate, listing, live, results, runs, sweep  # noqa: F401  each registers its commands
 from vflsim.cli.app import app, complain
 from vflsim.cli.ctrl_c import end, noticed
 from vflsim.errors import VflsimError

@@ -1,7 +1,5 @@
 """``vflsim evaluate`` and ``vflsim explain``: attacks on runs, certificates against them, and which clients matter."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from shlex import quote
@@ -57,8 +55,7 @@ def explain(
     ] = 1.0,
     tsne_rows: Annotated[int, typer.Option(help="Test rows of the t-SNE; 0 for none.", min=0)] = 1000,
     top: Annotated[
-        str | None,
-        typer.Option(help="Write a scenario that trains again with the most important clients: 50%,20%."),
+        str | None, typer.Option(help="Write a scenario that trains again with the most important clients: 50%,20%.")
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder of tables and figures (default: RESULTS-explained).")

@@ -3,8 +3,6 @@
 The texts of ``list`` are remembered between calls: to describe all kinds takes the import of PyTorch.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """``vflsim live``, ``vflsim party`` and ``vflsim keys``: every party a process of its own."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from pathlib import Path

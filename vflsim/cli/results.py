@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 @app.command()
 def plot(
     results: Annotated[
-        Path,
-        typer.Argument(help="A folder of results, or of a sweep.", metavar="RESULTS", callback=must_be_folder),
+        Path, typer.Argument(help="A folder of results, or of a sweep.", metavar="RESULTS", callback=must_be_folder)
     ],
     kind: Annotated[
         list[str] | None,

@@ -1,7 +1,5 @@
 """``vflsim sweep`` and ``vflsim tune``: a scenario at every point of a grid, and a choice by validation rows."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from shlex import quote
 from typing import Annotated, Literal

@@ -1,7 +1,5 @@
 """Codecs: the bytes on the wire, the decoded tensors, and the sizes of messages."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, TypeAlias, final, get_args
 
 import torch
@@ -18,8 +16,7 @@ from vflsim.vocabulary.imported import OrModule
 
 OneKind: TypeAlias = Plain | ScalarQuantiser | VectorQuantiser | TopK | Round | Binarise | Float16 | BFloat16
 OneCodec = Annotated[
-    Annotated[OneKind, Field(discriminator="kind"), OrModule(Codec)],
-    Shorthand(kind_from_text, {"type": "string"}),
+    Annotated[OneKind, Field(discriminator="kind"), OrModule(Codec)], Shorthand(kind_from_text, {"type": "string"})
 ]
 
 

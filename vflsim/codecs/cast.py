@@ -1,7 +1,5 @@
 """Casts: numbers of fewer bits on the wire; the codecs ``float16``, ``bfloat16`` and ``binarise``."""
 
-from __future__ import annotations
-
 import math
 from typing import ClassVar, Literal, final
 

@@ -1,7 +1,5 @@
 """The frame round the encoded tensors of a message, and the detection of damage."""
 
-from __future__ import annotations
-
 import math
 import struct
 from collections.abc import Mapping

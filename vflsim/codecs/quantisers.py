@@ -1,7 +1,5 @@
 """Quantisers on lattices, with dither: the uniform scalar one (Bennett 1948), and the hexagonal one of C-VFL."""
 
-from __future__ import annotations
-
 import struct
 from abc import abstractmethod
 from functools import cache

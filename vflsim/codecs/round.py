@@ -1,7 +1,5 @@
 """The rounding layer (Qiu et al. 2024): whole numbers on the wire, with latent noise on request."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Literal, NamedTuple, Self, final

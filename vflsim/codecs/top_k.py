@@ -1,7 +1,5 @@
 """Top-k sparsification: the elements of largest absolute value, with their places."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, Self, final
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Exact arithmetic modulo a prime, on any device, for coded computing (FedVS Sec. 5)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

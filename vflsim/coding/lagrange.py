@@ -5,8 +5,6 @@ value somewhere else. Products and sums of shares are values of the products and
 them, from any holders, interpolate the result at the secrets' points.
 """
 
-from __future__ import annotations
-
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
 

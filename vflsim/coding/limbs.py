@@ -7,8 +7,6 @@ Every BLAS and the tensor cores of data-centre GPUs are fast at float64; int8 li
 faster, have not been measured.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from math import isqrt
 from typing import Final, final

@@ -4,8 +4,6 @@ The field's sums must be the integers' sums: nothing may wrap around p. So the b
 that the data and a bound on the weights allow. The choice can be checked exactly once the data are quantised.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Figures of explained clients: norms of their heads, noise on their test features (VIM Fig. 5), t-SNE (Fig. 4, 6)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """Explanations as text: for a terminal and as Markdown."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator, Sequence
 from pathlib import Path

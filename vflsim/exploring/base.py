@@ -1,7 +1,5 @@
 """The scenario that one begins with: which of its parts the knobs hold, and which they do not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property

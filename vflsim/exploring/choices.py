@@ -1,7 +1,5 @@
 """Which t or K would be best: a protocol's rounds for other values of one key, simulated on the same draws."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from functools import partial

@@ -1,7 +1,5 @@
 """What the page asks for: figures, slow figures, files, studies. One exploration for each server."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

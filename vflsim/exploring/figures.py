@@ -1,7 +1,5 @@
 """The figures of a scenario that come at once: delays, simulated rounds, waits, a timeline."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The knobs of ``vflsim explore``, in the words of scenario files, and the knob that an error is about."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self, TypeAlias, get_args

@@ -1,7 +1,5 @@
 """Rounds of one protocol, simulated without training: what ``vflsim run --timing-only`` would write of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The server of ``vflsim explore``: its page, and answers to what the page asks."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import secrets

@@ -1,7 +1,5 @@
 """What does not come at once: the best t and K, closed forms, and more rounds, computed in a process of its own."""
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import multiprocessing.forkserver as forkserver

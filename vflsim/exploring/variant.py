@@ -1,7 +1,5 @@
 """The scenario that knobs describe: the one to begin with, with the parts of all moved knobs replaced."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Export finished runs to a tracker, from their tables: names, parameters, series, and numbers about a whole run."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass

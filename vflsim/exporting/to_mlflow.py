@@ -4,8 +4,6 @@ Every series is there twice: by rounds, and under ``by_time/`` by virtual millis
 export plus virtual time, so that MLflow's axis “relative time” shows virtual time, too.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Iterable, Iterator

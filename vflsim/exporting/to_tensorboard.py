@@ -4,8 +4,6 @@ Every series is there twice: by rounds, and under ``by_time/`` by virtual millis
 virtual time in seconds, so that TensorBoard's axis “relative” shows virtual time, too. Values are of double precision.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from pathlib import Path

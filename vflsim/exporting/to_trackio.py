@@ -3,8 +3,6 @@
 Series under ``by_time/`` have virtual milliseconds as steps.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from pathlib import Path

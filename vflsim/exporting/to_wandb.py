@@ -3,8 +3,6 @@
 The step of a row is its number; the axis of all series is virtual time (``time_s``), and ``round`` is a series, too.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from pathlib import Path

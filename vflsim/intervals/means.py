@@ -1,7 +1,5 @@
 """Means over seeds with Student-t intervals, their one-sided limits, and step functions on a common grid."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

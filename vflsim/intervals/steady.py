@@ -1,7 +1,5 @@
 """Mean of a long dependent sequence: MSER-5 removes the warm-up, batch means give an interval."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a scenario says of how its round durations vary, and a single run cannot show: slow changes and heavy tails."""
 
-from __future__ import annotations
-
 from pydantic import BaseModel, Field
 
 from vflsim.vocabulary.amounts import quantity

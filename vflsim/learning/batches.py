@@ -1,7 +1,5 @@
 """Mini-batches: a seeded sequence of rows that every party derives for itself."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Literal

@@ -3,8 +3,6 @@
 To add one to vflsim: a final class like those below, and its name in ``LossKind`` at the end.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from functools import partial
@@ -220,9 +218,6 @@ LOSSES: tuple[type[Loss], ...] = get_args(LossKind)
 """Every kind of loss."""
 
 AnyLoss = Annotated[
-    LossKind,
-    Field(discriminator="kind"),
-    OrModule(Loss),
-    Shorthand(kind_from_text, {"type": "string"}),
+    LossKind, Field(discriminator="kind"), OrModule(Loss), Shorthand(kind_from_text, {"type": "string"})
 ]
 """A field that takes any kind of loss, or its name."""

@@ -1,7 +1,5 @@
 """The update rules of a party's weights: PyTorch's optimisers."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Annotated, Literal, Self, TypeAlias, get_args

@@ -1,7 +1,5 @@
 """The global random generators, seeded for a while: what code from outside draws follows from the run alone."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext

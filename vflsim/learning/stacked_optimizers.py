@@ -3,8 +3,6 @@
 A client's step is the one that ``Optimizer.build``'s would take, within rounding, whichever others step with it.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar

@@ -5,8 +5,6 @@ the owner has not made yet. Loading only reads a state. Tensors are restored in 
 their layout in memory, which can change the last bits of later results, stays the same.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Prediction tasks: the loss to train on, and the metrics to report."""
 
-from __future__ import annotations
-
 from abc import ABC
 from collections.abc import Mapping
 from copy import copy

@@ -1,7 +1,5 @@
 """Figures: functions from :class:`vflsim.results.Results` (or a sweep) to a Matplotlib figure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from inspect import signature
 from pathlib import Path
@@ -52,10 +50,7 @@ PLOTS: dict[str, Callable[..., Picture]] = {
 }
 """Figures of one scenario's results, by the name that :func:`plot` takes and that their files have."""
 
-SWEEP_PLOTS: dict[str, Callable[..., Picture]] = {
-    "sweep": round_time_against,
-    "sweep-target": time_to_target_against,
-}
+SWEEP_PLOTS: dict[str, Callable[..., Picture]] = {"sweep": round_time_against, "sweep-target": time_to_target_against}
 """Figures of a sweep, likewise."""
 
 

@@ -1,7 +1,5 @@
 """Staleness: ages of the clients' latest embeddings at the server steps."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

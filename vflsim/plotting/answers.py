@@ -1,7 +1,5 @@
 """Answers under deadlines: what trained models' servers predict from the embeddings that have come by then."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Time breakdown: activities on the critical path of rounds, and of clients."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, final
 

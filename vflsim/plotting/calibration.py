@@ -1,7 +1,5 @@
 """Measured against fitted times: quantiles of every activity, and times against their sizes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import Any

@@ -1,7 +1,5 @@
 """Closed forms in figures: dashed black lines over simulated ones, bounds as areas, and figures of them alone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, final

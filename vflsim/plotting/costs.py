@@ -1,7 +1,5 @@
 """Cost to the target, with intervals over seeds: time, rounds, bytes, energy, and the speed-up over a baseline."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from operator import attrgetter

@@ -7,8 +7,6 @@ its sending) until its bytes begin to move. A step that waited for nobody waited
 causes come before their effects, so a path never repeats.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import final
 

@@ -1,7 +1,5 @@
 """Curves over a metric's evaluations: means over seeds with 95 % bands."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any

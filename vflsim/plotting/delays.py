@@ -1,7 +1,5 @@
 """Plot a distribution of delays, and compare fitted distributions with observations."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Distribution of round durations, its tail, and their closed forms."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 
@@ -141,8 +139,7 @@ def _numbers(
     return {
         "durations": stacked({name: {"seconds": seconds[name], "share": shares[name]} for name in seconds}),
         "means": frame(
-            ("protocol", "rounds", "mean_s"),
-            [(name, len(values), means[name]) for name, values in seconds.items()],
+            ("protocol", "rounds", "mean_s"), [(name, len(values), means[name]) for name, values in seconds.items()]
         ),
         "closed_form": stacked(
             {name: {"seconds": each.x, "lower": each.lower, "upper": each.upper} for name, each in curves.items()}

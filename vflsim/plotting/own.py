@@ -1,7 +1,5 @@
 """Figures from outside, by import path: ``mine:Clients``."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from inspect import Parameter, Signature

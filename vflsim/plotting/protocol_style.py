@@ -1,7 +1,5 @@
 """Colours, lines and markers of protocols: they belong to the kind of a protocol, in every figure of every study."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass

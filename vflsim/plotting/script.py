@@ -1,7 +1,5 @@
 """Main functions of the scripts in plots/, and what the command line shares with them: options and output paths."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Iterable, Mapping, Sequence

@@ -3,8 +3,6 @@
 Figures do not use pyplot: no global state, no window, any thread.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Times against the keys of a sweep: heat maps of two keys, and small multiples for three or more."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from itertools import product

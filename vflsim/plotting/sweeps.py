@@ -1,7 +1,5 @@
 """Times against the keys of a sweep: lines over one key, heat maps over two, small multiples over more."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 from matplotlib.artist import Artist

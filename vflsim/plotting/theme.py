@@ -1,7 +1,5 @@
 """The appearance of figures: named styles, Matplotlib style files, size and title."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

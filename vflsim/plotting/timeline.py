@@ -1,7 +1,5 @@
 """Timeline: a Gantt chart of all parties, from the events of one seed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import ceil
 from typing import Any
@@ -73,10 +71,7 @@ def timeline(
     rows = len(drawn) * len(runs)
     row = min(_ROW, max(_LOW_ROW, _TALLEST / rows))
     steps = [_steps(run, window.start, window.end) for run in runs]
-    numbers = {
-        "activities": pd.concat(events, ignore_index=True),
-        "steps": pd.concat(steps, ignore_index=True),
-    }
+    numbers = {"activities": pd.concat(events, ignore_index=True), "steps": pd.concat(steps, ignore_index=True)}
     with picture(8.4, 1.0 + len(runs) * (0.35 + row * len(drawn)), numbers) as figure:
         panels = figure.subplots(len(runs), 1, sharex=True, squeeze=False)[:, 0]
         room = figure.get_figheight() - 1.0 - 0.35 * len(runs)

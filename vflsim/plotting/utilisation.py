@@ -1,7 +1,5 @@
 """Link utilisation: the share of time in which each direction moves bytes, over a run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -11,8 +11,6 @@ beginning of the round; the senders on that path were waited for *before*. If a 
 when its own work ended, the client itself was the last that the round waited for.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final

@@ -1,7 +1,5 @@
 """The answer of a study in sentences, and the reasons for the duration of its rounds."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Data of the charts that a reader can zoom: curves over time, rounds, bytes and energy, and the parties' timeline."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The papers' figures as inline SVG: small, without clashing ids, and readable on a dark page."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field

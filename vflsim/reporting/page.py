@@ -1,7 +1,5 @@
 """The page of a report: one HTML file that needs no network, with a section about several studies together."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re

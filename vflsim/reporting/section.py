@@ -1,7 +1,5 @@
 """The section of a report about one results folder, its scenario in words, and what its protocols differ in."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

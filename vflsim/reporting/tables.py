@@ -1,7 +1,5 @@
 """The tables of a report that nothing else has: reasons, closed forms beside the simulation, all measures."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """``vflsim watch``: the report of a folder as a page that follows the study that is writing it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import threading

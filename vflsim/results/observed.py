@@ -13,8 +13,6 @@ Times that an evaluation lies in are left out. So a message's time includes writ
 the time until it begins. A simulated run records all of this as it stands.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence

@@ -6,8 +6,6 @@ messages on dedicated or fair links do. A message is a slice on its sender's and
 (a flow) between them if it arrived. Metrics are counters. Times are µs with three decimals.
 """
 
-from __future__ import annotations
-
 import gzip
 import heapq
 import io

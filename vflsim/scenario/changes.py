@@ -1,7 +1,5 @@
 """Differences between two scenarios as written: one line per key."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 

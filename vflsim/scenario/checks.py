@@ -1,7 +1,5 @@
 """Checks at load time of whether the parts of a scenario fit together."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The data of a scenario, loaded once for all runs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from vflsim.learning.data.loaded import LoadedData

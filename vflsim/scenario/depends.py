@@ -1,7 +1,5 @@
 """The part of a scenario that one run of a study depends on, because it can change the run's bytes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping
 from hashlib import blake2b

@@ -1,7 +1,5 @@
 """A scenario as written: plain values with their positions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral, Real

@@ -3,8 +3,6 @@
 Own code, since ruamel's emitter writes some text (``?0`` as a key, U+0085) that parses back differently.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from typing import Any

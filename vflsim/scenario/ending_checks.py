@@ -1,7 +1,5 @@
 """Checks at load time of what ends a run, and of what it evaluates."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 
@@ -9,10 +7,7 @@ from vflsim.learning.tasks import task_of
 from vflsim.protocols.defaults import answering_of, participants_of
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.problems import Problem
-from vflsim.scenario.resolve import (
-    location_of,
-    party_timings,
-)
+from vflsim.scenario.resolve import location_of, party_timings
 from vflsim.stopping.end_rule import CountLimit
 from vflsim.timing.activation import Immediate
 from vflsim.timing.availability import Always

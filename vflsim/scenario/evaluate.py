@@ -1,7 +1,5 @@
 """What a run records, when it is evaluated, and how its queries are answered."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeAlias

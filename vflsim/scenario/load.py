@@ -1,7 +1,5 @@
 """Load a scenario from a file, a text or a mapping; write it back."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache

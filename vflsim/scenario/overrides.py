@@ -1,7 +1,5 @@
 """Overrides on the command line: ``--set training.batch=32`` or ``--set 'timing.clients.0.link={up: 3 Mbps}'``."""
 
-from __future__ import annotations
-
 import copy
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -4,8 +4,6 @@ The key ``modules`` of a scenario names a folder with modules. Where it is left 
 of them, the resolved scenario names that folder, so that a scenario stored with results finds them again.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import os

@@ -1,7 +1,5 @@
 """Resolve a scenario for each party: later entries refine earlier ones."""
 
-from __future__ import annotations
-
 import math
 
 from vflsim.learning.data.loaded import LoadedData

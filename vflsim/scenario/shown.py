@@ -1,7 +1,5 @@
 """A scenario as HTML, for notebooks: what it compares, and its text."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from html import escape
 from typing import Any

@@ -1,7 +1,5 @@
 """Translation of pydantic's errors into problems of a scenario: the keys that are known, the values allowed."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace

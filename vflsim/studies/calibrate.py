@@ -1,7 +1,5 @@
 """Calibration: the timing of a scenario from the events of a run, or from a log of the user's own."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 from typing import Any

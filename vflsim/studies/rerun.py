@@ -1,7 +1,5 @@
 """Compute finished runs again, wholly or in part, and compare them with the stored runs, which stay unchanged."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """Run every protocol of a scenario with every seed; write each run as soon as it ends."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 

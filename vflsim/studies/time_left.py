@@ -1,7 +1,5 @@
 """Estimate how long a study still takes, from the runs that have ended and those under way."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping

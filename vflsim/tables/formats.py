@@ -1,7 +1,5 @@
 """Tables in the formats of papers, pages, spreadsheets and programs: LaTeX, Markdown, HTML, CSV and JSON."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math

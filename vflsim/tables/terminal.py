@@ -1,7 +1,5 @@
 """Text for terminals that never cuts a word: paragraphs, and tables that break into blocks of columns."""
 
-from __future__ import annotations
-
 import shutil
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence

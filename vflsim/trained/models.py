@@ -1,7 +1,5 @@
 """The models that a run left behind, and what clients send by them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Amounts: numbers with a unit and an interval, and how people read them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace

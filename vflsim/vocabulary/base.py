@@ -119,12 +119,7 @@ class Part(BaseModel):
         Burst(length="5 ms").length  # 0.005
     """
 
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        allow_inf_nan=False,
-        json_schema_extra=_complete,
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, json_schema_extra=_complete)
 
     def suits_all(self, values: Mapping[str, NDArray[np.float64]]) -> bool:
         """Return whether keys may for certain have each of these values, (n,) each within its own bounds.

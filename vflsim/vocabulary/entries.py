@@ -5,8 +5,6 @@ validates an entry for every client that it selects, so that an error names the 
 is validated once.
 """
 
-from __future__ import annotations
-
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

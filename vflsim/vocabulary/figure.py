@@ -1,7 +1,5 @@
 """The base class of figures from outside. The fields of a class are its options, and its method draws results."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import Any
 

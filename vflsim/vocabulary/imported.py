@@ -1,7 +1,5 @@
 """Users' own classes, named by Python import path: ``{kind: module, path: "mine:Class", …}``."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 import traceback

@@ -3,8 +3,6 @@
 To add one: a final class like those below, and its name in ``MetricKind``. Nothing else names metrics.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping
@@ -173,10 +171,7 @@ METRICS: tuple[type[Metric], ...] = get_args(MetricKind)
 """Every kind of metric; those that are ``always`` reported stand in the order of their columns."""
 
 AnyMetric = Annotated[
-    MetricKind,
-    Field(discriminator="kind"),
-    OrModule(Metric),
-    Shorthand(kind_from_text, {"type": "string"}),
+    MetricKind, Field(discriminator="kind"), OrModule(Metric), Shorthand(kind_from_text, {"type": "string"})
 ]
 """A field that takes any kind of metric, or its name."""
 

@@ -4,8 +4,6 @@ Values are mappings, lists, text, numbers, true/false and null. Tags for other v
 anchors is bounded.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from functools import lru_cache

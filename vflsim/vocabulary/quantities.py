@@ -39,8 +39,7 @@ def _dimension(name: str, units: Mapping[str, int | Fraction]) -> Dimension:
 
 PURE = Dimension("number")
 TIME = _dimension(
-    "time",
-    {"s": 1, "ms": Fraction(1, 10**3), "us": Fraction(1, 10**6), "ns": Fraction(1, 10**9), "min": 60, "h": 3600},
+    "time", {"s": 1, "ms": Fraction(1, 10**3), "us": Fraction(1, 10**6), "ns": Fraction(1, 10**9), "min": 60, "h": 3600}
 )
 RATE = _dimension("rate", {"/s": 1, "Hz": 1, "/min": Fraction(1, 60)})
 BANDWIDTH = _dimension(
@@ -162,11 +161,7 @@ class Quantity:
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         number: JsonSchemaValue = {"type": "integer" if self.whole else "number"}
-        for key, bound in (
-            ("exclusiveMinimum", self.above),
-            ("minimum", self.at_least),
-            ("maximum", self.at_most),
-        ):
+        for key, bound in (("exclusiveMinimum", self.above), ("minimum", self.at_least), ("maximum", self.at_most)):
             if bound is not None:
                 number[key] = bound
         text = {"type": "string", "description": f"{self.allowed}; formulas of i, m, N and the scenario's constants"}

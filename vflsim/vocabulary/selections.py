@@ -1,7 +1,5 @@
 """Selections of clients: ``all``, ``3``, ``1..N/2``, ``N/2+1..N``, ``1,4,7..9``, or lists; ``/`` rounds down."""
 
-from __future__ import annotations
-
 import numbers
 from collections.abc import Mapping
 from typing import Annotated, Any

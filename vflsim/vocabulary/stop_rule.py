@@ -3,8 +3,6 @@
 To add one to vflsim: a final class in ``stop_rules.py``, and its name in ``StopRuleKind`` there.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@ Evaluations are noisy: near its plateau a metric passes values that it does not 
 is *held*: when consecutive evaluations over a stretch all meet it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

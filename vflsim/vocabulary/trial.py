@@ -3,8 +3,6 @@
 What a family of classes promises stands beside its base class, in ``_contract``: what to ask, and which answers fit.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The features of several clients as one tensor: a row a sample, the clients side by side."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """Decide which clients are computed together, and how. The table rests on measurements."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import accumulate

@@ -1,7 +1,5 @@
 """Batched products: of perceptrons layer by layer, and of linear and polynomial clients, with written-out gradients."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial

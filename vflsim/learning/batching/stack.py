@@ -1,7 +1,5 @@
 """Stacks clients of one architecture, so that identical operations run as one batched call."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The data sets that can be named: what they are, where they come from, and what their files must hash to."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache

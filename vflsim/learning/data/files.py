@@ -1,7 +1,5 @@
 """The files of the catalogue: what is on this machine, whether it is the right one, and fetching what is missing."""
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import os

@@ -1,7 +1,5 @@
 """From labels as they stand in a file to a task and numbers to train on."""
 
-from __future__ import annotations
-
 import math
 from contextlib import suppress
 from dataclasses import dataclass

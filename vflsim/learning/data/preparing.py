@@ -1,7 +1,5 @@
 """From each party's columns to features to train on: categories encoded, gaps filled, numbers scaled."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any

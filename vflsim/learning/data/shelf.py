@@ -5,8 +5,6 @@ open, however that process ends, and its seals keep everybody from changing what
 one that writes to its tensors would write to copies of pages of its own.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import mmap

@@ -4,8 +4,6 @@ The process of another party, or the server's, reads it in the file's place. It 
 that rows align and models have their shapes.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The executor of virtual time: it runs nothing until a value is needed, and then runs like operations as one."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field

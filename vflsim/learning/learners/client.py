@@ -1,7 +1,5 @@
 """A client's side of split training: its features, its model, its optimiser."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext

@@ -141,12 +141,7 @@ class SummedTable(EmbeddingTable):
     """
 
     def __init__(
-        self,
-        rows: int,
-        width: int,
-        coefficients: Sequence[float],
-        dtype: torch.dtype,
-        device: torch.device = CPU,
+        self, rows: int, width: int, coefficients: Sequence[float], dtype: torch.dtype, device: torch.device = CPU
     ) -> None:
         parties = len(coefficients)
         super().__init__(rows, [width] * parties, dtype, device)

@@ -1,7 +1,5 @@
 """Losses and gradients that have to be finite: where a run that diverges ends."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 

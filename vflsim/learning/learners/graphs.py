@@ -1,7 +1,5 @@
 """A forward pass that waits for its gradient, from another party."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any

@@ -1,7 +1,5 @@
 """The operations by which clients that blind their embeddings agree on keys, through the server."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

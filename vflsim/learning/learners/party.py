@@ -1,7 +1,5 @@
 """The learning plane of a party: what it holds, its named models, and how it makes operations."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial

@@ -1,7 +1,5 @@
 """The server's side of split training: the labels, the top model, and the table of latest embeddings."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

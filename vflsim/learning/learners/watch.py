@@ -1,7 +1,5 @@
 """Watch over code from outside the package: what it draws can be repeated, and what it changes is kept."""
 
-from __future__ import annotations
-
 import pickle
 from collections import Counter
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Building a module from a seed and nothing else; modules of the user's own by Python import path."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping
 from copy import deepcopy

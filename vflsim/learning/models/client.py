@@ -1,7 +1,5 @@
 """The models of a client: features of one party in, its embedding out."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from math import prod
 from typing import Annotated, Literal, TypeAlias, get_args

@@ -1,7 +1,5 @@
 """The modules that PyTorch does not have, and the pieces that client and server models share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Literal

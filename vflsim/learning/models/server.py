@@ -1,7 +1,5 @@
 """The models of the server: the aggregated embedding in, predictions (logits or values) out."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import Annotated, Literal, TypeAlias, get_args
 

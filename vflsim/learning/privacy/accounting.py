@@ -16,8 +16,6 @@ noised sample can exceed that of the Gaussian without sampling, which holds as w
 smaller one counts. Shuffled epochs are no such samples: their batches depend on each other.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import lru_cache

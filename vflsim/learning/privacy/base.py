@@ -8,8 +8,6 @@ without noise, and shape the embeddings of other samples; an ε for one sample t
 published. Test rows: evaluations are free of noise. A sample at several clients: what these release adds up.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -21,13 +19,7 @@ from pydantic import AfterValidator, PrivateAttr, model_validator
 from torch import Tensor
 
 from vflsim.errors import NonFiniteError
-from vflsim.learning.privacy.accounting import (
-    Released,
-    accountant,
-    epsilon_of,
-    sampled_epsilon_of,
-    sampled_mu_of,
-)
+from vflsim.learning.privacy.accounting import Released, accountant, epsilon_of, sampled_epsilon_of, sampled_mu_of
 from vflsim.vocabulary.base import Part
 from vflsim.vocabulary.quantities import Count, PositiveNumber
 from vflsim.vocabulary.trial import Trial, is_any, is_number

@@ -7,8 +7,6 @@ out of the difference of two uploads. Here each pair expands its key into new, i
 every message.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

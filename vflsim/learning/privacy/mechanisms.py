@@ -1,7 +1,5 @@
 """The mechanisms, as scenarios name them."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, Literal, Self, get_args
 
@@ -150,8 +148,4 @@ class PerturbedLocalEmbedding(GaussianNoise):
 
 MechanismKind = Gaussian | PerturbedLocalEmbedding
 MECHANISMS: tuple[type[Mechanism], ...] = get_args(MechanismKind)
-AnyMechanism = Annotated[
-    MechanismKind,
-    Field(discriminator="kind"),
-    OrModule(Mechanism),
-]
+AnyMechanism = Annotated[MechanismKind, Field(discriminator="kind"), OrModule(Mechanism)]

@@ -11,15 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from vflsim.intervals.means import (
-    CONFIDENCE,
-    Interval,
-    log_interval,
-    narrower,
-    one_sided,
-    t_interval,
-    welch_interval,
-)
+from vflsim.intervals.means import CONFIDENCE, Interval, log_interval, narrower, one_sided, t_interval, welch_interval
 from vflsim.results.statistics.quantiles import order_statistics
 from vflsim.timing.floats import Floats
 from vflsim.vocabulary.metrics import column_of

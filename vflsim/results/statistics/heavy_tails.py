@@ -3,8 +3,6 @@
 They come from ``python benchmarks/coverage.py over_seeds``: 2,000 studies of five seeds each, a standard error of .01.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Pairs over seeds: how many times faster one protocol is than another, and its lead at equal virtual times."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,15 +9,7 @@ import numpy as np
 import pandas as pd
 
 from vflsim.errors import ResultsError
-from vflsim.intervals.means import (
-    CONFIDENCE,
-    Interval,
-    band,
-    one_sided,
-    step_values,
-    t_interval,
-    welch_interval,
-)
+from vflsim.intervals.means import CONFIDENCE, Interval, band, one_sided, step_values, t_interval, welch_interval
 from vflsim.results.run_set import RunSet
 from vflsim.results.statistics.estimates import WIDE
 from vflsim.timing.floats import Floats

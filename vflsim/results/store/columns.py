@@ -1,7 +1,5 @@
 """What each column of a table may hold: its type, whether it is finite, and its range."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any

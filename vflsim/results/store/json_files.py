@@ -1,7 +1,5 @@
 """Read the scenario of a results folder, and the ``run.json`` of its runs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

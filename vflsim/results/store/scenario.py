@@ -3,8 +3,6 @@
 Importing a module runs its code, and results may come from others. A built-in kind runs no code of theirs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 

@@ -123,9 +123,7 @@ class RunTables:
     def kept(self, record: Record) -> RunTables:
         """Select the tables that ``record`` keeps."""
         return RunTables(
-            self.metrics,
-            None if record == "summary" else self.rounds,
-            self.events if record == "events" else None,
+            self.metrics, None if record == "summary" else self.rounds, self.events if record == "events" else None
         )
 
     def named(self) -> dict[str, pa.Table]:

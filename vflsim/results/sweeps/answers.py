@@ -6,8 +6,6 @@ reached it nowhere in all runs are compared by the main metric after the same ti
 their runs have spent. Values are compared by paired differences over seeds (``select_best``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property

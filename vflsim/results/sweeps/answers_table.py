@@ -1,7 +1,5 @@
 """Tables of what a sweep answers: a row per protocol with its best values, and sentences on which protocol is first."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from vflsim.results.statistics.estimates import Estimate

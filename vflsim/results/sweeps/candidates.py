@@ -1,7 +1,5 @@
 """The settings of a sweep that compete: for each protocol those whose runs differ, with one number from every run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property

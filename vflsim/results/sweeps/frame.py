@@ -1,7 +1,5 @@
 """All runs of a sweep as one tidy frame."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

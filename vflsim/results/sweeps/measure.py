@@ -1,7 +1,5 @@
 """What tables and figures of a sweep show: a measure of the summary, a metric, or a quantile of the rounds."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence

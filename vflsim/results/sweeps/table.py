@@ -1,7 +1,5 @@
 """Tables of a sweep or a tuning, and both as users hold them: with tables, which notebooks show, and answers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ Scores come from validation rows alone. A failed run (for example diverged) has 
 that protocol.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

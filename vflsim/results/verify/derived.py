@@ -1,7 +1,5 @@
 """What follows from other tables, computed again: the summary, curves of closed forms, sums of energy."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from itertools import product

@@ -3,8 +3,6 @@
 The rules skip runs without facts about the network.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping
 

@@ -1,7 +1,5 @@
 """Compare a run with its repetition: byte by byte, and where bytes differ, the first value that does."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from itertools import count
 from pathlib import Path

@@ -5,8 +5,6 @@ impossible tables of any origin. Each rule reads the tables and yields a sentenc
 that were not recorded. Rules compare times exactly: an activity begins at or after the exact end of its predecessor.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Container, Iterable, Iterator
 from itertools import islice

@@ -1,7 +1,5 @@
 """What a scenario says of its runs before they are computed, and rules about ``run.json`` that follow from it."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Rules about single values, counts and ages: each within its range, and events and rounds add up to them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import chain, combinations
 from typing import Any

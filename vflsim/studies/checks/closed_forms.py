@@ -1,7 +1,5 @@
 """Closed forms of a scenario: the law of each protocol's rounds, or the reason why there is none."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

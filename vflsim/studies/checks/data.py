@@ -1,7 +1,5 @@
 """Checks that need the data: whether models, batches and targets fit the files. They write nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial

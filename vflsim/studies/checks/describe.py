@@ -1,7 +1,5 @@
 """Describe data, task, classes, batches and overrides of a scenario in words."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

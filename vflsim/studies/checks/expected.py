@@ -1,7 +1,5 @@
 """Estimate a scenario's runs before running: sizes, bytes, memory, and the time of a step."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

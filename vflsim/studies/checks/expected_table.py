@@ -1,7 +1,5 @@
 """The table of ``vflsim check``: sizes, and how long runs take, in virtual and in wall-clock time."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 

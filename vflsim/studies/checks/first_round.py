@@ -1,7 +1,5 @@
 """Find settings that make rounds impossible by a trial without training; try out users' own parts."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial

@@ -4,8 +4,6 @@ Seconds count only while the run's thread has a processor, so other programs do 
 wall-clock time of a run with a core to itself. On a GPU, for which a processor only waits, the wall clock counts.
 """
 
-from __future__ import annotations
-
 import gc
 import heapq
 import math

@@ -1,7 +1,5 @@
 """The mean round from simulated rounds, for protocols whose rounds have no closed form."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

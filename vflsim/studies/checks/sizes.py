@@ -1,7 +1,5 @@
 """Size of a run: weights and memory, counted from shapes before any allocation."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

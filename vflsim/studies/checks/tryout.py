@@ -1,7 +1,5 @@
 """Try out code from outside before a study: check that it runs, ends, and repeats itself from a checkpoint."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """What goes to worker processes, and what is left of those that ended early: pickled studies, results, errors."""
 
-from __future__ import annotations
-
 import pickle
 import signal
 import sys

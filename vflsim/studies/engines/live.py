@@ -1,7 +1,5 @@
 """The engine of live runs: the server in this process, every client a process of its own on this machine."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The unit of work, what engines are, and the engines of a single process, freely or in the order of live runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The engine of a Ray cluster: every unit is a task, and no disk is shared."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import io

@@ -1,7 +1,5 @@
 """Two ways to simulate a run: event by event (general), or by arrays (faster, for some timing-only runs)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias

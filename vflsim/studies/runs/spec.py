@@ -1,7 +1,5 @@
 """A study as a value: a scenario and the folder of its runs; one run up to its written folder; what stays of others."""
 
-from __future__ import annotations
-
 import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The runs of a sweep before it starts: a table with estimated times and memory."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

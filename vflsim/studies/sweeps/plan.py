@@ -1,7 +1,5 @@
 """Plan a sweep: its keys, and a checked scenario with a folder for every point."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -50,9 +48,7 @@ class Axis:
 
 
 def axes_of(
-    source: str | Path | Mapping[str, Any],
-    over: Iterable[str] | Mapping[str, Any],
-    overrides: Sequence[str] = (),
+    source: str | Path | Mapping[str, Any], over: Iterable[str] | Mapping[str, Any], overrides: Sequence[str] = ()
 ) -> list[Axis]:
     """Read ``KEY=V1,V2,…`` of the command line, or a mapping of keys to lists or to such texts.
 

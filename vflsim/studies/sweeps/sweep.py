@@ -1,7 +1,5 @@
 """Run a scenario at every point of a sweep: one results folder per point, one page for all."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Mapping, Sequence

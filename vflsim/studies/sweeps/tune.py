@@ -1,7 +1,5 @@
 """Tune every protocol alike: sweep over keys of ``training``, then choose by validation rows."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Text about studies and sweeps: how runs are simulated, the comparison, failed runs, what is kept, live changes."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path

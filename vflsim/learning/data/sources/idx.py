@@ -1,7 +1,5 @@
 """IDX files, gzipped or plain: the format of MNIST, Fashion-MNIST and EMNIST (https://yann.lecun.org/exdb/mnist/)."""
 
-from __future__ import annotations
-
 import gzip
 import math
 import struct

@@ -1,7 +1,5 @@
 """MATLAB files whose cell array ``X`` holds one matrix per view, and ``Y`` (or ``y``) the labels."""
 
-from __future__ import annotations
-
 import math
 import os
 import signal

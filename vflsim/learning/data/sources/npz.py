@@ -1,7 +1,5 @@
 """NumPy .npz archives: arrays by key, never unpickled."""
 
-from __future__ import annotations
-
 import lzma
 import struct
 import zipfile

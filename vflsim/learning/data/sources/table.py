@@ -1,7 +1,5 @@
 """CSV and Parquet files: named columns, strictly read."""
 
-from __future__ import annotations
-
 import re
 import zlib
 from collections import Counter

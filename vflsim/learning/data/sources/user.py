@@ -73,10 +73,7 @@ def _same(first: Ids, other: Ids, first_file: Path, other_file: Path) -> None:
         raise DataError("; ".join(parts), str(other_file), allowed, remedy)
 
 
-_NUMBERING = re.compile(
-    r"|unnamed: ?\d+|__index_level_\d+__|(.*[\W_])?(id|uid|uuid|guid|index|idx)",
-    re.IGNORECASE,
-)
+_NUMBERING = re.compile(r"|unnamed: ?\d+|__index_level_\d+__|(.*[\W_])?(id|uid|uuid|guid|index|idx)", re.IGNORECASE)
 """Names of columns that number the samples, as people and programs write them (pandas: an index without a name)."""
 _CAMEL = re.compile(r".*[a-z](Id|ID|Uid|UID|Index|Idx)")
 SUFFIXES = (".csv", ".csv.gz", ".parquet", ".npz")
