@@ -29,7 +29,7 @@ IN_ROUNDS = {
     "learning/learners/releases.py": "blinded uploads",
     "learning/privacy/blinding.py": "blinded uploads",
     "protocols/vim/learning/proximal.py": "the z-step",
-    "learning/privacy/base.py": "mechanisms",
+    "learning/privacy/mechanisms.py": "mechanisms",
     "codecs/cast.py": "`binarise`",
 }
 """Files that read values in rounds, and what docs/performance.md says who reads."""
@@ -107,7 +107,7 @@ def test_blinded_uploads_read_as_often_as_documented() -> None:
 
 def test_alike_clients_read_once_for_a_mechanism_or_binarised_uploads() -> None:
     times = ROUNDS + 1 + ROUNDS // EVERY  # uploads of rounds, and of evaluations
-    for part, file in (("mechanism", "learning/privacy/base.py"), ("codec-binarise", "codecs/cast.py")):
+    for part, file in (("mechanism", "learning/privacy/mechanisms.py"), ("codec-binarise", "codecs/cast.py")):
         _, rehearsal = rehearse(PARTS[part])
         assert rehearsal.reads[file] == times
 

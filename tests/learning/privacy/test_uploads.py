@@ -12,7 +12,7 @@ from tiny_worlds import EAGER, RANDOM_TIMING, data_of, run, tiny
 from torch import Tensor
 
 from vflsim.learning.learners.client import ClientLearner
-from vflsim.learning.privacy.base import GaussianNoise
+from vflsim.learning.privacy.mechanisms import GaussianNoise
 from vflsim.learning.privacy.releases import OneRelease
 from vflsim.scenario.resolve import setting
 from vflsim.vocabulary.execution_options import USUAL, Execution

@@ -1,22 +1,180 @@
-"""The mechanisms, as scenarios name them."""
+"""Gaussian noise, by the mechanisms that scenarios name."""
 
 import math
+from abc import ABC, abstractmethod
 from typing import Annotated, Literal, Self, get_args
 
-from pydantic import Field, model_validator
+import numpy as np
+import torch
+from pydantic import Field, PrivateAttr, model_validator
+from torch import Tensor
 
+from vflsim.errors import NonFiniteError
 from vflsim.learning.privacy.accounting import (
     EPSILONS,
     MULTIPLIERS,
     WITHIN,
     Released,
+    accountant,
+    epsilon_of,
     noise_multiplier_for,
+    sampled_epsilon_of,
     sampled_mu_multiplier_for,
+    sampled_mu_of,
     sampled_noise_multiplier_for,
 )
-from vflsim.learning.privacy.base import GaussianNoise, Mechanism
+from vflsim.learning.privacy.base import Mechanism, Plan
 from vflsim.vocabulary.imported import OrModule
-from vflsim.vocabulary.quantities import NonNegativeNumber, Quantity
+from vflsim.vocabulary.quantities import Count, NonNegativeNumber, PositiveNumber, Quantity
+
+
+class GaussianNoise(Mechanism, ABC):
+    """Clip each row to an L2 norm, then add Gaussian noise: σ = multiplier · 2 clip on every element.
+
+    2 ``clip`` is the sensitivity of a row whose features are replaced. (VIM's Lemma 1 takes ``clip``: its σ is twice
+    this multiplier for the same noise, and its ε is that of half the distance.) Sampled in floating point, the noise is
+    for simulation only: an attacker who sees all its bits can learn more than ε says (Mironov 2012).
+    """
+
+    clip: PositiveNumber
+    """Rows with a larger L2 norm are shrunk to it."""
+    batches: Literal["known", "secret"] = "known"
+    """Whether the adversary knows which samples are in a batch: ``known`` to the server that draws them, and to all
+    that see row numbers. ``secret`` batches amplify privacy; they need ``training.sampling: uniform``."""
+    releases: Count | None = None
+    """With known batches: how often a client may release one sample in a run. One more release ends the run."""
+    rounds: Count | None = None
+    """How many mini-batches a client may release in a run. Without ``releases`` and ``rounds``, the stop rules say."""
+    _plan: Plan | None = PrivateAttr(default=None)
+
+    @model_validator(mode="after")
+    def _one_plan(self) -> Self:
+        if self.releases is not None and self.rounds is not None:
+            raise ValueError("releases and rounds are both given; allowed: one of them; leave one out")
+        if self.releases is not None and self.secret:
+            raise ValueError(
+                "releases counts those of one sample, and nobody knows them of secret batches; allowed: rounds; "
+                "give how many mini-batches each client releases"
+            )
+        return self
+
+    @property
+    def secret(self) -> bool:
+        """``batches: secret``."""
+        return self.batches == "secret"
+
+    @property
+    @abstractmethod
+    def whole_run(self) -> bool:
+        """Whether the noise is calibrated for a whole run."""
+
+    @property
+    @abstractmethod
+    def asked_for(self) -> str:
+        """What the noise follows from, in words."""
+
+    @property
+    def accountant(self) -> str:
+        """dp-accounting, and what it computes."""
+        return accountant(self.secret)
+
+    @property
+    def needs_plan(self) -> bool:
+        """True for a whole run of unsaid length."""
+        return self.whole_run and self.releases is None and self.rounds is None
+
+    def planned(self, plan: Plan) -> Self:
+        """Return a copy that knows the batches of the run."""
+        copy = self.model_copy()
+        copy._plan = plan
+        return copy
+
+    @property
+    @abstractmethod
+    def multiplier(self) -> float:
+        """The noise multiplier, given or calibrated."""
+
+    @property
+    def most_batches(self) -> int | None:
+        """How many mini-batches a client may release; None without a guarantee for the whole run."""
+        planned = None if self._plan is None else self._plan.rounds
+        return (self.rounds or planned) if self.whole_run else None
+
+    @property
+    def most_releases(self) -> int | None:
+        """How often one sample may be released; None without a guarantee for the whole run, or for secret batches."""
+        if self.releases is not None or self.secret or self.most_batches is None or self._plan is None:
+            return self.releases
+        return -(-self.most_batches // self._plan.per_epoch)
+
+    @property
+    def sensitivity(self) -> float:
+        """2 C: two rows inside a ball of radius C are no farther apart."""
+        return 2 * self.clip
+
+    @property
+    def sigma(self) -> float:
+        """The multiplier times the sensitivity."""
+        return self.multiplier * self.sensitivity
+
+    def bounded(self, h: Tensor) -> Tensor:
+        """Give h · min(1, C / ‖h‖₂), row by row (VIM Sec. 4); short rows keep their bits.
+
+        Raises NonFiniteError for a row without a finite norm, which clipping would hide.
+        """
+        norms = torch.linalg.vector_norm(h, dim=1, keepdim=True)
+        if not torch.isfinite(norms).all():
+            raise NonFiniteError("an embedding is not finite")
+        shrink: Tensor = self.clip / norms.clamp(min=self.clip)
+        return h * shrink
+
+    def noise(self, shape: tuple[int, ...], dtype: torch.dtype, bits: np.random.BitGenerator) -> Tensor:
+        """Draw N(0, σ²) for every element by the inverse of the normal distribution function, one word each."""
+        words = bits.random_raw(math.prod(shape)) >> np.uint64(12)
+        uniforms = (words.astype(np.float64) + 0.5) * 2.0**-52  # never 0 or 1, whose inverse is infinite
+        normals: Tensor = torch.special.ndtri(torch.from_numpy(uniforms))
+        return (self.sigma * normals).reshape(shape).to(dtype)
+
+    def epsilon_after(self, releases: int) -> float:
+        """Give ε of that many adaptive releases with this multiplier, the batches being known."""
+        return epsilon_of(self.multiplier, self.delta, releases)
+
+    def spent(self, released: Released) -> float:
+        """Give ε by the adversary: exact for known batches, an upper bound for secret ones."""
+        if self.secret:
+            return sampled_epsilon_of(self.multiplier, self.delta, released)
+        return self.epsilon_after(released.most)
+
+    def exceeded(self, released: Released) -> str:
+        """Describe the budget of the whole run that so much exceeds."""
+        most = self.most_releases
+        if most is not None and released.most > most:
+            return f"the noise is for {most:,} releases of a sample in a run, and training row {{row}} has had them all"
+        if self.secret and self.most_batches is not None and self._over(released):
+            return f"the noise is for {self.most_batches:,} mini-batches of a client in a run, and it has released them"
+        return ""
+
+    def mu_of(self, released: Released) -> float:
+        """Give μ of Gaussian differential privacy: exact for known batches, that of many small ones for secret ones."""
+        return sampled_mu_of(self.multiplier, released) if self.secret else math.sqrt(released.most) / self.multiplier
+
+    @abstractmethod
+    def _over(self, released: Released) -> bool:
+        """Whether so much of secret batches exceeds what the noise was calibrated for."""
+
+    def promise(self) -> str:
+        """Give ε of one release, and of the whole run if it is bounded."""
+        release = f"ε = {self.epsilon_after(1):.4g} (δ = {self.delta:g}) per release of a sample"
+        if self.secret:
+            release += " in a known batch"
+            if self.most_batches is None or self._plan is None:
+                return f"{release}; for a whole run by the number of a client's secret batches"
+            run = self.spent(Released(0, ((self._plan.rate, 1, self.most_batches),)))
+            return f"{release}; {run:.4g} for a whole run of at most {self.most_batches:,} secret batches of a client"
+        if self.most_releases is None:
+            return f"{release}; for a whole run more, by the number of releases of a sample"
+        run = self.epsilon_after(self.most_releases)
+        return f"{release}, {run:.4g} for a whole run of at most {self.most_releases:,} releases"
 
 
 class Gaussian(GaussianNoise):
