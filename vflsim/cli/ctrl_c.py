@@ -1,5 +1,7 @@
 """Ctrl-C outside a study, which ends a command even where Python swallows its exception."""
 
+from __future__ import annotations
+
 import atexit
 import contextlib
 import os
