@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from vflsim import protocol as facade
 from vflsim.protocols import PROTOCOLS, Protocol
 
 PACKAGE = Path(__file__).parents[1] / "vflsim"
@@ -96,6 +97,22 @@ MUTUAL = [
     {"scenario.depends", "scenario.models", "scenario.resolve"},  # a scenario checks protocols that are added to it
     {"world.free_node", "world.node"},  # a node makes a node without cost, which is a subclass
 ]
+# What attacks and trackers' writers need beyond the public facade, ``vflsim.protocol``: it may get shorter.
+BEYOND_THE_FACADE = {
+    "attacks": {
+        *["codecs.round", "coding.field", "coding.quantise", "errors", "intervals.means", "learning.data.loaded"],
+        *["learning.models.tabular", "learning.tasks", "plotting.protocol_style", "plotting.style"],
+        *["protocols.defaults"],
+        *["results.read", "results.store.scenario", "results.store.views", "results.store.write"],
+        *["results.tables.comparison", "scenario.data", "scenario.models", "scenario.overrides", "scenario.problems"],
+        *["scenario.translation", "tables", "tables.formats", "timing.floats", "trained", "vocabulary.amounts"],
+        *["vocabulary.quantities"],
+    },
+    "exporting": {
+        *["errors", "results.read", "results.statistics.summary", "results.store.write", "results.sweeps.axis"],
+        *["results.sweeps.sweep", "scenario.emit"],
+    },
+}
 ONLY_IN = {
     "simpy": {"world/virtual.py"},
     "asyncio": {
@@ -186,6 +203,14 @@ def test_modules_import_only_from_layers_below_them(top: str) -> None:
 def test_only_one_module_knows_the_event_loop(library: str) -> None:
     users = {name_of(path) for path in FILES if any(name.split(".")[0] == library for name, _ in imported_by(path))}
     assert users == ONLY_IN[library]
+
+
+@pytest.mark.parametrize("top", BEYOND_THE_FACADE)
+def test_what_stands_on_the_facade_takes_from_it_all_that_it_has(top: str) -> None:
+    others = [(name, names) for path in files_of(top) for name, names in imported_by(path)
+              if name.startswith("vflsim.") and name.split(".")[1] not in (top, "protocol")]  # fmt: skip
+    assert {name.removeprefix("vflsim.") for name, _ in others} == BEYOND_THE_FACADE[top]
+    assert set().union(*(names for _, names in others)) & {*facade.__all__} == set()
 
 
 def test_every_module_belongs_to_a_layer() -> None:

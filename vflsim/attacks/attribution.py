@@ -11,13 +11,12 @@ from torch import Tensor, nn
 
 from vflsim.attacks.base import Attack, AttackedRun, Measured, logits_of
 from vflsim.learning.tasks import PredictionTask
+from vflsim.protocol import SERVER, Count, party_name
 from vflsim.protocols.defaults import participants_of
 from vflsim.results.read import Results
 from vflsim.scenario.models import Scenario
-from vflsim.streams import SERVER, party_name
 from vflsim.timing.floats import Floats
 from vflsim.trained import Uploads
-from vflsim.vocabulary.quantities import Count
 
 Method: TypeAlias = Literal["integrated_gradients", "deeplift", "ablation"]
 COMPLETE = 1e-3

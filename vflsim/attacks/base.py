@@ -15,14 +15,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from vflsim.intervals.means import CONFIDENCE
-from vflsim.learning.batches import Split
 from vflsim.learning.tasks import BINARY, REGRESSION, PredictionTask
+from vflsim.protocol import SHARED, Part, Split, generator
 from vflsim.results.read import Results, StoredRun
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
-from vflsim.streams import SHARED, generator
 from vflsim.trained import TrainedModels, Uploads
-from vflsim.vocabulary.base import Part
 from vflsim.vocabulary.quantities import Quantity
 
 OneOrEach = Annotated[int | Literal["each"], Quantity(at_least=1, whole=True, word="each")]

@@ -27,10 +27,10 @@ from vflsim.attacks.base import (
 )
 from vflsim.codecs.round import Round, RoundingError, rounding_error, sampled_rounding_error
 from vflsim.learning.tasks import PredictionTask
-from vflsim.streams import SHARED, generator
+from vflsim.protocol import SHARED, Count, PositiveNumber, generator
 from vflsim.timing.floats import Floats
 from vflsim.trained import Uploads
-from vflsim.vocabulary.quantities import Count, PositiveNumber, Quantity
+from vflsim.vocabulary.quantities import Quantity
 
 _ELEMENTS = 2**21
 """Elements of noisy embeddings that are held at a time."""

@@ -17,11 +17,11 @@ from vflsim.attacks.probing import AttackOfClients, Indices, linear, numbers
 from vflsim.attacks.reconstruction import explained, numeric
 from vflsim.coding.field import PrimeField, eliminated
 from vflsim.coding.quantise import Quantiser
+from vflsim.protocol import Count, generator, party_name
 from vflsim.results.read import StoredRun
 from vflsim.results.store.views import PartyView, RecordedViews
-from vflsim.streams import generator, party_name
 from vflsim.timing.floats import Floats
-from vflsim.vocabulary.quantities import Count, Quantity
+from vflsim.vocabulary.quantities import Quantity
 
 Method: TypeAlias = Literal["linear", "field"]
 CODED, SUMS = "coded_embedding", "mean"

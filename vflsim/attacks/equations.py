@@ -15,10 +15,9 @@ from vflsim.attacks.base import AttackedRun, Measured
 from vflsim.attacks.probing import AttackOfClients
 from vflsim.attacks.reconstruction import explained
 from vflsim.learning.tasks import MULTICLASS
-from vflsim.streams import generator, party_name
+from vflsim.protocol import Count, generator, party_name
 from vflsim.timing.floats import Floats
 from vflsim.trained import TrainedModels, Uploads
-from vflsim.vocabulary.quantities import Count
 
 Knows: TypeAlias = Literal["nothing", "means"]
 View: TypeAlias = Literal["upload", "sum", "prediction"]

@@ -10,8 +10,9 @@ import pandas as pd
 import pyarrow as pa
 
 from vflsim.attacks.base import Attack, AttackedRun, Measured
-from vflsim.errors import ResultsError, ScenarioError
+from vflsim.errors import ResultsError
 from vflsim.intervals.means import t_interval
+from vflsim.protocol import ScenarioError
 from vflsim.results.read import NotRecordedError, Results, StoredRun
 from vflsim.results.store.scenario import stored_scenario
 from vflsim.results.store.write import write_file

@@ -15,8 +15,8 @@ from torch import Tensor
 from vflsim.attacks.base import AttackedRun, Measured, need_classes, truth_of
 from vflsim.attacks.probing import AttackOfClients, Indices, by_chance, numbers, scaled, spread_of
 from vflsim.learning.tasks import BINARY
+from vflsim.protocol import generator, party_name, torch_seed
 from vflsim.results.store.views import PartyView
-from vflsim.streams import generator, party_name, torch_seed
 from vflsim.timing.floats import Floats
 from vflsim.vocabulary.quantities import Quantity
 

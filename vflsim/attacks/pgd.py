@@ -11,9 +11,8 @@ from torch import Tensor
 from vflsim.attacks.base import AttackedRun, Measured, OneOrEach, classes_of, need_classes, share, total_loss, truth_of
 from vflsim.attacks.probing import AttackOfClients
 from vflsim.learning.tasks import PredictionTask
-from vflsim.streams import generator, party_name
+from vflsim.protocol import Count, PositiveNumber, generator, party_name
 from vflsim.trained import Uploads
-from vflsim.vocabulary.quantities import Count, PositiveNumber
 
 Norm = Literal["linf", "l2"]
 

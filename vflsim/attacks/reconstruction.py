@@ -14,10 +14,10 @@ from vflsim.attacks.base import AttackedRun, Measured
 from vflsim.attacks.probing import AttackOfClients, Indices, decoded, kernelled, linear, numbers, spread_of
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.models.tabular import TableShape
+from vflsim.protocol import SERVER, Count, generator, party_name, torch_seed
 from vflsim.results.store.views import PartyView
-from vflsim.streams import SERVER, generator, party_name, torch_seed
 from vflsim.timing.floats import Floats
-from vflsim.vocabulary.quantities import Count, Quantity
+from vflsim.vocabulary.quantities import Quantity
 
 Epochs: TypeAlias = Literal["last", "all"]
 EVERYTHING = "everything"

@@ -13,7 +13,8 @@ from vflsim.attacks.equations import EquationSolving
 from vflsim.attacks.label_inference import LabelInference
 from vflsim.attacks.pgd import Pgd
 from vflsim.attacks.reconstruction import Reconstruction
-from vflsim.errors import ScenarioError, check_known
+from vflsim.errors import check_known
+from vflsim.protocol import ScenarioError
 from vflsim.scenario.overrides import values_of
 from vflsim.scenario.translation import Known, problems_of
 
