@@ -164,8 +164,8 @@ def _by_round(view: PartyView, times: Floats, width: int) -> tuple[Tensor, NDArr
 def _segments(view: PartyView, rows: Indices) -> Indices:
     """Return the segment of every recorded row: its place among the training rows that a coded row mixes."""
     assert view.mixed is not None
-    found: Indices = (view.mixed == rows[:, None]).argmax(1)
-    return found
+    places: Indices = (view.mixed == rows[:, None]).argmax(1)
+    return places
 
 
 def solved(

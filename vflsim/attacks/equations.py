@@ -201,5 +201,5 @@ def _close(found: Floats, truth: Floats) -> bool:
 
 
 def _flat(values: Tensor) -> Floats:
-    found: Floats = values.detach().flatten(1).double().numpy()
-    return found
+    numbers: Floats = values.detach().flatten(1).double().numpy()
+    return numbers

@@ -165,8 +165,8 @@ def unaided_scores(x: Floats, counts: Classes, method: Method, seed: int) -> Flo
 
     unit = np.divide(x, length, out=np.zeros_like(x), where=length > 0)
     groups = KMeans(len(counts), n_init=10, random_state=seed).fit_predict(unit)
-    found: Floats = np.eye(len(counts))[groups]
-    return found
+    one_hot: Floats = np.eye(len(counts))[groups]
+    return one_hot
 
 
 def class_scores(x: Floats, y: Classes, known: Indices, classes: int, method: Method) -> Floats:

@@ -103,8 +103,8 @@ def linear(x: Floats, y: Floats, known: Indices, others: Indices, beside: Floats
     z, mean, unit = _standard(y)
     fits = [(RidgeCV(_PENALTIES).fit(each[known], z), each) for each in _inputs(x, known, beside)]
     best, of = max(fits, key=lambda fit: fit[0].best_score_)
-    found: Floats = mean + unit * best.predict(of[others]).reshape(len(others), -1)
-    return found
+    estimates: Floats = mean + unit * best.predict(of[others]).reshape(len(others), -1)
+    return estimates
 
 
 def kernelled(x: Floats, y: Floats, known: Indices, others: Indices, beside: Floats | None = None) -> Floats:
@@ -153,8 +153,8 @@ def decoded(x: Floats, y: Floats, known: Indices, others: Indices, hidden: int, 
         decoder.fit(x[known[:most]], z[:most])
     tried = decoder.predict(x[known[most:]]).ravel()
     belief = tried @ z[most:].ravel() / max(tried @ tried, np.finfo(float).tiny)
-    found: Floats = mean + unit * (decoder.predict(x[others]) * np.clip(belief, 0, 1)).reshape(len(others), -1)
-    return found
+    estimates: Floats = mean + unit * (decoder.predict(x[others]) * np.clip(belief, 0, 1)).reshape(len(others), -1)
+    return estimates
 
 
 def _inputs(x: Floats, known: Indices, beside: Floats | None) -> list[Floats]:
@@ -179,8 +179,8 @@ def _kernel_distances(
 
 
 def _squared_distances(a: Floats, b: Floats) -> Floats:
-    found: Floats = np.maximum((a**2).sum(1)[:, None] + (b**2).sum(1) - 2 * a @ b.T, 0)
-    return found
+    estimates: Floats = np.maximum((a**2).sum(1)[:, None] + (b**2).sum(1) - 2 * a @ b.T, 0)
+    return estimates
 
 
 def _standard(y: Floats) -> tuple[Floats, Floats, float]:

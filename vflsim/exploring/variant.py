@@ -60,8 +60,8 @@ def _entries(raw: dict[str, Any]) -> list[dict[str, Any]]:
     timing = raw.setdefault("timing", {})
     entries = timing.get("clients") or []
     timing["clients"] = entries if isinstance(entries, list) else [entries]
-    found: list[dict[str, Any]] = timing["clients"]
-    return found
+    groups: list[dict[str, Any]] = timing["clients"]
+    return groups
 
 
 def _straggle(entries: list[dict[str, Any]], stragglers: int, delay: Any, all_of_them: bool) -> None:

@@ -122,10 +122,10 @@ class JoinedResults(Results):
 
     def estimates(self, targets: Mapping[str, Any] | None = None) -> pd.DataFrame:
         """Estimate as a single study does, with a column more: whether a difference is ``paired``."""
-        found = super().estimates(targets)
-        pairs = zip(found["protocol"], found["baseline"], strict=True)
+        frame = super().estimates(targets)
+        pairs = zip(frame["protocol"], frame["baseline"], strict=True)
         paired = [None if pd.isna(other) else not self.unpaired(name, other) for name, other in pairs]
-        return found.assign(paired=pd.Series(paired, dtype="boolean"))
+        return frame.assign(paired=pd.Series(paired, dtype="boolean"))
 
     def remarks(self) -> Iterator[str]:
         """Yield which protocols are paired with the baseline, why others are not, and which targets are left out."""

@@ -257,19 +257,19 @@ class RunSet:
 
     def against(self, baseline: str | None) -> Self:
         """Return the same results, compared with another protocol. Raises ResultsError if there is none."""
-        found = self._copy()
+        copied = self._copy()
         if baseline is not None:
-            found.baseline = self.named(baseline)
-        return found
+            copied.baseline = self.named(baseline)
+        return copied
 
     def only(self, protocols: Iterable[str]) -> Self:
         """Return the runs of some protocols alone. Raises ResultsError for a protocol without a run."""
-        chosen, found = {self.named(name) for name in protocols}, self._copy()
-        found.runs, found._frames = tuple(run for run in self.runs if run.protocol in chosen), {}
+        chosen, copied = {self.named(name) for name in protocols}, self._copy()
+        copied.runs, copied._frames = tuple(run for run in self.runs if run.protocol in chosen), {}
         for cached in ("protocols", "seeds", "info", "energy"):
-            found.__dict__.pop(cached, None)
-        found.baseline = self.baseline if self.baseline in chosen else None
-        return found
+            copied.__dict__.pop(cached, None)
+        copied.baseline = self.baseline if self.baseline in chosen else None
+        return copied
 
     def reopened(self) -> Self:
         """Return the same results as if opened anew: without the tables read so far, with the summaries computed."""

@@ -129,9 +129,9 @@ def estimate(sample: SeedSample, statistic: str = MEAN) -> Estimate:
     reached = int(known.sum())
     low = _lower_mean(sample.lower, statistic)
     if reached == n:
-        found = (log_interval if statistic == GEOMETRIC else t_interval)(sample.values)
-        ends = (np.nan, np.nan) if sample.before is None else (low.mean, found.mean)
-        return Estimate(n, n, found.mean, low.low, found.high, least=ends[0], most=ends[1], statistic=statistic)
+        interval = (log_interval if statistic == GEOMETRIC else t_interval)(sample.values)
+        ends = (np.nan, np.nan) if sample.before is None else (low.mean, interval.mean)
+        return Estimate(n, n, interval.mean, low.low, interval.high, least=ends[0], most=ends[1], statistic=statistic)
     values = np.sort(sample.values[known])
     places = order_statistics(len(values), 0.5)
     below = np.sort(sample.lower[known])
@@ -165,10 +165,10 @@ def paired(own: SeedSample, other: SeedSample, statistic: str = MEAN) -> Estimat
 
     ``p`` tests whether the ``statistic`` of both is the same.
     """
-    found = _difference(own, other, statistic, lambda one, two, confidence: t_interval(one - two, confidence))
-    if found.censored or not found.n:
-        return replace(found, n=len(own.values), reached=int((~(own.censored | other.censored)).sum()))
-    return replace(found, n=len(own.values), reached=len(own.values), narrower=narrower(own.values, other.values))
+    difference = _difference(own, other, statistic, lambda one, two, confidence: t_interval(one - two, confidence))
+    if difference.censored or not difference.n:
+        return replace(difference, n=len(own.values), reached=int((~(own.censored | other.censored)).sum()))
+    return replace(difference, n=len(own.values), reached=len(own.values), narrower=narrower(own.values, other.values))
 
 
 def independent(own: SeedSample, other: SeedSample, statistic: str = MEAN) -> Estimate:
@@ -196,11 +196,11 @@ def _difference(
     mean = interval(own.values, other.values, confidence).mean
     ends = (np.nan, np.nan) if own.before is None and other.before is None else (low.mean, high.mean)
     positive = all((each > 0).all() for each in (own.values, own.lower, other.values, other.lower))
-    found = Estimate(n, n, mean, low.low, high.high, least=ends[0], most=ends[1])
+    difference = Estimate(n, n, mean, low.low, high.high, least=ends[0], most=ends[1])
     if statistic == GEOMETRIC and positive:
         low = interval(np.log(own.lower), np.log(other.values), confidence)
         high = interval(np.log(own.values), np.log(other.lower), confidence)
-    return replace(found, p=_chance(low, high))
+    return replace(difference, p=_chance(low, high))
 
 
 def _chance(low: Interval, high: Interval) -> float:
@@ -210,9 +210,9 @@ def _chance(low: Interval, high: Interval) -> float:
     return low.p if low.mean >= 0 else high.p
 
 
-def _limit(found: Interval, side: Literal["low", "high"]) -> float:
+def _limit(interval: Interval, side: Literal["low", "high"]) -> float:
     """Return a limit of a mean; of a single value, the value itself."""
-    return found.mean if found.n < 2 else getattr(found, side)
+    return interval.mean if interval.n < 2 else getattr(interval, side)
 
 
 ROUNDS = "1 rounds"

@@ -140,14 +140,14 @@ def _figures(row: Coverage, kinds: Sequence[Estimated]) -> str:
 
 def _heaviest(results: RunSet) -> dict[str, tuple[HeavyTail, int]]:
     """Return the worst tail of every protocol's runs that is worrying, with the rounds of its run."""
-    found: dict[str, tuple[HeavyTail, int]] = {}
+    worst: dict[str, tuple[HeavyTail, int]] = {}
     for run in results.runs:
         tail = run.info.heavy_tail
         if run.failed or tail is None or not tail.worrying:
             continue
-        if run.protocol not in found or tail.share > found[run.protocol][0].share:
-            found[run.protocol] = tail, run.info.counts.get("rounds", math.ceil(tail.draws))
-    return found
+        if run.protocol not in worst or tail.share > worst[run.protocol][0].share:
+            worst[run.protocol] = tail, run.info.counts.get("rounds", math.ceil(tail.draws))
+    return worst
 
 
 def _cause(tail: HeavyTail) -> str:

@@ -144,7 +144,7 @@ def leads(
     own = _curves(results, protocol, metric)
     if not own:
         raise ResultsError(f"{protocol!r} has no finished run", str(results.folder), ", ".join(results.protocols))
-    found = []
+    comparisons = []
     for baseline in results.protocols:
         other = _curves(results, baseline, metric) if baseline != protocol else {}
         seeds = tuple(sorted(own.keys() & other.keys()))
@@ -152,8 +152,8 @@ def leads(
             pairs = [(own[seed], other[seed]) for seed in seeds]
             grid = _common(pairs) if times is None else np.asarray(times, dtype=np.float64)
             gaps = np.stack([step_values(*mine, grid) - step_values(*its, grid) for mine, its in pairs])
-            found.append(Lead(protocol, baseline, seeds, grid, *band(gaps)))
-    return found
+            comparisons.append(Lead(protocol, baseline, seeds, grid, *band(gaps)))
+    return comparisons
 
 
 def _curves(results: RunSet, protocol: str, metric: str) -> dict[int, tuple[Floats, Floats]]:

@@ -85,8 +85,8 @@ def near_plateau_note(results: RunSet, target: Target) -> Iterator[str]:
         finished = [run for run in results.runs if run.protocol == name and not run.failed]
         runs = [run for run in finished if run.info.stop_reason != "target"]
         own = [metrics[(protocols == name) & (seeds == run.seed)] for run in runs]
-        found = [level(distinct(rows), target.metric) for rows in own]
-        levels = np.array([each for each in found if each is not None])
+        ends = [level(distinct(rows), target.metric) for rows in own]
+        levels = np.array([each for each in ends if each is not None])
         if len(levels) and (noise := float(levels[:, 1].mean())) > 0:
             end = float(levels[:, 0].mean())
             if abs(end - target.value) <= NEAR * noise:
@@ -118,7 +118,7 @@ def past_best(results: RunSet) -> dict[str, PastBest]:
     mean loss above the standard deviation of the final value over seeds, and above two standard deviations of the noise
     of single evaluations. Runs that a target ended do not count, nor do those of too few evaluations to tell noise.
     """
-    metric, metrics, found = results.main_metric, results.metrics, dict[str, PastBest]()
+    metric, metrics, past = results.main_metric, results.metrics, dict[str, PastBest]()
     higher = higher_is_better(metric, results.own_metrics)
     protocols, seeds = metrics["protocol"].to_numpy(object), metrics["seed"].to_numpy()
     for name in results.protocols:
@@ -134,8 +134,8 @@ def past_best(results: RunSet) -> dict[str, PastBest]:
         spread = float(final.std(ddof=1)) if len(final) > 1 else 0.0
         if lost.mean() > max(spread, NEAR * float(np.mean(noise))):
             best, times = np.transpose([best_of(each, metric, higher) for each in steps])
-            found[name] = PastBest(float(best.mean()), float(times.mean()), float(final.mean()))
-    return found
+            past[name] = PastBest(float(best.mean()), float(times.mean()), float(final.mean()))
+    return past
 
 
 def _noise(steps: pd.DataFrame, metric: str) -> float | None:
@@ -149,12 +149,12 @@ def _noise(steps: pd.DataFrame, metric: str) -> float | None:
 
 def past_best_note(results: RunSet) -> Iterator[str]:
     """Say of which protocols the final level ranks when runs were stopped; nothing if there are none."""
-    if not results.evaluated or not (found := past_best(results)):
+    if not results.evaluated or not (protocols := past_best(results)):
         return
     metric = results.main_metric.replace("_", " ")
     named = ", ".join(
         f"{name} ({each.best:.3g} at {quantity(float(f'{each.time_s:.3g}'), 's')}, {each.final:.3g} at the end)"
-        for name, each in found.items()
+        for name, each in protocols.items()
     )
     yield (
         f"Past their best in {metric}: {named}. So the final level ranks when runs were stopped, not the protocols. "

@@ -73,8 +73,8 @@ def round_quantiles(results: RunSet, levels: Sequence[float] = LEVELS, confidenc
         runs, removed, values = _pooled(results, protocol)
         facts = {"rounds": len(values), "runs": len(runs), "warm_up": sum(removed)}
         known = variation_of(results, protocol)
-        for level, found in zip(levels, _estimates(values, ages_of(runs), levels, confidence, known), strict=True):
-            rows.append({"protocol": protocol, "level": level, **vars(found), **facts})
+        for level, quantile in zip(levels, _estimates(values, ages_of(runs), levels, confidence, known), strict=True):
+            rows.append({"protocol": protocol, "level": level, **vars(quantile), **facts})
     return pd.DataFrame(
         rows, columns=["protocol", "level", "value", "low", "high", "method", "rounds", "runs", "warm_up"]
     )
@@ -222,9 +222,9 @@ def too_slow(results: RunSet) -> Iterator[str]:
 
 def quantile_table(results: RunSet, levels: Sequence[float] = LEVELS) -> DataTable:
     """Make the table of quantiles for a terminal: one row per protocol, one column per level."""
-    found = round_quantiles(results, levels)
+    quantiles = round_quantiles(results, levels)
     rows = []
-    for name, own in found.groupby("protocol", sort=False):
+    for name, own in quantiles.groupby("protocol", sort=False):
         first = own.iloc[0]
         cells = [
             row["method"] if np.isnan(row["value"]) else spanned(row["value"], row["low"], row["high"], "s")
@@ -233,17 +233,17 @@ def quantile_table(results: RunSet, levels: Sequence[float] = LEVELS) -> DataTab
         rows.append((str(name), int(first["rounds"]), *cells))
     header = ("protocol", "rounds", *(f"{100 * level:.6g} %" for level in levels))
     notes = [QUANTILES]
-    warm = found.groupby("protocol", sort=False)["warm_up"].first()
+    warm = quantiles.groupby("protocol", sort=False)["warm_up"].first()
     if warm.any():
         removed = ", ".join(f"{name} {count:,}" for name, count in warm[warm > 0].items())
         notes.append(f"Rounds of warm-up that are left out: {removed}.")
-    if related := dict.fromkeys(found.loc[found["method"] == "batch means", "protocol"]):
+    if related := dict.fromkeys(quantiles.loc[quantiles["method"] == "batch means", "protocol"]):
         notes.append(f"Rounds depend on each other, intervals by batch means: {', '.join(related)}.")
     if any(run.open_round() is not None for run in results.runs if not run.failed and run.has("rounds")):
         notes.append(
             "Rounds in progress when runs stopped by time are censored: intervals hold however long they last."
         )
-    if found["value"].isna().any():
+    if quantiles["value"].isna().any():
         notes.append("“not enough rounds”: too few for an interval, and so for a number.")
     notes += too_slow(results)
     return DataTable(header, rows, title=f"{results.name}: round durations after the warm-up", notes=notes)

@@ -77,13 +77,13 @@ def lasting(complete: Floats, ages: Floats) -> Floats:
     """
     ordered = np.sort(complete)
     sums = np.append(np.cumsum(ordered[::-1])[::-1], 0.0)
-    found, total, count = np.empty(len(ages)), 0.0, 0
+    durations, total, count = np.empty(len(ages)), 0.0, 0
     for place in np.argsort(-ages, kind="stable"):
         first = int(np.searchsorted(ordered, ages[place], side="right"))
         longer = len(ordered) - first + count
-        found[place] = (sums[first] + total) / longer if longer else ages[place]
-        total, count = total + found[place], count + 1
-    return found
+        durations[place] = (sums[first] + total) / longer if longer else ages[place]
+        total, count = total + durations[place], count + 1
+    return durations
 
 
 def means(runs: Sequence[Rounds]) -> Floats:
@@ -252,11 +252,11 @@ def round_pairs(results: RunSet, confidence: float = CONFIDENCE) -> pd.DataFrame
     """
     runs = list(_with_rounds(results))
     rows = [
-        {"protocol": run.protocol, "baseline": other.protocol, "seed": run.seed, **asdict(found)}
+        {"protocol": run.protocol, "baseline": other.protocol, "seed": run.seed, **asdict(pair)}
         for other, run in combinations(runs, 2)
         if run.seed == other.seed
         and not results.unpaired(run.protocol, other.protocol)
-        and (found := round_pair(run, other, confidence)) is not None
+        and (pair := round_pair(run, other, confidence)) is not None
     ]
     return pd.DataFrame(rows, columns=["protocol", "baseline", "seed", *RoundPair.__dataclass_fields__])
 

@@ -97,7 +97,7 @@ def _by_protocol(
     return DataTable(("protocol", *columns), rows, title, notes)
 
 
-def describe(found: Estimate, unit: str, share: bool = False) -> Amount:
+def describe(estimate: Estimate, unit: str, share: bool = False) -> Amount:
     """Return an estimate as an amount: ``12.3 ± 0.4 s``; a difference with censored runs as its limit, ``> 20 s``.
 
     An interval that is not symmetric has its ends: ``5.3 (2.1 … 13) s``; after ± stands the longer of two nearly equal
@@ -106,28 +106,28 @@ def describe(found: Estimate, unit: str, share: bool = False) -> Amount:
     median (with its interval, from six runs on), and the bound of the others: ``4 of 5: 10.5 s, > 600 s``; or the bound
     alone.
     """
-    if not found.censored:
+    if not estimate.censored:
         if share:
-            return shared(found.mean, found.low, found.high)
-        if found.wide:
-            return span(*found.bounds, unit)
-        if found.least == found.most and found.low == found.high:  # a cost that is the same in all runs
-            return quantity(found.mean, unit)
-        below, above = found.mean - found.low, found.high - found.mean
+            return shared(estimate.mean, estimate.low, estimate.high)
+        if estimate.wide:
+            return span(*estimate.bounds, unit)
+        if estimate.least == estimate.most and estimate.low == estimate.high:  # a cost that is the same in all runs
+            return quantity(estimate.mean, unit)
+        below, above = estimate.mean - estimate.low, estimate.high - estimate.mean
         if max(below, above) > SYMMETRIC * min(below, above):
-            return spanned(found.mean, found.low, found.high, unit)
-        return quantity(found.mean, unit, max(below, above))
-    if math.isnan(found.horizon):
-        end = found.at_most if math.isnan(found.at_least) else found.at_least
-        return limit("most" if math.isnan(found.at_least) else "least", end, unit)
-    bound = limit("least", found.horizon, unit)
-    if math.isnan(found.median):
+            return spanned(estimate.mean, estimate.low, estimate.high, unit)
+        return quantity(estimate.mean, unit, max(below, above))
+    if math.isnan(estimate.horizon):
+        end = estimate.at_most if math.isnan(estimate.at_least) else estimate.at_least
+        return limit("most" if math.isnan(estimate.at_least) else "least", end, unit)
+    bound = limit("least", estimate.horizon, unit)
+    if math.isnan(estimate.median):
         return bound
-    if not math.isnan(found.median_low):
-        median = spanned(found.median, found.median_low, found.median_high, unit)
+    if not math.isnan(estimate.median_low):
+        median = spanned(estimate.median, estimate.median_low, estimate.median_high, unit)
     else:
-        median = span(found.least, found.most, unit) if found.wide else quantity(found.median, unit)
-    return with_words(median, f", {bound}", f"{found.reached} of {found.n}: ")
+        median = span(estimate.least, estimate.most, unit) if estimate.wide else quantity(estimate.median, unit)
+    return with_words(median, f", {bound}", f"{estimate.reached} of {estimate.n}: ")
 
 
 def costs_to_target(results: RunSet) -> dict[str, dict[str, Cell]]:
@@ -221,8 +221,8 @@ def _speed_ups(results: RunSet, measured: pd.DataFrame, baseline: str, target: s
     cells: dict[str, Cell] = {}
     for name in results.protocols:
         paired = not results.unpaired(name, baseline)
-        found = None if name == baseline else ratio(measured, name, baseline, paired)
-        cells[name] = "reference" if name in references else "—" if found is None else found.cell
+        speed_up = None if name == baseline else ratio(measured, name, baseline, paired)
+        cells[name] = "reference" if name in references else "—" if speed_up is None else speed_up.cell
     return cells
 
 
@@ -293,9 +293,9 @@ def difference_table(results: RunSet, summary: pd.DataFrame) -> DataTable | None
     shown |= {f"plateau_{results.main_metric}"} if results.evaluated else set()
     rows, apart = [], False
     for row in _rows(summary, (summary["baseline"].notna() & summary["measure"].isin(shown)).to_numpy()):
-        found, unit = Estimate.of(row), row["unit"]
-        value = describe(found, unit) if found.censored or found.wide else quantity(found.mean, unit)
-        interval = span(found.low, found.high, unit)
+        estimate, unit = Estimate.of(row), row["unit"]
+        value = describe(estimate, unit) if estimate.censored or estimate.wide else quantity(estimate.mean, unit)
+        interval = span(estimate.low, estimate.high, unit)
         measure = row["measure"].replace("_", " ")
         measure = measure if pd.isna(row["target"]) else measure.replace("target", row["target"])
         independent = row.get("paired", True) is False

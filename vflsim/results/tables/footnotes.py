@@ -170,8 +170,8 @@ def chosen_rows(summary: pd.DataFrame, measure: str, target: str | None) -> npt.
     """Say of each row of a summary whether it is for a measure and a target (None: without a target), (rows,)."""
     # As objects: comparing pandas' strings costs more than all else that a small summary needs.
     measures, targets = (summary[name].to_numpy(object) for name in ("measure", "target"))
-    found: npt.NDArray[np.bool_] = (measures == measure) & (pd.isna(targets) if target is None else targets == target)
-    return found
+    chosen: npt.NDArray[np.bool_] = (measures == measure) & (pd.isna(targets) if target is None else targets == target)
+    return chosen
 
 
 def final_label(metric: str) -> str:

@@ -27,7 +27,7 @@ _CONDITIONS_NOTE = (
 )
 
 
-def conditions_table(found: Mapping[str, Conditions]) -> DataTable:
+def conditions_table(by_name: Mapping[str, Conditions]) -> DataTable:
     """Tabulate the conditions of protocols, by their names: a row for each."""
     rows = [
         (
@@ -38,15 +38,15 @@ def conditions_table(found: Mapping[str, Conditions]) -> DataTable:
             "; ".join(each.server_optimizers) or "—",
             str(each.local_steps or "—"),
         )
-        for name, each in found.items()
+        for name, each in by_name.items()
     ]
     return DataTable(_HEADER, rows, title=CONDITIONS_TITLE, notes=[_CONDITIONS_NOTE], left=(0, 2, 3, 4))
 
 
 def conditions_of_results(results: RunSet) -> DataTable | None:
     """Tabulate the conditions of a study's protocols; None where no run trained."""
-    found = {run.protocol: run.info.conditions for run in results.runs if run.info.conditions is not None}
-    ordered = {name: found[name] for name in results.protocols if name in found}
+    known = {run.protocol: run.info.conditions for run in results.runs if run.info.conditions is not None}
+    ordered = {name: known[name] for name in results.protocols if name in known}
     return conditions_table(ordered) if ordered else None
 
 

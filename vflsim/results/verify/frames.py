@@ -23,8 +23,8 @@ class Names:
     def matching(self, meant: Callable[[str], bool]) -> NDArray[np.bool_]:
         """Mark the rows whose name is ``meant``; null never is."""
         marks = np.array([*map(meant, self.known), False])
-        found: NDArray[np.bool_] = marks[self.codes]  # code −1 (null) selects the last
-        return found
+        marked: NDArray[np.bool_] = marks[self.codes]  # code −1 (null) selects the last
+        return marked
 
     def are(self, name: str) -> NDArray[np.bool_]:
         """Mark the rows with this name."""
