@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from vflsim.api.fits import Fits
     from vflsim.tables import Cell
-    from vflsim.timing.measured.calibration import Calibration, FittedTime
     from vflsim.timing.delays import DelayKind
+    from vflsim.timing.measured.calibration import Calibration, FittedTime
     from vflsim.timing.measured.fitting import Fit
 
 delays_app = Application(help="Distributions of delays: show one, or fit some to measurements.", no_args_is_help=True)
