@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import ClassVar, Literal
 
 from vflsim.analysis.cycles import Cycles
 from vflsim.analysis.findings import Finding
-from vflsim.analysis.own_pace import own_pace
 from vflsim.analysis.rounds import starting_afresh, synchronous
 from vflsim.protocols.base import CheckContext
-from vflsim.protocols.capabilities import Analysable
-from vflsim.protocols.own_pace import at_own_pace, numbers_at_own_pace, staleness_obstacles
-from vflsim.protocols.table import TableProtocol
-from vflsim.protocols.vectorisable import Vectorisable
-from vflsim.recurrences import Obstacle, Recurrence, TimedWorld
+from vflsim.protocols.own_pace import OwnPaceProtocol
+from vflsim.recurrences import Recurrence, TimedWorld
 from vflsim.recurrences.first_t import FirstOfAll
 from vflsim.setting import Setting
 from vflsim.vocabulary.quantities import Count
@@ -22,7 +17,7 @@ from vflsim.world.messages import Embedding, Gradient
 from vflsim.world.node import ClientNode, ServerNode
 
 
-class TSynchronous(Analysable, Vectorisable, TableProtocol):
+class TSynchronous(OwnPaceProtocol):
     """The server steps on the first t embeddings, and takes those of the other clients from its table.
 
     Late embeddings count for a later step; with ``cancel`` they are abandoned instead, and all clients start afresh,
@@ -54,6 +49,11 @@ class TSynchronous(Analysable, Vectorisable, TableProtocol):
                     if client not in used:
                         await node.send(client, Gradient(round=k))
 
+    @property
+    def arrivals(self) -> int:
+        """Return t."""
+        return self.t
+
     async def client(self, node: ClientNode) -> None:
         """Train at the client's own pace, or restart at the server's broadcast; answer queries concurrently."""
         if self.max_staleness is not None:
@@ -75,28 +75,24 @@ class TSynchronous(Analysable, Vectorisable, TableProtocol):
 
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
         """Return the laws of the t-th of the clients' cycles with ``cancel``, else of clients at their own pace."""
+        if not self.cancel and self.t < len(setting.clients):
+            return super().closed_forms(setting)
         cycles = Cycles(self, setting)
         self.refuse_queries()
-        if self.t == len(setting.clients):
-            return synchronous(cycles)
-        return starting_afresh(cycles, self.t) if self.cancel else own_pace(cycles, self.t)
+        return synchronous(cycles) if self.t == len(setting.clients) else starting_afresh(cycles, self.t)
 
     @property
     def vectorised_with(self) -> frozenset[str]:
         """Return that clients at their own pace may wait for activations, and pause."""
-        return frozenset() if self.cancel else frozenset({"activation", "energy", "pauses"})
-
-    def obstacles(self) -> Iterator[Obstacle]:
-        """Yield a bound on staleness."""
-        yield from staleness_obstacles(self.max_staleness)
+        return frozenset() if self.cancel else super().vectorised_with
 
     def numbers_a_round(self, clients: int) -> int:
         """Return about how many times a round has."""
-        return clients if self.cancel else numbers_at_own_pace(self.t, clients)
+        return clients if self.cancel else super().numbers_a_round(clients)
 
     def recurrence(self, world: TimedWorld) -> Recurrence:
         """Return the recurrence in which t arrivals make a step, or all clients restart with each step."""
-        return FirstOfAll(world, self.t) if self.cancel else at_own_pace(self, world, self.t)
+        return FirstOfAll(world, self.t) if self.cancel else super().recurrence(world)
 
     def check(self, context: CheckContext) -> None:
         """Raise ``ValueError`` if there are fewer than t clients, or if ``cancel`` has no common batch."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Literal, Self
 
 from pydantic import model_validator
@@ -11,15 +9,11 @@ from pydantic import model_validator
 from vflsim.learning.execution.operations import Operation
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.protocols.base import CheckContext
-from vflsim.protocols.fedbcd.learning import BlockServer
-from vflsim.protocols.fedbcd.messages import shared_values_of
-from vflsim.protocols.fedbcd.recomputed import RecomputingClient
 from vflsim.protocols.fedbcd.sharing import SharingRounds
 from vflsim.protocols.flex_vfl.rates import at_rate
 from vflsim.protocols.step_counts import StepCounts
 from vflsim.setting import Setting
 from vflsim.vocabulary.quantities import Count, PositiveSeconds
-from vflsim.world.messages import Embedding
 from vflsim.world.node import Node
 
 
@@ -43,49 +37,14 @@ class FlexVfl(SharingRounds):
     scale_rate: bool = False
     """Whether learning rates shrink as a party takes more steps: by Q_m of the round before ÷ Q_m, in each round."""
 
-    async def server(self, node: Node[BlockServer]) -> None:
-        """Forward all h_m of B(t), send θ_0, and take Q_0 steps, the first before sending."""
-        counts = self.counts(node)
-        for t in node.rounds():
-            embeddings = await node.gather("embedding", senders=node.clients, round=t)
-            steps = counts.begin()
-            own = await node.compute(self.scaled(node.learner.sharing_step(embeddings), node.learner, steps))
-            shared = shared_values_of(own, embeddings, t)
-            for client in node.clients:
-                await node.send(client, shared)
-            await self.step_further(node, steps, partial(node.learner.local_step, embeddings))
-            counts.end()
-
-    async def client(self, node: Node[RecomputingClient]) -> None:
-        """Send h_m of B(t); take Q_m steps of θ_m while the values of the others stay fixed."""
-        counts = self.counts(node)
-        for t in node.rounds():
-            await node.activated()
-            batch = node.batch(t)
-            h = await node.compute(node.learner.embed(batch))
-            await node.upload("server", Embedding(batch, h, round=t))
-            shared = await node.recv("shared_values", round=t)
-            steps = counts.begin()
-            await node.compute(self.scaled(node.learner.client_step(batch, shared), node.learner, steps))
-            await self.step_further(node, steps, partial(node.learner.step_again, batch, shared))
-            counts.end()
-
-    async def step_further(self, node: Node[Any], steps: int, make: Callable[[], Operation[Any]]) -> None:
-        """Take all of a party's ``steps`` except the first."""
-        for _ in range(steps - 1):
-            await node.compute(self.scaled(make(), node.learner, steps))
-
     def scaled(self, operation: Operation[Any], learner: PartyLearner, steps: int) -> Operation[Any]:
         """Let a party step at its learning rate ÷ ``steps`` if rates scale: a first round has one step at the rate."""
         return at_rate(learner, operation, 1 / steps) if self.scale_rate else operation
 
     def counts(self, node: Node[Any]) -> StepCounts:
-        """Return how many steps the party takes."""
-        return StepCounts(lambda: node.now, self.steps_of(node.party), self.local_time)
-
-    def steps_of(self, party: int) -> int | None:
-        """Return the given Q_m; None if parties measure."""
-        return None if self.local_steps is None else self.local_steps[party]
+        """Return the given Q_m of a party, or what measures them."""
+        given = None if self.local_steps is None else self.local_steps[node.party]
+        return StepCounts(lambda: node.now, given, self.local_time)
 
     # --- facts that need no run --------------------------------------------------------------------------------
 
@@ -108,11 +67,8 @@ class FlexVfl(SharingRounds):
 
     def describe(self, setting: Setting) -> str:
         """Say which labels clients have to hold, and how many steps parties take."""
-        return "clients hold the labels of all training rows" + _counted(self.local_steps or ())
-
-
-def _counted(steps: Sequence[int]) -> str:
-    if not steps:
-        return ""
-    own, *others = steps
-    return f"; {own} local steps at the server, {min(others)} to {max(others)} at the clients"
+        if self.local_steps is None:
+            return super().describe(setting)
+        own, *others = self.local_steps
+        steps = f"{own} local steps at the server, {min(others)} to {max(others)} at the clients"
+        return f"{super().describe(setting)}; {steps}"

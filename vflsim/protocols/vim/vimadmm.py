@@ -13,7 +13,6 @@ from vflsim.protocols.vim.learning.admm import AdmmClient, AdmmServer, ResidualH
 from vflsim.protocols.vim.messages import AdmmVariables
 from vflsim.setting import ClientsMade, Learners, Setting, client_parts, server_parts, stack_split_learners
 from vflsim.vocabulary.quantities import Count, PositiveNumber
-from vflsim.world.messages import Embedding
 from vflsim.world.node import Node
 
 
@@ -24,6 +23,25 @@ class Admm(Remembering, LinearHeads):
     """ρ, the penalty factor of the augmented Lagrangian."""
     local_steps: Count
     """τ, the steps that a client takes in a round. Each is a computation of its own, and counts as an update."""
+
+    async def server(self, node: Node) -> None:
+        """Update z and λ, and the heads if they are here; send each client its ``AdmmVariables``."""
+        for t in node.rounds():
+            received = await node.gather(self.sends.kind, senders=node.clients, round=t)
+            step = await node.compute(node.learner.server_step(received))
+            for client in node.clients:
+                await node.send(client, AdmmVariables(round=t, tensors=step.variables_for(client)))
+
+    async def client(self, node: Node) -> None:
+        """Send h^k of B(t), or o^k; take τ steps on the variables that come back."""
+        for t in node.rounds():
+            await node.activated()
+            batch = node.batch(t)
+            h = await node.compute(node.learner.embed(batch))
+            await node.upload("server", self.sends(batch, h, round=t))
+            variables = await node.recv("admm_variables", round=t)
+            for _ in range(self.local_steps):
+                await node.compute(node.learner.client_step(batch, variables))
 
     def check(self, context: CheckContext) -> None:
         """Raise ``UnsuitableError`` for a loss that the z-step cannot minimise."""
@@ -44,6 +62,7 @@ class Admm(Remembering, LinearHeads):
 class VimAdmm(Admm):
     """Round t: clients embed B(t), the server updates z, λ and W_k, clients take ``local_steps`` on the sent values.
 
+    The server's updates are Eq. 6, 7 and 8; it sends λ, s^k (Eq. 9) and W_k; clients step θ_k by SGD (Eq. 10).
     A round sends b d_f numbers up and (2b + d_f) d_c down for each client.
 
     Example: ``{kind: vimadmm, rho: 2, local_steps: 20, residual_heads: old, exclude: 3}``
@@ -52,25 +71,6 @@ class VimAdmm(Admm):
     kind: Literal["vimadmm"] = "vimadmm"
     residual_heads: ResidualHeads = "new"
     """The heads in s^k: those after the round's step (Eq. 9), or those before it, as in the authors' program."""
-
-    async def server(self, node: Node) -> None:
-        """Update z (Eq. 6), λ (Eq. 7) and W_k (Eq. 8); send each client λ, s^k (Eq. 9) and W_k."""
-        for t in node.rounds():
-            embeddings = await node.gather("embedding", senders=node.clients, round=t)
-            step = await node.compute(node.learner.server_step(embeddings))
-            for client in node.clients:
-                await node.send(client, AdmmVariables(round=t, tensors=step.variables_for(client)))
-
-    async def client(self, node: Node) -> None:
-        """Send h^k of B(t); update θ_k by τ steps of SGD (Eq. 10)."""
-        for t in node.rounds():
-            await node.activated()
-            batch = node.batch(t)
-            h = await node.compute(node.learner.embed(batch))
-            await node.upload("server", Embedding(batch, h, round=t))
-            variables = await node.recv("admm_variables", round=t)
-            for _ in range(self.local_steps):
-                await node.compute(node.learner.client_step(batch, variables))
 
     def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
         """Make clients that take local steps, and a server that keeps λ and z of every training row."""

@@ -8,12 +8,12 @@ from vflsim.learning.learners.server import ServerLearner
 from vflsim.protocols.vim.heads import LinearHeads
 from vflsim.protocols.vim.learning.sgd import HeadsFirstServer
 from vflsim.setting import Learners, Setting, server_parts, split_clients
-from vflsim.world.messages import Embedding, Gradient
-from vflsim.world.node import ClientNode, ServerNode
 
 
 class VimSgd(LinearHeads):
     """Round t: clients embed B(t), the server steps its heads, clients step on gradients through the new heads.
+
+    The server updates all W_k (Eq. 12–13) and sends ∇_{h^k} ℓ (Eq. 14), along which clients update θ_k (Eq. 15–16).
 
     Example: ``{kind: vimsgd, gradient_heads: old, exclude: 3}``
     """
@@ -22,24 +22,6 @@ class VimSgd(LinearHeads):
     gradient_heads: Literal["new", "old"] = "new"
     """The heads at which the clients' gradients are taken: those after the round's step, as in Alg. 2, or those before
     it, as in the authors' program and in ``synchronous`` training."""
-
-    async def server(self, node: ServerNode) -> None:
-        """Update all W_k (Eq. 12–13); send each client ∇_{h^k} ℓ (Eq. 14)."""
-        for t in node.rounds():
-            embeddings = await node.gather("embedding", senders=node.clients, round=t)
-            step = await node.compute(node.learner.server_step(embeddings))
-            for embedding in embeddings:
-                await node.send(embedding.sender, Gradient(value=step.gradient_for(embedding), round=t))
-
-    async def client(self, node: ClientNode) -> None:
-        """Send h^k of B(t); update θ_k along the gradient (Eq. 15–16)."""
-        for t in node.rounds():
-            await node.activated()
-            batch = node.batch(t)
-            h = await node.compute(node.learner.embed(batch))
-            await node.upload("server", Embedding(batch, h, round=t))
-            gradient = await node.recv("gradient", round=t)
-            await node.compute(node.learner.client_step(batch, gradient))
 
     def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
         """Make the clients of split training, and a server that may update its heads first."""
