@@ -8,7 +8,9 @@ import pytest
 from protocols_by_kind import KEYS, KINDS
 from tiny_worlds import data_of, tiny
 
+from vflsim.protocol import Peering, Protocol, Synchronous
 from vflsim.protocols.defaults import evaluates_wired, exchanges_of, local_steps_of, table_bytes_of, view_bytes_of
+from vflsim.protocols.fedvs import FedVS
 from vflsim.scenario.resolve import setting
 from vflsim.setting import Setting
 from vflsim.tracing.contents import Contents
@@ -34,6 +36,7 @@ DOWN: dict[str, Plain] = {
     "c_vfl": {"shared_values": [(SHARED, 0, CLIENTS)], "evaluate": [(NONE, 0, ())]},
 }
 UP: dict[str, Plain] = {
+    "bs_vfl": {"embedding": [(H, 0, ())], "evaluation": [(WHOLE, 0, ())]},  # which it uploads beside its work
     "synchronous": {"embedding": [(H, 0, ())], "evaluation": [(WHOLE, 0, ())]},
     "asynchronous-own": {"embedding": [(H, ROWS, ())], "evaluation": [(WHOLE, 0, ())]},  # which names its rows
     "asynchronous-bounded": {"embedding": [(H, 0, ())], "evaluation": [(WHOLE, 0, ())], "answer": [(H, 0, ())]},
@@ -92,11 +95,17 @@ def test_what_a_client_exchanges_and_steps_on_in_a_round(
 
 def test_each_number_of_rows_has_its_own_exchange() -> None:
     exchanges, _ = of_kind("synchronous")
-    assert [exchanges.of(2, rows).up for rows in (ROWS, 7)] == [H, {"": (7, 6)}]
+    assert [exchanges.of(2, rows).up for rows in (7, ROWS)] == [{"": (7, 6)}, H]
 
 
-def test_rounds_whose_clients_send_each_other_messages_are_not_traced() -> None:
-    assert of_kind("fedvs")[0].of(1, ROWS) == Exchange()
+class Neighbours(Peering, Synchronous):
+    """Rounds whose clients send each other messages."""
+
+
+@pytest.mark.parametrize("protocol", [Neighbours(), FedVS(K=1)], ids=["synchronous", "fedvs"])
+def test_rounds_whose_clients_send_each_other_messages_are_not_traced(protocol: Protocol) -> None:
+    _, its = of_kind("synchronous")
+    assert exchanges_of(protocol, its).of(1, ROWS) == Exchange()
 
 
 # --- what follows from it ---------------------------------------------------------------------------------------------

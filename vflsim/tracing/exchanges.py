@@ -89,16 +89,17 @@ class Exchanges:
         """Return, by message kind, all tensors and ids that messages about a batch of ``rows`` rows may carry."""
         key = sender, receiver, rows
         if key not in self._contents:
-            made: dict[str, dict[object, Content]] = {}
-            for found in (self._noted(rows), self._evaluated()):
-                if found is not None:
-                    _add(made, found.notes, _first(sender, found), _first(receiver, found))
+            found: dict[str, list[Content]] = {}
+            for noted in (self._noted(rows), self._evaluated()):
+                if noted is not None:
+                    _add(found, noted.notes, _first(sender, noted), _first(receiver, noted))
             late = self._alike[sender or receiver]
-            if SERVER in (sender, receiver) and (found := self._noted(rows, late)) is not None:
-                _add(made, found.notes, *(late if party else SERVER for party in (sender, receiver)))
+            if SERVER in (sender, receiver) and (noted := self._noted(rows, late)) is not None:
+                _add(found, noted.notes, *(late if party else SERVER for party in (sender, receiver)))
             for kind, some in ({} if self._others is None else self._others(*key)).items():
-                made.setdefault(kind, {}).update((_key(content), content) for content in some)
-            self._contents[key] = {kind: [*each.values()] for kind, each in made.items()}
+                for content in some:
+                    _note(found, kind, content)
+            self._contents[key] = found
         return self._contents[key]
 
     def _noted(self, rows: int, late: int | None = None) -> _Noted | None:
@@ -141,11 +142,16 @@ def _first(party: int, found: _Noted) -> int:
     return party if found.firsts is None or party == SERVER else found.firsts[party]
 
 
-def _add(made: dict[str, dict[object, Content]], notes: RunNotes, sender: int, receiver: int) -> None:
+def _add(found: dict[str, list[Content]], notes: RunNotes, sender: int, receiver: int) -> None:
     for note in _of_party(notes, sender):
         if isinstance(note, Sending) and note.message.receiver == receiver:
-            content = _content(note)
-            made.setdefault(note.message.kind, {}).setdefault(_key(content), content)
+            _note(found, note.message.kind, _content(note))
+
+
+def _note(found: dict[str, list[Content]], kind: str, content: Content) -> None:
+    known = found.setdefault(kind, [])
+    if content not in known:
+        known.append(content)
 
 
 def _of_party(notes: RunNotes, party: int) -> Iterable[Note]:
@@ -158,10 +164,6 @@ def _content(note: Sending) -> Content:
     batch = note.message.batch
     ids = 0 if batch is None or batch.origin == SHARED else len(batch.ids)
     return Content(specs_of(note.message), ids, note.passed_on)
-
-
-def _key(content: Content) -> object:
-    return tuple(content.tensors.items()), content.ids, content.passed_on
 
 
 def _exchange(notes: RunNotes, client: int) -> Exchange:
