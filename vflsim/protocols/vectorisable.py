@@ -59,7 +59,14 @@ class ActsByHand(Vectorisable):
                 return InFlightRounds(world, window=2, steps=1)
 
             def acts(self, server: Any, clients: Mapping[int, Any], client: int, batch: Batch) -> Acts:
-                return held_acts(server, clients, client, batch, steps=2, further=0)
+                embed = clients[client].embed(batch)
+                up = Embedding(batch, embed.result, round=0)
+                up.sender = client
+                serve = server.server_step([up])
+                down = Gradient(value=serve.result.gradient_for(up), round=0)
+                step = clients[client].client_step(batch, down), clients[client].step_again(batch, down)
+                trip = ClientWork(embed), ToServer(up), ServerWaits(), ServerWork(serve), ToClients(down)
+                return *trip, *map(ClientWork, step)
     """
 
     @abstractmethod

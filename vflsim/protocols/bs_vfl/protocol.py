@@ -11,14 +11,15 @@ from vflsim.learning.batches import Batch
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.bs_vfl.formulas import pipelined
 from vflsim.protocols.capabilities import Analysable
-from vflsim.protocols.fedbcd.acts import held_acts
 from vflsim.protocols.fedbcd.learning import BlockServer
 from vflsim.protocols.in_flight import train_in_flight
 from vflsim.protocols.traits import ROUNDS, Traits, replace
 from vflsim.protocols.vectorisable import ActsByHand
-from vflsim.recurrences import Acts, Recurrence, TimedWorld
+from vflsim.recurrences import Activated, Acts, ClientWork, Recurrence, ServerWork, TimedWorld
 from vflsim.recurrences.in_flight import InFlightRounds
 from vflsim.setting import Learners, Setting, server_parts, split_clients
+from vflsim.tracing.acts import embedding as embedding_of
+from vflsim.tracing.acts import trip
 from vflsim.vocabulary.quantities import Count, Index
 from vflsim.world.messages import Gradient, Message
 from vflsim.world.node import ClientNode, Node
@@ -92,7 +93,12 @@ class BsVfl(Analysable, ActsByHand, Protocol):
 
     def acts(self, server: Any, clients: Mapping[int, Any], client: int, batch: Batch) -> Acts:
         """Return an embedding up, a gradient down, two kinds of steps along it, and the server's further steps."""
-        return held_acts(server, clients, client, batch, 2, self.further_steps)
+        embed, up = embedding_of(clients, client, batch)
+        serve, learner = server.server_step([up]), clients[client]
+        down = Gradient(value=serve.result.gradient_for(up), round=0)
+        steps = ClientWork(learner.client_step(batch, down)), ClientWork(learner.step_again(batch, down))
+        further = (ServerWork(server.local_step([up])),) * self.further_steps
+        return Activated(), *trip(embed, up, serve, down), *steps, *further
 
     def recurrence(self, world: TimedWorld) -> Recurrence:
         """Return the recurrence of batches in flight."""

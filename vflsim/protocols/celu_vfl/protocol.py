@@ -17,7 +17,6 @@ from vflsim.protocols.base import Protocol
 from vflsim.protocols.capabilities import Analysable, Remembering
 from vflsim.protocols.celu_vfl.formulas import with_local_steps
 from vflsim.protocols.celu_vfl.learning import CachingServer, cached_client_step
-from vflsim.protocols.fedbcd.acts import steps_on
 from vflsim.protocols.meanwhile import while_waiting
 from vflsim.protocols.message_cache import MessageCache
 from vflsim.protocols.traits import ROUNDS, Traits
@@ -144,7 +143,8 @@ class CeluVfl(Analysable, ActsByHand, Remembering, Protocol):
         down = Gradient(value=serve.result.gradient_for(up), round=0)
         cached = ClientWork(cached_client_step(learner, batch, embed.result, down, self.least))
         of_server = ServerWork(server.cached_step([up], serve.result, self.least))
-        return Activated(), *trip(embed, up, serve, down), *steps_on(learner, batch, down, 2), cached, of_server
+        steps = ClientWork(learner.client_step(batch, down)), ClientWork(learner.step_again(batch, down))
+        return Activated(), *trip(embed, up, serve, down), *steps, cached, of_server
 
     def recurrence(self, world: TimedWorld) -> Recurrence:
         """Return the recurrence of rounds with steps on cached exchanges."""
