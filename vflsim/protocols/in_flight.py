@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator
-from typing import NamedTuple
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, NamedTuple
 
 from vflsim.learning.batches import Batch
-from vflsim.world.messages import Embedding, Message
-from vflsim.world.node import ClientNode
+from vflsim.world.messages import Embedding, Gradient, Message
+from vflsim.world.node import ClientNode, Node
 
 
 class AnsweredBatch(NamedTuple):
@@ -88,3 +88,19 @@ async def train_in_flight(node: ClientNode, depth: int, steps: int, kind: str = 
             await node.compute(first(embedded, reply))
             for _ in range(steps - 1):
                 await node.compute(node.learner.step_again(embedded, reply))
+
+
+async def serve_in_flight(node: Node[Any], further: int) -> None:
+    """Server, batch by batch: wait for all embeddings; step and send the gradients; take ``further`` steps."""
+    for k in node.rounds():
+        embeddings = await node.gather("embedding", senders=node.clients, round=k)
+        step = await node.compute(node.learner.server_step(embeddings))
+        for embedding in embeddings:
+            await node.send(embedding.sender, Gradient(value=step.gradient_for(embedding), round=k))
+        await step_further(node, embeddings, further)
+
+
+async def step_further(node: Node[Any], embeddings: Sequence[Message], count: int) -> None:
+    """Server: take so many more steps on embeddings of a batch, which complete no round."""
+    for _ in range(count):
+        await node.compute(node.learner.local_step(embeddings))

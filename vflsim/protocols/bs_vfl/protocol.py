@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from vflsim.analysis.findings import Finding
@@ -12,16 +12,15 @@ from vflsim.protocols.base import Protocol
 from vflsim.protocols.bs_vfl.formulas import pipelined
 from vflsim.protocols.capabilities import Analysable
 from vflsim.protocols.fedbcd.learning import BlockServer
-from vflsim.protocols.in_flight import train_in_flight
+from vflsim.protocols.in_flight import serve_in_flight, train_in_flight
 from vflsim.protocols.traits import ROUNDS, Traits, replace
 from vflsim.protocols.vectorisable import ActsByHand
 from vflsim.recurrences import Activated, Acts, ClientWork, Recurrence, ServerWork, TimedWorld
 from vflsim.recurrences.in_flight import InFlightRounds
 from vflsim.setting import Learners, Setting, server_parts, split_clients
-from vflsim.tracing.acts import embedding as embedding_of
-from vflsim.tracing.acts import trip
+from vflsim.tracing.acts import embedding, trip
 from vflsim.vocabulary.quantities import Count, Index
-from vflsim.world.messages import Gradient, Message
+from vflsim.world.messages import Gradient
 from vflsim.world.node import ClientNode, Node
 
 
@@ -47,17 +46,7 @@ class BsVfl(Analysable, ActsByHand, Protocol):
 
     async def server(self, node: Node[BlockServer]) -> None:
         """Batch by batch: wait for all embeddings; step and send the gradients; take the other steps."""
-        for k in node.rounds():
-            embeddings = await node.gather("embedding", senders=node.clients, round=k)
-            step = await node.compute(node.learner.server_step(embeddings))
-            for embedding in embeddings:
-                await node.send(embedding.sender, Gradient(value=step.gradient_for(embedding), round=k))
-            await self.step_further(node, embeddings)
-
-    async def step_further(self, node: Node[BlockServer], embeddings: Sequence[Message]) -> None:
-        """Server: take all steps on a batch except the first."""
-        for _ in range(self.further_steps):
-            await node.compute(node.learner.local_step(embeddings))
+        await serve_in_flight(node, self.further_steps)
 
     async def client(self, node: ClientNode) -> None:
         """Embed, upload; step Q times on every gradient that is here, or that the window makes the client await."""
@@ -93,7 +82,7 @@ class BsVfl(Analysable, ActsByHand, Protocol):
 
     def acts(self, server: Any, clients: Mapping[int, Any], client: int, batch: Batch) -> Acts:
         """Return an embedding up, a gradient down, two kinds of steps along it, and the server's further steps."""
-        embed, up = embedding_of(clients, client, batch)
+        embed, up = embedding(clients, client, batch)
         serve, learner = server.server_step([up]), clients[client]
         down = Gradient(value=serve.result.gradient_for(up), round=0)
         steps = ClientWork(learner.client_step(batch, down)), ClientWork(learner.step_again(batch, down))

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, ClassVar, Literal
 
 from vflsim.errors import DisconnectedError
-from vflsim.learning.batches import Batch
 from vflsim.protocols.base import CheckContext, Protocol
 from vflsim.protocols.capabilities import LabelSharing, OwnFacts
 from vflsim.protocols.fedbcd.learning import BlockServer
 from vflsim.protocols.fedbcd.messages import RoundOver, shared_values_of
 from vflsim.protocols.fedbcd.recomputed import recomputing_learners
-from vflsim.protocols.in_flight import train_in_flight
+from vflsim.protocols.in_flight import serve_in_flight, step_further, train_in_flight
 from vflsim.protocols.traits import ROUNDS, Traits
 from vflsim.setting import Learners, Setting, server_parts, split_clients
 from vflsim.vocabulary.quantities import Count
@@ -59,22 +58,20 @@ class FedBcd(LabelSharing, OwnFacts, Protocol):
 
         ``recomputed``: send θ_0 from before the step, and the others' h_j.
         """
+        if self.gradients == "held":
+            await serve_in_flight(node, self.further_steps)
+            return
         for t in node.rounds():
             embeddings = await node.gather("embedding", senders=node.clients, round=t)
-            if self.gradients == "held":
-                step = await node.compute(node.learner.server_step(embeddings))
-                for embedding in embeddings:
-                    await node.send(embedding.sender, Gradient(value=step.gradient_for(embedding), round=t))
-            else:
-                own = await node.compute(node.learner.sharing_step(embeddings))
-                for client in node.clients:
-                    others = [embedding for embedding in embeddings if embedding.sender != client]
-                    await node.send(client, shared_values_of(own, others, t))
-            await self.step_further(node, embeddings)
+            own = await node.compute(node.learner.sharing_step(embeddings))
+            for client in node.clients:
+                others = [embedding for embedding in embeddings if embedding.sender != client]
+                await node.send(client, shared_values_of(own, others, t))
+            await step_further(node, embeddings, self.further_steps)
 
     async def parallel_client(self, node: ClientNode) -> None:
         """Send h_m of B(t); take Q steps of θ_m with ∂ℓ/∂h_m fixed: a window of no batch in flight."""
-        await train_in_flight(node, 0, self.local_steps, self.reply)
+        await train_in_flight(node, 0, self.local_steps, "gradient" if self.gradients == "held" else "shared_values")
 
     # --- in turn ----------------------------------------------------------------------------------------------------
 
@@ -85,7 +82,7 @@ class FedBcd(LabelSharing, OwnFacts, Protocol):
             for client in node.clients:
                 gradient = await node.compute(node.learner.gradient([*latest.values()], client))
                 latest[client] = await self.give_turn(node, client, Gradient(value=gradient, round=t))
-            await self.step_further(node, [*latest.values()])
+            await step_further(node, [*latest.values()], self.further_steps)
             await node.compute(node.learner.server_step([*latest.values()]))
             for client in node.clients:
                 await node.send(client, RoundOver(round=t))
@@ -103,40 +100,23 @@ class FedBcd(LabelSharing, OwnFacts, Protocol):
         for t in node.rounds():
             async with node.until("round_over", round=t):  # a client that crashed after its turn gets no other
                 await node.activated()
-                batch = await self.exchange_and_step(node, t)
+                batch = node.batch(t)
+                h = await node.compute(node.learner.embed(batch))
+                await node.upload("server", Embedding(batch, h, round=t))
+                gradient = await node.recv("gradient", round=t)
+                await node.compute(node.learner.client_step(batch, gradient))
+                for _ in range(self.local_steps - 1):
+                    await node.compute(node.learner.step_again(batch, gradient))
                 h = await node.compute(node.learner.answer(batch))
                 await node.upload("server", Answer(batch, h, round=t))
             await node.recv("round_over", round=t)
 
-    # --- local steps ------------------------------------------------------------------------------------------------
-
-    async def exchange_and_step(self, node: ClientNode, t: int) -> Batch:
-        """Client: embed B(t), upload h_m, receive ∂ℓ/∂h_m or values to compute it from, take Q steps; return B(t)."""
-        batch = node.batch(t)
-        h = await node.compute(node.learner.embed(batch))
-        await node.upload("server", Embedding(batch, h, round=t))
-        gradient = await node.recv(self.reply, round=t)
-        await node.compute(node.learner.client_step(batch, gradient))
-        for _ in range(self.local_steps - 1):
-            await node.compute(node.learner.step_again(batch, gradient))
-        return batch
-
-    async def step_further(self, node: Node[BlockServer], embeddings: Sequence[Message]) -> None:
-        """Server: take all steps of the round except one."""
-        for _ in range(self.further_steps):
-            await node.compute(node.learner.local_step(embeddings))
-
-    @property
-    def reply(self) -> str:
-        """The kind of the message that a client steps on."""
-        return "gradient" if self.gradients == "held" else "shared_values"
+    # --- facts that need no run --------------------------------------------------------------------------------
 
     @property
     def further_steps(self) -> int:
         """The number of server steps for each exchange, without the one that completes the round."""
         return (self.server_steps or self.local_steps) - 1
-
-    # --- facts that need no run --------------------------------------------------------------------------------
 
     @property
     def labels_at_clients(self) -> bool:

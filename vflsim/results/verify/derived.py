@@ -17,13 +17,13 @@ from vflsim.books.spans import PartySpans, spans_of
 from vflsim.errors import ResultsError
 from vflsim.files import opened
 from vflsim.protocols.defaults import closed_forms_of
+from vflsim.results.events import party_number
 from vflsim.results.read import Results
 from vflsim.results.statistics.summary import summarise, to_table
 from vflsim.results.store.closed_forms import FILE, curves_of, read_closed_forms, read_left_out
 from vflsim.results.store.columns import ENERGY_BY_PARTY, RANGES
 from vflsim.results.store.json_files import damaged
 from vflsim.results.store.run import StoredRun
-from vflsim.results.store.schema import SERVER
 from vflsim.results.store.write import SUMMARIES
 from vflsim.results.verify.frames import ROUNDING, SHOWN, Frames, Rows
 from vflsim.results.verify.scenario import ByScenario
@@ -161,7 +161,7 @@ def energy_problems(run: StoredRun, frames: Frames, setting: Setting | None) -> 
         yield f"{path.name}: its rows are not {', '.join(STATES)} of each party"
         return
     yield from _of_table(table, frames)
-    powers = {_number(str(party)): _power(own) for party, own in table.groupby("party", sort=False)}
+    powers = {party_number(str(party)): _power(own) for party, own in table.groupby("party", sort=False)}
     timings = () if setting is None else setting.timings
     for party, power in powers.items():
         stated = timings[party].power if party < len(timings) else power
@@ -229,10 +229,6 @@ def _span(least: float, most: float) -> str:
     return f"{most}" if least == most else f"{least} to {most}"
 
 
-def _number(party: str) -> int:
-    return 0 if party == SERVER else int(party.removeprefix("client-"))
-
-
 def _power(rows: pd.DataFrame) -> Power:
     """Return what a party draws by its rows of the table."""
     watts, each = (dict(zip(rows["state"], rows[name], strict=True)) for name in ("watts", "joules_each"))
@@ -251,5 +247,5 @@ def _spans(events: Rows) -> PartySpans:
     kinds, columns = events.names("kind"), {name: events[name] for name in ("start_s", "end_s", "bytes")}
     for column in ("party", "peer"):
         names = events.names(column)
-        columns[column] = np.array([*map(_number, names.known), -1])[names.codes]
+        columns[column] = np.array([*map(party_number, names.known), -1])[names.codes]
     return spans_of({**columns, "kind": kinds.codes}, kinds.known)
