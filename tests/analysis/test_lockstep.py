@@ -124,6 +124,28 @@ def test_a_round_begins_with_steps_on_the_batch_before() -> None:
         assert total(trip.chains[0]).expectation() == pytest.approx(flops[now][0] + flops[before][1], rel=1e-3)
 
 
+class Resting(Synchronous):
+    """Clients rest before they embed the small batch at the end of an epoch."""
+
+    kind: Literal["resting"] = "resting"  # type: ignore[assignment]
+
+    async def client(self, node: ClientNode) -> None:
+        for k in node.rounds():
+            batch = node.batch(k)
+            if len(batch) < 20:
+                await node.sleep(1.0)
+            h = await node.compute(node.learner.embed(batch))
+            await node.upload("server", Embedding(batch, h, round=k))
+            gradient = await node.recv("gradient", round=k)
+            await node.compute(node.learner.client_step(batch, gradient))
+
+
+def test_a_round_on_a_smaller_batch_may_have_other_acts() -> None:
+    resting = world("synchronous", {"select": "all", "compute": 1.0}, training__last_batch="keep")
+    form = found(resting.with_protocols({"it": Resting()}))
+    assert form.mean.low == pytest.approx(1 + 1 + 1 / 5)  # a step, an embedding; one of five batches is small
+
+
 @pytest.mark.parametrize(("protocol", "several"), [("synchronous", False), ("easter", True)])
 def test_a_formula_says_what_follows_the_first_wait(protocol: str, several: bool) -> None:
     form = found(world(protocol, {"select": "all", "compute": EXPONENTIAL}, models__aggregate="mean"))
