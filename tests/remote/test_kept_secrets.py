@@ -15,7 +15,7 @@ from torch import Tensor
 
 from vflsim.errors import BlindingError
 from vflsim.learning.privacy.blinding import public_key
-from vflsim.protocols.ef_vfl.messages import Difference
+from vflsim.protocols.ef_vfl.learning import Difference
 from vflsim.remote.party import LocalParty
 from vflsim.remote.state_files import StateFiles
 from vflsim.remote.world import precise_loop

@@ -17,28 +17,12 @@ class ClientTimes:
         self._waiting = bool(world.pauses) or any(process is not None for process in self._processes)
 
     def activated(self, now: Floats, round_: int) -> Floats:
-        """Return when each client is active, and up; the waits are added one by one, as on the event path.
-
-        Raises ``UndecidedError``, which names the round, if a client waits for ever.
-        """
-        if not self._waiting:
-            return now
-        times = now.copy()
-        for place, process in enumerate(self._processes):
-            if process is not None or place in self._pauses.gates:
-                for wait in self._pauses.activated(place, process, float(times[place]), round_):
-                    times[place] += wait
-        return times
+        """Return when each client is active, and up. Raises ``UndecidedError`` if a client waits for ever."""
+        return self._pauses.active(self._processes, now, round_) if self._waiting else now
 
     def lasting(self, now: Floats, seconds: Floats, whose: Bools | None = None) -> Floats:
         """Return how long work of ``seconds`` lasts from ``now`` on, for clients that ``whose`` selects (None: all)."""
-        if not self._pauses:
-            return seconds
-        lasting = seconds.copy()
-        for place in self._pauses.gates:
-            if whose is None or whose[place]:
-                lasting[place] = self._pauses.work(place, float(now[place]), float(seconds[place]))
-        return lasting
+        return self._pauses.lasting(now, seconds, whose) if self._pauses else seconds
 
     def moving(self, direction: Direction, way: Way, kind: int, began: Floats) -> Floats:
         """Return how long messages about a batch of a ``kind`` move from ``began`` on."""

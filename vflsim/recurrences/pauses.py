@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vflsim.errors import RunError
-from vflsim.recurrences.chunk import Direction
+from vflsim.recurrences.chunk import Bools, Direction
 from vflsim.recurrences.errors import undecided
 from vflsim.recurrences.stages import Ints
 from vflsim.setting import Setting
@@ -52,12 +53,25 @@ class Pauses:
 
     # --- all clients at once --------------------------------------------------------------------------------------
 
-    def lasting(self, now: Floats, seconds: Floats) -> Floats:
-        """Return how long ``seconds`` (M,) of work last that begins at ``now`` (M,)."""
+    def lasting(self, now: Floats, seconds: Floats, whose: Bools | None = None) -> Floats:
+        """Return how long ``seconds`` (M,) of work last from ``now`` (M,) on, of those whom ``whose`` selects."""
         lasting = seconds.copy()
         for place in self.gates:
-            lasting[place] = self.work(place, float(now[place]), float(seconds[place]))
+            if whose is None or whose[place]:
+                lasting[place] = self.work(place, float(now[place]), float(seconds[place]))
         return lasting
+
+    def active(self, processes: Sequence[ActivationProcess | None], now: Floats, round_: int) -> Floats:
+        """Return when each client (M,) is active, and up, from ``now`` on: the waits are added as on the event path.
+
+        Raises ``UndecidedError``, which names the round, if a client waits for ever.
+        """
+        times = now.copy()
+        for place, process in enumerate(processes):
+            if process is not None or place in self.gates:
+                for wait in self.activated(place, process, float(times[place]), round_):
+                    times[place] += wait
+        return times
 
     def moving(self, direction: Direction, began: Floats, sizes: Ints, seconds: Floats) -> Floats:
         """Return how long messages of ``sizes`` (M,) move from ``began`` on: ``seconds`` where nobody pauses."""

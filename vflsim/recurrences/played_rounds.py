@@ -8,12 +8,11 @@ from typing import TypeAlias
 
 import numpy as np
 
-from vflsim.recurrences.chunk import AT_SERVER, Bools, Direction, Moves, State, Stretches
+from vflsim.recurrences.chunk import AT_SERVER, Bools, Direction, Moves, Played, State, Stretches
 from vflsim.recurrences.errors import undecided
 from vflsim.recurrences.first_answers import FirstAnswers, Play, Skipped
 from vflsim.recurrences.now import Now
 from vflsim.recurrences.peers import PeerMessages
-from vflsim.recurrences.played import Played
 from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.timed import (
     Draw,
@@ -309,13 +308,7 @@ class PlayedRounds:
         return self._activation
 
     def _activation(self, k: int, _: int) -> None:
-        """Add the waits one by one, as the event path does: an activation's time is where its wait ends."""
-        times, pauses = self.now.clients.tolist(), self.world.pauses
-        for place, process in enumerate(self.processes):
-            if process is not None or place in pauses.gates:
-                for wait in pauses.activated(place, process, times[place], self.first + k):
-                    times[place] += wait
-        self.scratch[:] = times
+        self.scratch[:] = self.world.pauses.active(self.processes, self.now.clients, self.first + k)
         self.now.clients = self.scratch
 
     def played(self) -> Played:

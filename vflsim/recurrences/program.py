@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from vflsim.recurrences.chunk import Played
 from vflsim.recurrences.errors import undecided
 from vflsim.recurrences.first_answers import Skipped
 from vflsim.recurrences.now import Now
-from vflsim.recurrences.played import Played
 from vflsim.recurrences.played_rounds import PlayedRounds
 from vflsim.recurrences.recorded_rounds import RecordedRounds
 from vflsim.recurrences.stages import Ints

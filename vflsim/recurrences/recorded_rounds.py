@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from vflsim.recurrences.chunk import AT_SERVER, NOBODY, Bools, Direction, State, Stretches, Told
+from vflsim.recurrences.chunk import AT_SERVER, NOBODY, Bools, Direction, Played, State, Stretches, Told
 from vflsim.recurrences.errors import undecided
 from vflsim.recurrences.first_answers import Play
-from vflsim.recurrences.played import Played
 from vflsim.recurrences.played_rounds import Passes, PlayedRounds
 from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.timed import (

@@ -25,8 +25,7 @@ from vflsim.learning.learners.server import ServerParts
 from vflsim.learning.models.aggregates import SumAggregate
 from vflsim.learning.optimizers import Sgd
 from vflsim.learning.tasks import REGRESSION
-from vflsim.protocols.ef_vfl.learning import Sent, SurrogateClient, SurrogateServer
-from vflsim.protocols.ef_vfl.messages import Difference
+from vflsim.protocols.ef_vfl.learning import Difference, Sent, SurrogateClient, SurrogateServer
 from vflsim.scenario import load
 from vflsim.world.messages import Gradient
 

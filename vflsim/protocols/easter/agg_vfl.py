@@ -10,8 +10,7 @@ from torch import Tensor
 from vflsim.protocols.answering import Answering
 from vflsim.protocols.base import CheckContext, Protocol
 from vflsim.protocols.capabilities import Predicting
-from vflsim.protocols.easter.features import need_features
-from vflsim.protocols.easter.nets import PREDICTORS
+from vflsim.protocols.easter.nets import PREDICTORS, need_features
 from vflsim.protocols.easter.whole import WholeActive, WholeParty
 from vflsim.protocols.traits import Traits
 from vflsim.protocols.vim import Fdml

@@ -9,7 +9,7 @@ from vflsim.learning.batches import Split
 from vflsim.learning.execution.operations import Handle
 from vflsim.protocols.base import CheckContext, Protocol
 from vflsim.protocols.capabilities import OwnEvaluation, Predicting, Selective
-from vflsim.protocols.easter.features import need_features
+from vflsim.protocols.easter.nets import need_features
 from vflsim.protocols.easter.whole import WholeActive
 from vflsim.protocols.evaluation import Scores
 from vflsim.protocols.traits import Traits

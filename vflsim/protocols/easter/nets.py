@@ -1,4 +1,4 @@
-"""A party with an embedding net and a prediction net."""
+"""A party with an embedding net and a prediction net; and the check that the active party has features."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from functools import partial
 from torch import Tensor
 
 from vflsim.learning.learners.party import PartyLearner
+from vflsim.protocols.base import CheckContext
 from vflsim.protocols.traits import Traits
 from vflsim.setting import Setting
 from vflsim.streams import SERVER
@@ -51,3 +52,12 @@ class TwoNets(PartyLearner):
         if kind in ("embed", "predict"):
             return (self.embedding if kind == "embed" else self.predictor).forward_flops(rows)
         return self.embedding.backward_flops(rows) + self.predictor.backward_flops(rows)
+
+
+def need_features(context: CheckContext) -> None:
+    """Raise ``ValueError`` if the active party holds no features."""
+    if context.active is None:
+        raise ValueError(
+            "the active party has an embedding net, and the server holds no features; "
+            "set partition.active: true and models.active"
+        )

@@ -16,10 +16,9 @@ from vflsim.protocols.answering import Answering
 from vflsim.protocols.base import CheckContext, Protocol
 from vflsim.protocols.blinded import agree_on_keys, of_all, relay_keys
 from vflsim.protocols.capabilities import Blindable, OwnEvaluation, Predicting
-from vflsim.protocols.easter.features import need_features
 from vflsim.protocols.easter.learning import ActiveParty, EasterParty
 from vflsim.protocols.easter.messages import GlobalEmbedding, Prediction
-from vflsim.protocols.easter.nets import PREDICTORS
+from vflsim.protocols.easter.nets import PREDICTORS, need_features
 from vflsim.protocols.easter.stack import stack_parties
 from vflsim.protocols.evaluation import Scores
 from vflsim.protocols.traits import Traits, replace

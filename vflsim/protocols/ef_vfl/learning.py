@@ -1,10 +1,11 @@
-"""The learners of EF-VFL. Both ends of a link keep a surrogate of the sender's value, and add the sent differences."""
+"""The learners of EF-VFL, and their message. Both ends keep a surrogate of a value, and add the sent differences."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -17,12 +18,21 @@ from vflsim.learning.learners.inputs import Received
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.server import ServerStep
 from vflsim.learning.states import State, named, under
-from vflsim.protocols.ef_vfl.messages import Difference
 from vflsim.protocols.fedbcd.learning import BlockServer
 from vflsim.protocols.fedbcd.messages import MODEL, SharedValues
 from vflsim.protocols.fedbcd.recomputed import HeldEmbedding, RecomputingClient, server_copy
 from vflsim.setting import ClientsMade, Learners, Setting, client_parts, server_parts
 from vflsim.streams import SERVER, party_name
+from vflsim.world.messages import Message
+
+
+@dataclass(slots=True, eq=False)
+class Difference(Message):
+    """h_m − ĥ_m of a batch, (batch, embedding): the difference of the client's embedding and its surrogate."""
+
+    kind: ClassVar[str] = "difference"
+    ordered: ClassVar[bool] = True
+    embedding: ClassVar[bool] = True
 
 
 def surrogate(learner: PartyLearner, name: str, *shape: int) -> Tensor:

@@ -7,8 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from vflsim.protocols.base import CheckContext, Protocol
 from vflsim.protocols.capabilities import LabelSharing, Remembering
-from vflsim.protocols.ef_vfl.learning import Sent, SharedDifferences, SurrogateServer, surrogate_learners
-from vflsim.protocols.ef_vfl.messages import Difference
+from vflsim.protocols.ef_vfl.learning import Difference, Sent, SharedDifferences, SurrogateServer, surrogate_learners
 from vflsim.protocols.fedbcd.messages import shared_values_of
 from vflsim.protocols.fedbcd.recomputed import HeldEmbedding
 from vflsim.protocols.traits import ROUNDS, Traits, replace

@@ -10,7 +10,6 @@ from vflsim.learning.execution.operations import Operation
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.protocols.base import CheckContext
 from vflsim.protocols.fedbcd.sharing import SharingRounds
-from vflsim.protocols.flex_vfl.rates import at_rate
 from vflsim.protocols.step_counts import StepCounts
 from vflsim.setting import Setting
 from vflsim.vocabulary.quantities import Count, PositiveSeconds
@@ -72,3 +71,22 @@ class FlexVfl(SharingRounds):
         own, *others = self.local_steps
         steps = f"{own} local steps at the server, {min(others)} to {max(others)} at the clients"
         return f"{super().describe(setting)}; {steps}"
+
+
+def at_rate(learner: PartyLearner, operation: Operation[Any], factor: float) -> Operation[Any]:
+    """Let ``operation`` step all models of ``learner`` at ``factor`` times their learning rates.
+
+    The learner is computed by itself: those that are computed together step by an optimiser of theirs.
+    """
+    assert learner.stack is None, "clients that compute their own gradients are not computed together"
+    run, models = operation.run, tuple(learner.models.values())
+
+    def scaled() -> None:
+        for model in models:
+            model.scale_rate(factor)
+        run()
+        for model in models:
+            model.scale_rate(1.0)
+
+    operation.run = scaled
+    return operation

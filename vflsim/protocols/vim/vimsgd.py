@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from vflsim.learning.learners.server import ServerLearner
 from vflsim.protocols.vim.heads import LinearHeads
-from vflsim.protocols.vim.learning.sgd import HeadsFirstServer
+from vflsim.protocols.vim.learning.heads import HeadsFirstServer
 from vflsim.setting import Learners, Setting, server_parts, split_clients
 
 

@@ -14,9 +14,8 @@ from vflsim.learning.learners.client import ClientLearner, ClientParts
 from vflsim.learning.learners.finite import set_loss
 from vflsim.learning.learners.inputs import Received
 from vflsim.learning.learners.server import ServerParts, ServerStep
-from vflsim.protocols.vim.learning.duals import Duals
 from vflsim.protocols.vim.learning.heads import HeadsServer, in_client_order
-from vflsim.protocols.vim.learning.proximal import ByEmbedding, lagrangian
+from vflsim.protocols.vim.learning.proximal import ByEmbedding, Duals, lagrangian
 
 ResidualHeads = Literal["new", "old"]
 

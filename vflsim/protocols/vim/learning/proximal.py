@@ -1,4 +1,4 @@
-"""The z-step of ADMM: an exact minimum for every sample (VIM Eq. 6, 17)."""
+"""The z-step of ADMM, an exact minimum for every sample (VIM Eq. 6, 17); and the λ and z that it keeps."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from vflsim.errors import NonFiniteError
+from vflsim.learning.batches import Batch
+from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.tasks import PredictionTask
 
 Solve: TypeAlias = Callable[[Tensor], Tensor]
@@ -112,3 +114,26 @@ class ByEmbedding:
     def __call__(self, h: Tensor, duals: Tensor, target: Tensor, head: Tensor) -> Tensor:
         """Return ∂/∂o Wᵀ."""
         return ByLogits(self.rho)(h @ head, duals, target) @ head.mT
+
+
+class Duals:
+    """λ_j and z_j of every training row j, in the ``kept`` tensors of ``server``; zeros at first (d_c wide)."""
+
+    def __init__(self, server: PartyLearner, task: PredictionTask, outputs: int, rho: float) -> None:
+        self._server, self._task, self._shape, self._rho = server, task, (len(server.labels("train")), outputs), rho
+
+    def update(self, batch: Batch, a: Tensor) -> tuple[Tensor, Tensor]:
+        """Update z and λ of the rows of ``batch`` for predictions ``a`` (b, d_c), and return them: (z, λ).
+
+        z by VIM Eq. 6 (17), then λ ← λ + ρ (a − z) by Eq. 7 (18). Raises ``NonFiniteError``.
+        """
+        kept = self._server.kept
+        for name in ("duals", "z"):
+            if name not in kept:
+                kept[name] = a.new_zeros(self._shape)
+        rows = batch.tensor(a.device)
+        duals = kept["duals"][rows]
+        z = proximal(self._task, self._server.y(batch), a, duals, self._rho, start=kept["z"][rows])
+        duals = duals + self._rho * (a - z)
+        kept["duals"][rows], kept["z"][rows] = duals, z
+        return z, duals
