@@ -21,6 +21,7 @@ from vflsim.tracing.notes import Reception, Work, follows
 from vflsim.tracing.recording import record
 from vflsim.tracing.round_number import RoundNumber
 from vflsim.tracing.trace import RoundTrace, trace
+from vflsim.world.messages import FirstFill
 from vflsim.world.node import ClientNode, ServerNode
 
 
@@ -112,6 +113,35 @@ class Sharing(Synchronous):
 
 def test_a_part_of_a_delay_is_a_part_on_arrays() -> None:
     assert_same_bytes(quick("synchronous", timing=RANDOM_TIMING).with_protocols({"it": Sharing()}))
+
+
+class Beginning(Synchronous):
+    """Clients embed all their rows once, before the first round, as their first act there as in each round."""
+
+    kind: Literal["beginning"] = "beginning"  # type: ignore[assignment]
+
+    async def server(self, node: ServerNode) -> None:
+        await node.gather("first_fill", senders=node.clients)
+        await super().server(node)
+
+    async def client(self, node: ClientNode) -> None:
+        h = await node.compute(node.learner.embed_split("train", "first_fill"))
+        await node.upload("server", FirstFill(value=h))
+        for k in node.rounds():
+            batch = node.batch(k)
+            h = await node.compute(node.learner.embed(batch))
+            await node.upload("server", Embedding(batch, h, round=k))
+            gradient = await node.recv("gradient", round=k)
+            await node.compute(node.learner.client_step(batch, gradient))
+
+
+def test_each_act_has_the_costs_of_its_own_operation() -> None:
+    clients = {
+        "compute": {"kind": "flops", "rate": "1e5 FLOPS"},
+        "upload_delay": {"kind": "exponential", "mean": "m s"},
+    }
+    timing = {"clients": {"select": "all", **clients}}
+    assert_same_bytes(quick("synchronous", timing=timing).with_protocols({"it": Beginning()}))
 
 
 class Asking(Synchronous):
