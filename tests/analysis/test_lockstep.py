@@ -17,7 +17,7 @@ from vflsim.learning.batches import Batch
 from vflsim.protocol import Embedding, Gradient, Synchronous
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
-from vflsim.timing.sums import total
+from vflsim.timing.delays.sums import total
 from vflsim.world.node import ClientNode
 
 EXPONENTIAL = {"kind": "exponential", "mean": "1 s"}
