@@ -27,6 +27,7 @@ from vflsim.timing.laws.law import Law, Point
 from vflsim.timing.laws.order import mixture
 from vflsim.tracing.exchanges import Exchange, Exchanges
 from vflsim.tracing.recording import Traceable
+from vflsim.world.connections import Fluid
 from vflsim.world.messages import Embedding
 
 
@@ -74,6 +75,8 @@ class Stages:
         away = [client for client in self.clients if not isinstance(self._timings[client].availability, Always)]
         if away:
             raise Unanalysable(f"{party_name(away[0])} is not always available: rounds depend on the time")
+        if not isinstance(setting.transport, Fluid):
+            raise Unanalysable("a connection's window depends on the messages before (transport: tcp)")
         if setting.evaluation_takes_time:
             raise Unanalysable("evaluation costs time, and delays the rounds it falls into")
 

@@ -118,7 +118,9 @@ class ServerRun:
             self._made = local_party(
                 scenario, name, seed, self._resolved, SERVER, world,
                 lambda _: RemoteBox(world, partial(self._send, timed=True)),
-                lambda recorder: Transport(world, self._resolved.network, links, seed, recorder, gates),
+                lambda recorder: Transport(
+                    world, self._resolved.network, links, seed, recorder, gates, self._resolved.transport
+                ),
                 partial(self._send, timed=False),
                 self._outages,
             )  # fmt: skip

@@ -231,7 +231,7 @@ def _meant(study: RunSet, name: str) -> dict[str, Any]:
     return {
         "data": scenario.data,
         "partition": (scenario.partition, scenario.clients),
-        "timing": (scenario.timing.network, party_timings(scenario)),
+        "timing": (scenario.timing.network, scenario.timing.transport, party_timings(scenario)),
         "training": [getattr(training, key) for key in BATCHES],
     }
 

@@ -35,6 +35,7 @@ from vflsim.vocabulary.metric import MetricFacts
 from vflsim.vocabulary.metrics import AnyMetric, MetricName
 from vflsim.vocabulary.quantities import UNIT_NAMES, Number
 from vflsim.vocabulary.targets import Target, Targets, named
+from vflsim.world.connections import AnyTransport, Fluid
 from vflsim.world.networks import AnyNetwork, Fair
 
 MAX_SEEDS = 100_000
@@ -135,8 +136,8 @@ class ClientTiming(Part):
 class Timing(Part):
     """Durations of the parties' computations and messages. Omitted ones take no time.
 
-    Examples: ``{network: fifo, server: {compute: 1 ms}, clients: [{select: all, compute: 2 ms}, {select: N,
-    upload_delay: 1 s}]}``, ``{preset: fedvs-6.2}``
+    Examples: ``{network: fifo, transport: tcp, server: {compute: 1 ms}, clients: [{select: all, compute: 2 ms},
+    {select: N, upload_delay: 1 s}]}``, ``{preset: fedvs-6.2}``
     """
 
     preset: str | None = None
@@ -144,6 +145,8 @@ class Timing(Part):
     ``vflsim calibrate`` writes, ``timing.yaml``."""
     network: AnyNetwork = Fair()
     """How messages share the parties' links."""
+    transport: AnyTransport = Fluid()
+    """How messages begin to move: at once, or as on connections of TCP."""
     server: ServerTiming = ServerTiming()
     """Compute times, link and energy of the server."""
     clients: Annotated[tuple[Annotated[Entry[ClientTiming], PerClient(ClientTiming)], ...], OneOrMany()] = ()

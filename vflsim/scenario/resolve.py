@@ -50,6 +50,7 @@ def setting(scenario: Scenario, name: str, data: LoadedData) -> Setting:
         clients=tuple(participants_of(entry.protocol, scenario.clients, scenario.symbols)),
         timings=party_timings(scenario),
         network=scenario.timing.network,
+        transport=scenario.timing.transport,
         models=client_models(scenario, name),
         aggregate=models.aggregate,
         server_model=models.server,

@@ -21,6 +21,7 @@ from vflsim.learning.privacy.blinding import BlindedSum, Blinding
 from vflsim.learning.training import Training
 from vflsim.streams import SERVER
 from vflsim.timing.party import PartyTiming, Power
+from vflsim.world.connections import FLUID, AnyTransport
 from vflsim.world.networks import AnyNetwork
 
 
@@ -53,6 +54,7 @@ class Setting:
     evaluation_takes_time: bool = False
     active_model: ClientModel | None = None
     blinding: Blinding | None = None
+    transport: AnyTransport = FLUID
     predictors: tuple[ServerModel, ...] = ()
     context: str = ""
     public: Mapping[int, Mapping[str, float]] | None = None

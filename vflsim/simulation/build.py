@@ -77,7 +77,8 @@ def parties(
     outages = None if protocol.traits.reference else outages_of(setting, seed)
     gates = {} if outages is None else outages.gates()
     recorder.meter = Meter(setting.powers) if setting.powers else None
-    transport = Transport(world, setting.network, [timing.link for timing in timings], seed, recorder, gates)
+    links = [timing.link for timing in timings]
+    transport = Transport(world, setting.network, links, seed, recorder, gates, setting.transport)
     shared = RunContext(
         world=world,
         transport=transport,

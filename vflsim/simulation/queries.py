@@ -40,7 +40,7 @@ class TimedQueries:
         gates = {} if outages is None else outages.gates()
         self._shared = shared = RunContext(
             world=world,
-            transport=Transport(world, setting.network, links, seed, recorder, gates),
+            transport=Transport(world, setting.network, links, seed, recorder, gates, setting.transport),
             recorder=recorder,
             wires=Wires(setting.codec, world.executor, seed),
             clients=setting.clients,

@@ -11,7 +11,6 @@ from typing import final
 
 from typing_extensions import override
 
-from vflsim.books.spans import RADIO
 from vflsim.timing.profile import Profile
 from vflsim.world.kernel import World
 from vflsim.world.transfers import Carrier, Line, Route, Transfer
@@ -39,13 +38,9 @@ class Unshared(Carrier):
         self._move(transfer)
 
     def _move(self, transfer: Transfer) -> None:
-        world = self._world
-        transfer.state = "moving"
-        now = transfer.began = world.instant
-        path = transfer.path
-        if self.meter is not None:
-            self.meter.begin(RADIO, now, path.sender, path.receiver)
-        rate = path.rate
+        self._begin(transfer)
+        world, path = self._world, transfer.path
+        now, rate = world.instant, path.rate
         seconds = 8 * transfer.size / rate if rate else path.profile.finish(now, 8.0 * transfer.size) - now
         if seconds < math.inf:  # else it is stuck, which shows as a deadlock if all is
             transfer.due = True
@@ -55,12 +50,12 @@ class Unshared(Carrier):
     def sent(self, transfer: Transfer) -> int:
         if transfer.state != "moving":
             return 0
-        began, now, size, rate = transfer.began, self._world.instant, transfer.size, transfer.path.rate
-        if now <= began:
+        since, now, size, rate = transfer.since, self._world.instant, transfer.size, transfer.path.rate
+        if now <= since:
             return 0  # the rate may be inf
         if rate is not None:
-            return int(min(size, (now - began) * rate / 8))
-        return int(min(size, transfer.path.profile.amount(began, now) / 8))
+            return int(min(size, (now - since) * rate / 8))
+        return int(min(size, transfer.path.profile.amount(since, now) / 8))
 
     @override
     def leave(self, transfer: Transfer) -> None:
@@ -182,9 +177,7 @@ class Queues(Unshared):
             self._world.cancel(transfer)
         now, path = self._world.instant, transfer.path
         if transfer not in self._progress:
-            transfer.began = now
-            if self.meter is not None:
-                self.meter.begin(RADIO, now, path.sender, path.receiver)
+            self._begin(transfer)
         _, left = self._progress.get(transfer, (now, 8.0 * transfer.size))
         self._progress[transfer] = now, left
         ends = path.profile.finish(now, left)

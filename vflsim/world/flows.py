@@ -11,7 +11,6 @@ from typing import final
 import numpy as np
 from typing_extensions import override
 
-from vflsim.books.spans import RADIO
 from vflsim.streams import SERVER
 from vflsim.timing.delays.base import Floats
 from vflsim.timing.profile import TRACE, Profile
@@ -69,12 +68,9 @@ class FairSharing(Carrier):
 
     @override
     def enter(self, transfer: Transfer) -> None:
-        now = transfer.began = self._world.instant
-        transfer.state = "moving"
+        self._begin(transfer)
         path = transfer.path
-        if self.meter is not None:
-            self.meter.begin(RADIO, now, path.sender, path.receiver)
-        rate = path.profile.value(now) if path.rate is None else path.rate
+        rate = path.profile.value(self._world.instant) if path.rate is None else path.rate
         if rate == math.inf or (rate > 0 and not transfer.size):
             transfer.place, transfer.due = -1, True
             self._world.schedule(0.0, self._arrived, transfer)

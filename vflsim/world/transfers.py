@@ -10,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 
+from vflsim.books.spans import RADIO
 from vflsim.streams import BLOCK, party_name
 from vflsim.timing.delays import Constant
 from vflsim.timing.delays.base import Floats
@@ -28,11 +29,12 @@ class Transfer:
     """One message under way. ``state``: latency, queued, moving; then delivered, abandoned, unfinished or lost.
 
     It is its own event: ``due`` is whether the world's clock will say when its latency, or the time of its bytes, is
-    over. ``latency`` is index and seconds of its draw. ``began`` is NaN until it moves. ``place`` is its number among
-    those that have entered the network (where links have lines, or are shared). ``Transport.send`` makes it.
+    over. ``latency`` is index and seconds of its draw. ``began`` is NaN until it moves; ``since`` when its ``size``
+    bytes do, later if others have moved before them. ``place`` is its number among those that have entered the network
+    (where links have lines, or are shared). ``Transport.send`` makes it.
     """
 
-    __slots__ = ("began", "deliver", "due", "index", "latency", "message", "path", "place", "size", "state")
+    __slots__ = ("began", "deliver", "due", "index", "latency", "message", "path", "place", "since", "size", "state")
     message: Message
     size: int
     path: Route
@@ -41,6 +43,7 @@ class Transfer:
     latency: tuple[int, float]
     state: State
     began: float
+    since: float
     due: bool
     place: int
 
@@ -131,6 +134,15 @@ class Carrier(ABC):
     def __init__(self, world: World, arrived: Callable[[Transfer], None]) -> None:
         self._world, self._arrived = world, arrived
 
+    def _begin(self, transfer: Transfer) -> None:
+        """Note that bytes of a transfer begin to move."""
+        transfer.state = "moving"
+        now = transfer.since = self._world.instant
+        if transfer.began != transfer.began:  # NaN: none have moved before
+            transfer.began = now
+            if self.meter is not None:
+                self.meter.begin(RADIO, now, transfer.path.sender, transfer.path.receiver)
+
     @abstractmethod
     def connect(self, path: Route, up: Profile, down: Profile) -> None:
         """Prepare for a path through these two links before its first use."""
@@ -150,3 +162,7 @@ class Carrier(ABC):
     @abstractmethod
     def leave(self, transfer: Transfer) -> None:
         """Give up the place of a transfer that has entered and will not arrive."""
+
+    def reset(self, party: int) -> None:
+        """Forget what is known of a party's connections, which has crashed; by default nothing is."""
+        return None

@@ -10,6 +10,7 @@ from vflsim.errors import ProtocolError
 from vflsim.timing.capacity import capacity_profile
 from vflsim.timing.link import Link
 from vflsim.timing.profile import Profile, gated
+from vflsim.world.connections import FLUID, TransportLayer
 from vflsim.world.kernel import World
 from vflsim.world.messages import Message
 from vflsim.world.networks import Network
@@ -27,10 +28,12 @@ class Transport:
 
     A message first waits the latency of the sender's and of the receiver's link, which occupies neither; then its bytes
     move through the sender's up-link and the receiver's down-link, never faster than either carries. How messages share
-    the links is up to the kind of network (``world.networks``).
+    the links is up to the kind of network (``world.networks``), how they begin to that of transport
+    (``world.connections``).
 
     ``gates`` gives parties a profile that is 1 or 0: while it is 0 nothing of that party moves (its latencies pass);
     its transfers continue afterwards. A party that is ``shut`` neither sends nor receives: such messages are lost.
+    ``layer``: how messages begin to move, by default fluid.
     """
 
     def __init__(
@@ -41,10 +44,11 @@ class Transport:
         seed: int,
         recorder: Recorder,
         gates: Mapping[int, Profile] | None = None,
+        layer: TransportLayer = FLUID,
     ) -> None:
         self._world, self._links, self._seed, self._recorder = world, links, seed, recorder
         self._network, self._gates = network, gates or {}
-        self._carrier = network.carrier(world, links, self._arrived)
+        self._carrier = layer.carrier(network, world, links, self._arrived)
         self._carrier.meter = recorder.meter
         self._record, self._latency_over = recorder.event, self._after_latency
         self._paths: list[dict[int, Route]] = [{} for _ in links]  # of each sender to each receiver
@@ -97,6 +101,7 @@ class Transport:
         doomed = [t for t in self._open if party in (t.path.sender, t.path.receiver)]
         for transfer in [t for t in doomed if self._cut(t, "lost")]:
             self._carrier.leave(transfer)
+        self._carrier.reset(party)
 
     def shut(self, party: int) -> None:
         """From now on any message sent from or to ``party`` is lost at once; those under way are not touched."""
