@@ -20,79 +20,23 @@ from vflsim.remote.keys import client_context, host_of, server_context
 from vflsim.streams import party_name
 from vflsim.timing.delays import Constant
 from vflsim.timing.link import Link
+from vflsim.world.connections import FLUID, PACKET, Tcp, TransportLayer
 from vflsim.world.messages import Message
 from vflsim.world.networks import Fair
 from vflsim.world.record import Recorder
 from vflsim.world.transport import Transport
 from vflsim.world.virtual import VirtualWorld
 
-PACKET = 1_448
-"""Bytes of data in a full TCP packet on Ethernet, with time stamps."""
 HEADERS = 66
 """Bytes of Ethernet (14), IPv4 (20), TCP (20) and time stamps (12) in front of them, which the filters count."""
 RECORD, SEAL = 16_384, 22
 """Bytes of data in a full TLS record, and bytes that TLS adds to each."""
-FIRST_WINDOW = 10 * (PACKET + HEADERS)
-"""Bytes on the wire that a new connection sends before its first acknowledgement (RFC 6928)."""
 PORT = 7_000
 PATIENCE_S = 120.0
 _TAKE = 2**18
 
 Spans = list[tuple[float, float]]
 """When each transfer began and ended (s)."""
-
-
-def on_wire(size: int, tls: bool) -> int:
-    """Return the bytes that a message of ``size`` bytes puts on the wire, in full packets and records but the last."""
-    sealed = size + (SEAL * -(-size // RECORD) if tls else 0)
-    return sealed + HEADERS * -(-sealed // PACKET)
-
-
-def predicted(
-    begins: Sequence[float], sizes: Sequence[int], rates: Sequence[Rates], latency: float = 0.0, down: bool = False
-) -> Spans:
-    """Return when `network: fair` has uploads of ``sizes`` bytes, begun at these instants, end.
-
-    Upload k is of client k + 1, or with ``down`` a download of it; ``rates`` are those of the server and of the
-    clients. A message takes ``latency`` seconds beside its bytes.
-    """
-    links = [
-        Link(up=each.up, down=each.down, latency=Constant(value=latency if party == SERVER else 0.0))
-        for party, each in enumerate(rates)
-    ]
-    world = VirtualWorld(TimingOnlyExecutor())
-    transport = Transport(world, Fair(), links, 0, Recorder("summary"))
-    first, ends = min(begins), [math.nan] * len(sizes)
-
-    def send(upload: int) -> None:
-        message = Message()
-        ends_of = (SERVER, upload + 1) if down else (upload + 1, SERVER)
-        (message.sender, message.receiver), message.sent = ends_of, world.now()
-        transport.send(message, sizes[upload], partial(arrived, upload))
-
-    def arrived(upload: int, _: Message) -> None:
-        ends[upload] = first + world.now()
-        if not any(map(math.isnan, ends)):
-            world.finish("all are there")
-
-    for upload, begin in enumerate(begins):
-        world.after(begin - first, partial(send, upload))
-    world.run()
-    return list(zip(begins, ends, strict=True))
-
-
-def slow_start_s(wire: float, rate: float, round_trip: float) -> float:
-    """Return the seconds by which slow start lengthens an upload of ``wire`` bytes at ``rate`` bit/s.
-
-    The window begins at ``FIRST_WINDOW`` and doubles with each round trip; while it is smaller than what the path
-    holds, the sender waits for the rest of each round trip. Losses are not in it.
-    """
-    window, sent, lost = float(FIRST_WINDOW), float(FIRST_WINDOW), 0.0
-    while sent < wire and 8 * window < rate * round_trip:
-        lost += round_trip - 8 * window / rate
-        window *= 2
-        sent += window
-    return lost
 
 
 @dataclass(frozen=True)
@@ -108,6 +52,73 @@ class Way:
     pause: float = 0.05
 
 
+def sealed(size: int, tls: bool) -> int:
+    """Return the bytes that TCP gets of a message of ``size`` bytes, in full records but the last."""
+    return size + (SEAL * -(-size // RECORD) if tls else 0)
+
+
+def on_wire(size: int, tls: bool) -> int:
+    """Return the bytes that a message of ``size`` bytes puts on the wire, in full packets and records but the last."""
+    return sealed(size, tls) + HEADERS * -(-sealed(size, tls) // PACKET)
+
+
+def windowed(begins: Sequence[float], size: int, way: Way, gap: float, rates: Sequence[Rates], latency: float) -> Spans:
+    """Return when `transport: tcp` has uploads of ``size`` bytes, begun at these instants, end.
+
+    ``gap``: for how many seconds all was still before, since other uploads of the way. Rates are less the headers; a
+    connection is made in a round trip, and TLS takes another.
+    """
+    share = PACKET / (PACKET + HEADERS)
+    net = [Rates(each.up * share, each.down * share) for each in rates]
+    many, first, before = len(begins), min(begins), 0.0
+    sizes, starts = [sealed(size, way.tls)] * many, [begin - first for begin in begins]
+    if way.warm:
+        alone = predicted([0.0] * many, [way.warm] * many, net, latency, layer=Tcp())
+        before = max(end for _, end in alone) + gap
+        sizes, starts = [*[way.warm] * many, *sizes], [*[0.0] * many, *(before + start for start in starts)]
+    set_up = 2 * latency * (1 + way.tls) if way.new else 0.0
+    ends = [end for _, end in predicted(starts, sizes, net, latency, layer=Tcp())][-many:]
+    return [(begin, first + end - before + set_up) for begin, end in zip(begins, ends, strict=True)]
+
+
+def predicted(
+    begins: Sequence[float],
+    sizes: Sequence[int],
+    rates: Sequence[Rates],
+    latency: float = 0.0,
+    down: bool = False,
+    layer: TransportLayer = FLUID,
+) -> Spans:
+    """Return when `network: fair` has uploads of ``sizes`` bytes, begun at these instants, end.
+
+    Uploads are of the clients in turn, or with ``down`` downloads; ``rates`` are those of the server and of the
+    clients. A message takes ``latency`` seconds beside its bytes.
+    """
+    links = [
+        Link(up=each.up, down=each.down, latency=Constant(value=latency if party == SERVER else 0.0))
+        for party, each in enumerate(rates)
+    ]
+    world = VirtualWorld(TimingOnlyExecutor())
+    transport = Transport(world, Fair(), links, 0, Recorder("summary"), layer=layer)
+    first, ends = min(begins), [math.nan] * len(sizes)
+
+    def send(upload: int) -> None:
+        message, client = Message(), upload % (len(rates) - 1) + 1
+        ends_of = (SERVER, client) if down else (client, SERVER)
+        (message.sender, message.receiver), message.sent = ends_of, world.now()
+        transport.send(message, sizes[upload], partial(arrived, upload))
+
+    def arrived(upload: int, _: Message) -> None:
+        ends[upload] = first + world.now()
+        if not any(map(math.isnan, ends)):
+            world.finish("all are there")
+
+    for upload, begin in enumerate(begins):
+        world.after(begin - first, partial(send, upload))
+    world.run()
+    return list(zip(begins, ends, strict=True))
+
+
 class Uploads:
     """Uploads from every client of a star to its server, all at once. ``identities``: a folder of `vflsim keys`."""
 
@@ -115,6 +126,8 @@ class Uploads:
         self.star, self.way = star, way
         self._clients = [*range(1, len(star.rates))]
         self._kept: dict[int, tuple[socket.socket, socket.socket]] = {}
+        self.gap = 0.0
+        """For how many seconds all was still before the uploads at once."""
         server = identities / party_name(SERVER)
         self._server_context = server_context(server) if way.tls else None
         self._contexts = {
@@ -144,10 +157,11 @@ class Uploads:
 
     def at_once(self, sizes: Sequence[int]) -> Spans:
         """Upload ``sizes[k]`` bytes from client k + 1, all at once; return when each began, and when it was there."""
-        if self.way.warm:
-            self._move([self.way.warm] * len(sizes))
+        warmed = self._move([self.way.warm] * len(sizes)) if self.way.warm else []
         time.sleep(self.way.pause)
-        return self._move(sizes)
+        spans = self._move(sizes)
+        self.gap = min(begin for begin, _ in spans) - max((end for _, end in warmed), default=-math.inf)
+        return spans
 
     def _move(self, sizes: Sequence[int]) -> Spans:
         begins, ends = [math.nan] * len(sizes), [math.nan] * len(sizes)
@@ -239,4 +253,4 @@ def _take(connection: socket.socket, size: int) -> None:
         left -= got
 
 
-__all__ = ["Spans", "Uploads", "Way", "on_wire", "predicted", "slow_start_s"]
+__all__ = ["Spans", "Uploads", "Way", "on_wire", "predicted", "windowed"]

@@ -7,6 +7,7 @@ the instants at which they really began, and the bytes with all headers. Four wo
 - `equal`: all links alike, plain TCP and TLS 1.3 with identities of `vflsim keys`, on connections that are kept;
 - `slow`: the first client has a slow link of its own, and the others share what it leaves of the server's;
 - `far`: as `equal`, with a latency that a process emulates (`packet_delay.py`), since slow start shows only there;
+  the simulation has `transport: tcp`, and what went over a connection before;
 - `parties`: live runs, each party a process of vflsim in its namespace, `--delays none`.
 
 Tables have measured ÷ predicted, as medians and ranges over repeats. Needs Linux, iproute2 and util-linux; without
@@ -24,10 +25,11 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-from kernel_flows import Spans, Uploads, Way, on_wire, predicted
+from kernel_flows import Spans, Uploads, Way, on_wire, predicted, windowed
 from kernel_parties import FRAME, played, scenario, simulated_round, transfers
 from kernel_tables import draw, tables
 from namespaces import NotAllowedError, Rates, Star
@@ -36,23 +38,24 @@ from packet_delay import Delay
 from vflsim.remote.keys import make_identities
 
 FAST, SLOW = Rates(40e6, 40e6), Rates(2e6, 40e6)
-LATENCY = 0.01
-"""Seconds that a message is under way in the world `far`."""
+LATENCIES = (0.005, 0.03, 0.1)
+"""Seconds that a message is under way in the world `far`, one way."""
 WARM = 2_000_000
 SIZES = (1_000, 4_000, 16_000, 64_000, 256_000, 1_000_000, 4_000_000, 8_000_000)
+FAR_SIZES = (1_000, 4_000, 10_000, 64_000, 256_000, 1_024_000)
 FLOWS = (1, 2, 4, 8)
 WORLDS: dict[str, dict[str, Way]] = {
     "equal": {"TCP": Way(), "TLS": Way(tls=True)},
     "slow": {"TCP": Way()},
     "far": {
-        "kept, in use": Way(warm=WARM),
-        "kept, idle for 1 s": Way(warm=WARM, pause=1.0),
-        "new, TCP": Way(new=True),
-        "new, TLS": Way(new=True, tls=True),
+        "new": Way(new=True),
+        "in use": Way(warm=WARM),
+        "idle for 1 s": Way(warm=WARM, pause=1.0),
+        "idle for 3 s": Way(warm=WARM, pause=3.0),
     },
 }
 PARTIES = "parties"
-LARGEST = {"slow": 1_000_000, "far": 1_000_000, PARTIES: 1_000_000}
+LARGEST = {"slow": 1_000_000, PARTIES: 1_000_000}
 """The largest messages of worlds that would take too long with larger ones."""
 ROUNDS = 8
 NOT_ALLOWED = "cannot be measured here"
@@ -62,19 +65,31 @@ _INSIDE = "VFLSIM_KERNEL_NETWORK_INSIDE"
 def measured(world: str, flows: int, sizes: Sequence[int], repeats: int, identities: Path) -> Iterator[dict[str, Any]]:
     """Yield the uploads of a world: what was measured, and what is predicted."""
     rates = [FAST, SLOW if world == "slow" else FAST, *[FAST] * (flows - 1)]
-    latency = LATENCY if world == "far" else 0.0
     for name, way in WORLDS[world].items():
-        with Delay(latency / 2) as delay, Star(rates, join=delay.join if latency else None) as star:
-            if latency:
-                delay.start()  # frames pass two devices of it: the client's and the server's
+        with Star(rates) as star, Uploads(star, way, identities) as uploads:
+            uploads.at_once([1_000] * flows)  # addresses are known from here on
+            for size in sizes * repeats:
+                spans = uploads.at_once([size] * flows)
+                wire = on_wire(size, way.tls)
+                said = predicted([begin for begin, _ in spans], [wire] * flows, rates)
+                found = {"wire": wire, "spaces": star.numbers}
+                yield {"world": world, "way": name, "flows": flows, "size": size, **pair(spans, said), **found}
+
+
+def measured_far(flows: int, sizes: Sequence[int], repeats: int, identities: Path) -> Iterator[dict[str, Any]]:
+    """Yield uploads over long ways: what was measured, and what is predicted with `transport: tcp`."""
+    rates = [FAST] * (flows + 1)
+    for latency, (name, way) in product(LATENCIES, WORLDS["far"].items()):
+        with Delay(latency / 2) as delay, Star(rates, join=delay.join) as star:
+            delay.start()  # frames pass two devices of it: the client's and the server's
             with Uploads(star, way, identities) as uploads:
                 uploads.at_once([1_000] * flows)  # addresses are known from here on
                 for size in sizes * repeats:
                     spans = uploads.at_once([size] * flows)
-                    wire = on_wire(size, way.tls)
-                    said = predicted([begin for begin, _ in spans], [wire] * flows, rates, latency)
-                    found = {"wire": wire, "rate": FAST.down / flows, "latency": latency, "spaces": star.numbers}
-                    yield {"world": world, "way": name, "flows": flows, "size": size, **pair(spans, said), **found}
+                    begins = [begin for begin, _ in spans]
+                    said = windowed(begins, size, way, uploads.gap, rates, latency)
+                    found = {"latency": latency, "wire": on_wire(size, way.tls), "spaces": star.numbers}
+                    yield {"world": "far", "way": name, "flows": flows, "size": size, **pair(spans, said), **found}
 
 
 def measured_parties(flows: int, sizes: Sequence[int], identities: Path, folder: Path) -> Iterator[dict[str, Any]]:
@@ -104,15 +119,16 @@ def measure(chosen: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
     identities, found = folder / "identities", list[dict[str, Any]]()
     make_identities(identities, max(chosen.flows))
     for world in chosen.worlds:
-        sizes = [size for size in chosen.sizes if size <= LARGEST.get(world, size)]
+        sizes = [size for size in chosen.sizes or SIZES if size <= LARGEST.get(world, size)]
         for flows in chosen.flows:
             if world == "slow" and flows == 1:
                 continue  # it has nothing to share
-            rows = (
-                measured_parties(flows, sizes, identities, folder)
-                if world == PARTIES
-                else measured(world, flows, sizes, chosen.repeats, identities)
-            )
+            if world == PARTIES:
+                rows = measured_parties(flows, sizes, identities, folder)
+            elif world == "far":
+                rows = measured_far(flows, chosen.sizes or FAR_SIZES, chosen.repeats, identities)
+            else:
+                rows = measured(world, flows, sizes, chosen.repeats, identities)
             try:
                 found += [{**row, "load": os.getloadavg()[0]} for row in rows]
             except NotAllowedError as error:
@@ -138,7 +154,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--worlds", nargs="+", choices=[*WORLDS, PARTIES], default=[*WORLDS, PARTIES], metavar="NAME")
     parser.add_argument("--flows", nargs="+", type=int, default=FLOWS, metavar="N")
-    parser.add_argument("--sizes", nargs="+", type=int, default=SIZES, metavar="BYTES")
+    parser.add_argument("--sizes", nargs="+", type=int, metavar="BYTES")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--out", type=Path, help="keep what was measured in this file")
     parser.add_argument("--from", dest="kept", nargs="+", type=Path, help="measure nothing: take what --out has kept")

@@ -8,8 +8,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from kernel_flows import slow_start_s
-
 Row = dict[str, Any]
 
 
@@ -33,11 +31,6 @@ def others(row: Row) -> float:
     return max(row["measured"][1:]) / max(row["predicted"][1:])
 
 
-def extra_ms(row: Row) -> float:
-    """How much longer the last upload took than predicted (ms)."""
-    return 1e3 * (max(row["measured"]) - max(row["predicted"]))
-
-
 def tables(rows: Sequence[Row]) -> Iterator[str]:
     """Yield all tables, as Markdown."""
     for way in ("TCP", "TLS"):
@@ -45,7 +38,7 @@ def tables(rows: Sequence[Row]) -> Iterator[str]:
     yield from ratios("equal links, TCP, the first upload", of(rows, "equal", "TCP"), first)
     yield from ratios("a slow client, its own upload", of(rows, "slow", "TCP"), slow)
     yield from ratios("a slow client, the last of the others", of(rows, "slow", "TCP"), others)
-    yield from costs(of(rows, "far"))
+    yield from far(of(rows, "far"))
     for way, what in (("up", "uploads, the last"), ("down", "downloads, the last"), ("round", "rounds")):
         yield from ratios(f"live parties, {what}", of(rows, "parties", way), last if way != "round" else whole)
 
@@ -73,21 +66,21 @@ def ratios(title: str, rows: Sequence[Row], ratio: Callable[[Row], float]) -> It
         yield f"| {size:,} | " + " | ".join(ranged(cells[size, each], 2) for each in flows) + " |"
 
 
-def costs(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield a table of what is not predicted over a long way (ms), by size, flows and state of the connection."""
+def far(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield a table of what is predicted over long ways (ms), and measured ÷ predicted, by state of the connection."""
     if not rows:
         return
     ways = list(dict.fromkeys(row["way"] for row in rows))
-    cells = cells_of(rows, lambda row: (row["flows"], row["size"], row["way"]), extra_ms)
-    yield f"\nfar away, measured − predicted (ms); {loads(rows)}\n"
-    yield " | ".join(["| flows | bytes | predicted (ms) | slow start by formula", *ways]) + " |"
-    yield "|---:|---:|---:|---:|" + "---|" * len(ways)
-    for flows, size in sorted({(row["flows"], row["size"]) for row in rows}):
-        alike = [row for row in rows if (row["flows"], row["size"]) == (flows, size)]
-        usual = median(1e3 * max(row["predicted"]) for row in alike if row["way"].startswith("kept"))
-        formula = 1e3 * slow_start_s(alike[0]["wire"], alike[0]["rate"], 2 * alike[0]["latency"])
-        found = " | ".join(ranged(cells[flows, size, way], 0) for way in ways)
-        yield f"| {flows} | {size:,} | {usual:.0f} | {formula:.0f} | {found} |"
+    yield f"\nfar away, the last upload: predicted (ms), measured ÷ predicted; {loads(rows)}\n"
+    yield " | ".join(["| flows | latency (ms) | bytes", *ways]) + " |"
+    yield "|---:|---:|---:|" + "---|" * len(ways)
+    places = sorted({(row["flows"], row["latency"], row["size"]) for row in rows})
+    for flows, latency, size in places:
+        alike = [row for row in rows if (row["flows"], row["latency"], row["size"]) == (flows, latency, size)]
+        cells = [[row for row in alike if row["way"] == way] for way in ways]
+        texts = [f"{1e3 * median(max(row['predicted']) for row in cell):.0f}: {ranged([*map(last, cell)], 2)}"
+                 for cell in cells]  # fmt: skip
+        yield f"| {flows} | {1e3 * latency:g} | {size:,} | {' | '.join(texts)} |"
 
 
 def cells_of(
@@ -116,12 +109,12 @@ def loads(rows: Sequence[Row]) -> str:
 
 
 def draw(rows: Sequence[Row], file: Path) -> None:
-    """Draw measured ÷ predicted over the size of messages, and what a long way costs beside what is predicted."""
+    """Draw measured ÷ predicted over the size of messages, without latency."""
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
+    figure, axes = plt.subplots(1, 2, figsize=(8.7, 4), layout="constrained")
     equal = of(rows, "equal", "TCP")
-    for ax, ratio, title in zip(axes, (last, first), ("the last upload", "the first upload"), strict=False):
+    for ax, ratio, title in zip(axes, (last, first), ("the last upload", "the first upload"), strict=True):
         for flows in sorted({row["flows"] for row in equal}):
             label = f"{flows} at once" if flows > 1 else "1 alone"
             bars(ax, [row for row in equal if row["flows"] == flows], ratio, label, 1.06 ** (flows - 4))
@@ -131,14 +124,6 @@ def draw(rows: Sequence[Row], file: Path) -> None:
         ax.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
         ax.minorticks_off()
         ax.legend(loc="upper right")
-    far = [row for row in of(rows, "far") if row["flows"] == 1]
-    ways = list(dict.fromkeys(row["way"] for row in far))
-    for place, way in enumerate(ways):
-        bars(axes[2], [row for row in far if row["way"] == way], extra_ms, way, 1.08 ** (place - 1.5))
-    formula = {row["size"]: 1e3 * slow_start_s(row["wire"], row["rate"], 2 * row["latency"]) for row in far}
-    axes[2].plot([*formula], [*formula.values()], "k--", label="slow start by formula")
-    axes[2].set(title="10 ms away: 1 upload alone", ylabel="measured − predicted [ms]", ylim=(-5, 165))
-    axes[2].legend(loc="upper left")
     for ax in axes:
         ax.set(xscale="log", xlabel="message [bytes]")
         ax.grid(alpha=0.3)

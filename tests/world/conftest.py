@@ -25,6 +25,7 @@ from vflsim.timing.activation import ActivationProcess
 from vflsim.timing.delays import Constant, Delay
 from vflsim.timing.link import Link
 from vflsim.timing.profile import Profile
+from vflsim.world.connections import FLUID, TransportLayer
 from vflsim.world.kernel import World
 from vflsim.world.messages import Message
 from vflsim.world.networks import Dedicated, Fair, Fifo
@@ -110,6 +111,7 @@ class Tiny:
         own_batches: bool = False,
         codec: Codec | None = None,
         seed: int = 7,
+        layer: TransportLayer = FLUID,
     ) -> None:
         executor = ImmediateExecutor()
         self.real = kind != "virtual"
@@ -118,7 +120,7 @@ class Tiny:
         everybody = [(links or {}).get(party, Link()) for party in range(clients + 1)]
         self.outages = Outages(availability, seed) if availability else None
         gates = self.outages.gates() if self.outages else gates
-        self.transport = Transport(self.world, network or Fifo(), everybody, seed, self.recorder, gates)
+        self.transport = Transport(self.world, network or Fifo(), everybody, seed, self.recorder, gates, layer)
         self.shared = RunContext(
             self.world,
             self.transport,
