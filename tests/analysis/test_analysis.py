@@ -320,6 +320,10 @@ def test_what_has_no_closed_form_says_why(
     assert why in reason(world)
 
 
+def test_windows_of_connections_leave_no_closed_form() -> None:
+    assert "window depends on the messages before" in reason(scenario(SYNC, EXPONENTIAL, timing__transport="tcp"))
+
+
 def test_centralised_rounds_are_server_steps() -> None:
     world = scenario(
         {"kind": "centralised"}, EXPONENTIAL, timing__server={"compute": {"kind": "exponential", "mean": 2}}

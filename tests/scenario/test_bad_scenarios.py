@@ -50,6 +50,8 @@ BAD = (
     Bad("unknown aggregate", "aggregate: mean", "aggregate: median", "models.aggregate", ("'median'", "concat")),
     Bad("unknown model kind", "{kind: linear, embedding", "{kind: liner, embedding", "client.kind", ("'linear'", "cnn")),
     Bad("unknown network", "timing:\n", "timing:\n  network: star\n", "timing.network", ("'star'", "fifo, dedicated"), "star"),
+    Bad("unknown transport", "timing:\n", "timing:\n  transport: udp\n", "timing.transport", ("'udp'", "fluid, tcp"), "udp"),
+    Bad("no window", "timing:\n", "timing:\n  transport: {kind: tcp, initial_window: 0}\n", "transport.initial_window", ("0 is out of range", "at least 1"), "tcp"),
     Bad("unknown record", "seeds:", "record: all\nseeds:", "record", ("'all'", "events, rounds, summary"), "record"),
     Bad("unknown data set", DATA, "name: digit", "data", ("'digit'", "digits"), "data:"),
     # numbers and quantities

@@ -41,6 +41,7 @@ def drawn(seed: int) -> Scenario:
         {"it": protocol},
         timing={
             "network": pick.choice(["fair", "fifo", "dedicated"]),
+            "transport": {"kind": "tcp", "initial_window": 1} if seed % 3 == 0 else "fluid",
             "server": {"compute": pick.choice(["1 ms", {"kind": "exponential", "mean": "1 ms"}])},
             "clients": client,
         },

@@ -222,6 +222,7 @@ def drawn(seed: int, kind: str = "") -> Scenario:
             {"it": said},
             timing={
                 "network": pick.choice(["fifo", "dedicated", "fair"]),
+                "transport": {"kind": "tcp", "initial_window": 1} if seed % 3 == 0 else "fluid",
                 "server": {"compute": duration(pick, 1), "link": server},
                 "clients": [everybody, *down],
             },

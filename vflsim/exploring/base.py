@@ -23,7 +23,6 @@ from vflsim.scenario.resolve import party_timings
 from vflsim.shipped import started
 from vflsim.timing.delays import Constant
 from vflsim.vocabulary.plain_yaml import Location
-from vflsim.world.connections import Fluid
 
 NAME = "explored"
 """The name of a scenario that begins with no file."""
@@ -110,8 +109,6 @@ def _network(scenario: Scenario, _: Mapping[str, Any]) -> dict[str, Any]:
     network = scenario.timing.network
     if network.latency is not None:
         raise NotHeldError("the network has a table of latencies")
-    if not isinstance(scenario.timing.transport, Fluid):
-        raise NotHeldError(f"the transport is of kind {scenario.timing.transport.kind}")
     if network.kind not in NETWORKS:
         raise NotHeldError(f"the network is of kind {network.kind}")
     return {"network": network.kind}

@@ -1,6 +1,5 @@
 """Checks at load time of whether the parts of a scenario fit together."""
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -34,10 +33,8 @@ from vflsim.scenario.resolve import (
     planned_rounds,
     predictors,
 )
-from vflsim.streams import party_name
 from vflsim.vocabulary.imported import origin, reason
 from vflsim.vocabulary.selections import members
-from vflsim.world.connections import Fluid
 
 
 def mechanism_problems(scenario: Scenario, name: str) -> Iterator[Problem]:
@@ -106,7 +103,6 @@ def problems_in(scenario: Scenario, task: str | None = None, classes: int | None
     yield from _features(scenario)
     yield from _names(scenario)
     yield from _latencies(scenario)
-    yield from _transport(scenario)
     yield from metric_problems(scenario, task)
     if scenario.target is not None:
         yield from target_problems(scenario, ("target",), scenario.target, task)
@@ -209,17 +205,6 @@ def _latencies(scenario: Scenario) -> Iterator[Problem]:
             matrix.check(scenario.clients + 1)
     except ValueError as error:
         yield Problem.of_message(("timing", "network", "latency"), str(error))
-
-
-def _transport(scenario: Scenario) -> Iterator[Problem]:
-    if isinstance(scenario.timing.transport, Fluid):
-        return
-    for party, timing in enumerate(party_timings(scenario)):
-        if timing.link.latency.expectation() == math.inf:
-            what = f"round trips are taken from mean latencies, and that of {party_name(party)} is infinite"
-            remedy = "give the latency another law, or leave transport out"
-            yield Problem(("timing", "transport"), what, "fluid; or latencies with a finite mean", remedy)
-            return
 
 
 def _signatures(scenario: Scenario, name: str) -> Iterator[Problem]:

@@ -111,6 +111,16 @@ def test_so_does_one_whose_parties_say_what_they_draw(tmp_path: Path) -> None:
     check(said, tmp_path, "energy")
 
 
+@pytest.mark.parametrize("network", ["fair", "fifo", "dedicated"])
+def test_so_does_one_whose_connections_have_windows(network: str, tmp_path: Path) -> None:
+    timing = {**RANDOM_TIMING, "network": network, "transport": {"kind": "tcp", "initial_window": 1}}
+    said = raw("asynchronous", timing=timing, **{**ASYNCHRONOUS, "training__batch": 90})
+    fluid, _ = whole(load({**said, "timing": {**timing, "transport": "fluid"}}))
+    slower, _ = whole(load(said))
+    assert slower.tables.metrics["time_s"][-1].as_py() > 1.05 * fluid.tables.metrics["time_s"][-1].as_py()
+    check(said, tmp_path, network)
+
+
 def check(said: dict[str, Any], folder: Path, salt: str, **more: Any) -> None:
     """Interrupt anywhere, and just before the end; and without interruptions keep checkpoints."""
     scenario = load(said)

@@ -77,6 +77,7 @@ REFUSALS: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
         "timing.network",
         "with fair links",
     ),
+    (SYNCHRONOUS, clients() | {"transport": "tcp"}, "timing.transport", "those before it have let its connection grow"),
     (SYNCHRONOUS, clients(upload_delay=BURSTS), "timing.clients.upload_delay", "client 2's upload_delay depends on"),
     (SYNCHRONOUS, clients(compute=BURSTS), "timing.clients.compute", "client 2's compute depends on"),
     (SYNCHRONOUS, clients(link={"latency": BURSTS}), "timing.clients.link.latency", "client 2's link.latency depends"),
@@ -115,8 +116,8 @@ def test_what_keeps_a_run_from_the_vectorised_path_is_said(
     protocol: dict[str, Any], changes: dict[str, Any], key: str, what: str, tmp_path: Path
 ) -> None:
     changes = dict(changes)
-    if "network" in changes:
-        changes["timing"] = {**changes["timing"], "network": changes.pop("network")}
+    for part in {"network", "transport"} & changes.keys():
+        changes["timing"] = {**changes["timing"], part: changes.pop(part)}
     scenario = quick(protocol, **changes)
     (problem,) = obstacles(scenario, "it")
     assert problem.key == key

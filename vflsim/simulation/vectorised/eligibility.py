@@ -21,10 +21,11 @@ from vflsim.timing.link import Link
 from vflsim.timing.party import PartyTiming, by_timing
 from vflsim.vocabulary.base import Part
 from vflsim.vocabulary.plain_yaml import Location
+from vflsim.world.connections import Fluid
 from vflsim.world.networks import NETWORKS, Fair
 
 _KNOWN: Mapping[type[Part], frozenset[str]] = {
-    Timing: frozenset({"network", "server", "clients"}),
+    Timing: frozenset({"network", "transport", "server", "clients"}),
     PartyTiming: frozenset({"compute", "link", "upload_delay", "activation", "availability", "power"}),
     **dict.fromkeys(NETWORKS, frozenset({"kind", "latency"})),
     Link: frozenset({"up", "down", "latency"}),
@@ -85,6 +86,9 @@ def _timing(scenario: Scenario, name: str) -> Iterator[Problem]:
         yield from _compute(timings[0], ("timing", "server"), "the server")
         return
     yield from _unknown(timing.network, lambda key: ("timing", "network", key))
+    if not isinstance(timing.transport, Fluid):
+        what = f"with {timing.transport.kind} a message takes as long as those before it have let its connection grow"
+        yield Problem(("timing", "transport"), what, "fluid", "set `transport: fluid`")
     yield from _party(timings[0], ("timing", "server"), "the server", knows)
     seen = set[object]()
     for parties in by_timing(timings, participants):
