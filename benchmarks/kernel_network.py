@@ -2,18 +2,19 @@
 
 A server and clients, each in a network namespace, joined in a star (`namespaces.py`). Token-bucket filters give every
 link its rate: the server's, which all share, and each client's own. Uploads begin at one instant; the simulation gets
-the instants at which they really began, and the bytes with all headers. Four worlds:
+the instants at which they really began, and the bytes with all headers. Five worlds:
 
 - `equal`: all links alike, plain TCP and TLS 1.3 with identities of `vflsim keys`, on connections that are kept;
 - `slow`: the first client has a slow link of its own, and the others share what it leaves of the server's;
 - `far`: as `equal`, with a latency that a process emulates (`packet_delay.py`), since slow start shows only there;
   the simulation has `transport: tcp`, and what went over a connection before;
+- `stopped`: downloads to the clients but the first, alone; with the first, too; and with the first stopped (SIGSTOP);
 - `parties`: live runs, each party a process of vflsim in its namespace, `--delays none`.
 
 Tables have measured ÷ predicted, as medians and ranges over repeats. Needs Linux, iproute2 and util-linux; without
 root it starts itself again in a user namespace (`unshare -rn`), where that is allowed.
-Run: python benchmarks/kernel_network.py [--worlds NAME …] [--flows N …] [--sizes BYTES …] [--repeats N]
-[--out FILE.json] [--from FILE.json …] [--figure FILE]
+Run: python benchmarks/kernel_network.py [--worlds NAME …] [--flows N …] [--sizes BYTES …] [--latencies S …]
+[--repeats N] [--out FILE.json] [--from FILE.json …] [--figure FILE]
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from typing import Any
 
 from kernel_flows import Spans, Uploads, Way, on_wire, predicted, windowed
 from kernel_parties import FRAME, played, scenario, simulated_round, transfers
+from kernel_stopped import Downloads
 from kernel_tables import draw, tables
 from namespaces import NotAllowedError, Rates, Star
 from packet_delay import Delay
@@ -54,9 +56,11 @@ WORLDS: dict[str, dict[str, Way]] = {
         "idle for 3 s": Way(warm=WARM, pause=3.0),
     },
 }
-PARTIES = "parties"
+PARTIES, STOPPED = "parties", "stopped"
+STOPPED_SIZES = (256_000, 1_000_000, 4_000_000)
 LARGEST = {"slow": 1_000_000, PARTIES: 1_000_000}
 """The largest messages of worlds that would take too long with larger ones."""
+EVERY = [*WORLDS, STOPPED, PARTIES]
 ROUNDS = 8
 NOT_ALLOWED = "cannot be measured here"
 _INSIDE = "VFLSIM_KERNEL_NETWORK_INSIDE"
@@ -76,10 +80,12 @@ def measured(world: str, flows: int, sizes: Sequence[int], repeats: int, identit
                 yield {"world": world, "way": name, "flows": flows, "size": size, **pair(spans, said), **found}
 
 
-def measured_far(flows: int, sizes: Sequence[int], repeats: int, identities: Path) -> Iterator[dict[str, Any]]:
+def measured_far(
+    flows: int, sizes: Sequence[int], latencies: Sequence[float], repeats: int, identities: Path
+) -> Iterator[dict[str, Any]]:
     """Yield uploads over long ways: what was measured, and what is predicted with `transport: tcp`."""
     rates = [FAST] * (flows + 1)
-    for latency, (name, way) in product(LATENCIES, WORLDS["far"].items()):
+    for latency, (name, way) in product(latencies, WORLDS["far"].items()):
         with Delay(latency / 2) as delay, Star(rates, join=delay.join) as star:
             delay.start()  # frames pass two devices of it: the client's and the server's
             with Uploads(star, way, identities) as uploads:
@@ -90,6 +96,25 @@ def measured_far(flows: int, sizes: Sequence[int], repeats: int, identities: Pat
                     said = windowed(begins, size, way, uploads.gap, rates, latency)
                     found = {"latency": latency, "wire": on_wire(size, way.tls), "spaces": star.numbers}
                     yield {"world": "far", "way": name, "flows": flows, "size": size, **pair(spans, said), **found}
+
+
+def measured_stopped(flows: int, sizes: Sequence[int], repeats: int) -> Iterator[dict[str, Any]]:
+    """Yield downloads to all clients but the first: alone, with one to the first, and while the first is stopped."""
+    rates, others = [FAST] * (flows + 1), range(2, flows + 1)
+    with Star(rates) as star, Downloads(star) as downloads:
+        downloads.at_once(range(1, flows + 1), 1_000)
+        for size in sizes * repeats:
+            ways = {
+                "without it": downloads.at_once(others, size),
+                "with it": downloads.at_once(range(1, flows + 1), size)[1:],
+                "it is stopped": downloads.at_once(others, size, stopped=1),
+            }
+            for way, seconds in ways.items():
+                many = flows if way == "with it" else flows - 1
+                said = predicted([0.0] * many, [on_wire(size, tls=False)] * many, rates, down=True)
+                ends = [end for _, end in said][: flows - 1]
+                found = {"measured": seconds, "predicted": ends, "spaces": star.numbers}
+                yield {"world": STOPPED, "way": way, "flows": flows, "size": size, **found}
 
 
 def measured_parties(flows: int, sizes: Sequence[int], identities: Path, folder: Path) -> Iterator[dict[str, Any]]:
@@ -121,12 +146,14 @@ def measure(chosen: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
     for world in chosen.worlds:
         sizes = [size for size in chosen.sizes or SIZES if size <= LARGEST.get(world, size)]
         for flows in chosen.flows:
-            if world == "slow" and flows == 1:
+            if world in ("slow", STOPPED) and flows == 1:
                 continue  # it has nothing to share
             if world == PARTIES:
                 rows = measured_parties(flows, sizes, identities, folder)
+            elif world == STOPPED:
+                rows = measured_stopped(flows, chosen.sizes or STOPPED_SIZES, chosen.repeats)
             elif world == "far":
-                rows = measured_far(flows, chosen.sizes or FAR_SIZES, chosen.repeats, identities)
+                rows = measured_far(flows, chosen.sizes or FAR_SIZES, chosen.latencies, chosen.repeats, identities)
             else:
                 rows = measured(world, flows, sizes, chosen.repeats, identities)
             try:
@@ -152,9 +179,10 @@ def as_root() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--worlds", nargs="+", choices=[*WORLDS, PARTIES], default=[*WORLDS, PARTIES], metavar="NAME")
+    parser.add_argument("--worlds", nargs="+", choices=EVERY, default=EVERY, metavar="NAME")
     parser.add_argument("--flows", nargs="+", type=int, default=FLOWS, metavar="N")
     parser.add_argument("--sizes", nargs="+", type=int, metavar="BYTES")
+    parser.add_argument("--latencies", nargs="+", type=float, default=LATENCIES, metavar="S")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--out", type=Path, help="keep what was measured in this file")
     parser.add_argument("--from", dest="kept", nargs="+", type=Path, help="measure nothing: take what --out has kept")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 Row = dict[str, Any]
@@ -39,6 +39,7 @@ def tables(rows: Sequence[Row]) -> Iterator[str]:
     yield from ratios("a slow client, its own upload", of(rows, "slow", "TCP"), slow)
     yield from ratios("a slow client, the last of the others", of(rows, "slow", "TCP"), others)
     yield from far(of(rows, "far"))
+    yield from stopped(of(rows, "stopped"))
     for way, what in (("up", "uploads, the last"), ("down", "downloads, the last"), ("round", "rounds")):
         yield from ratios(f"live parties, {what}", of(rows, "parties", way), last if way != "round" else whole)
 
@@ -81,6 +82,20 @@ def far(rows: Sequence[Row]) -> Iterator[str]:
         texts = [f"{1e3 * median(max(row['predicted']) for row in cell):.0f}: {ranged([*map(last, cell)], 2)}"
                  for cell in cells]  # fmt: skip
         yield f"| {flows} | {1e3 * latency:g} | {size:,} | {' | '.join(texts)} |"
+
+
+def stopped(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield a table of downloads beside one to a client that is stopped: the last one (s), and their mean."""
+    if not rows:
+        return
+    ways = list(dict.fromkeys(row["way"] for row in rows))
+    yield f"\nbeside one that is stopped, the last download and the mean (s); {loads(rows)}\n"
+    yield " | ".join(["| flows | bytes | predicted (s)", *(f"{way}: last; mean" for way in ways)]) + " |"
+    yield "|---:|---:|---:|" + "---|" * len(ways)
+    for flows, size in sorted({(row["flows"], row["size"]) for row in rows}):
+        cells = [[row for row in rows if (row["flows"], row["size"], row["way"]) == (flows, size, way)] for way in ways]
+        ends = ["; ".join(ranged([each(row["measured"]) for row in cell], 3) for each in (max, mean)) for cell in cells]
+        yield f"| {flows} | {size:,} | {max(cells[0][0]['predicted']):.3f} | {' | '.join(ends)} |"
 
 
 def cells_of(

@@ -36,7 +36,7 @@ def measured(folder: Path, *arguments: str) -> list[dict[str, Any]]:
     if refused := [line for line in ended.stderr.splitlines() if "cannot be measured here" in line]:
         pytest.skip(refused[0])
     assert ended.returncode == 0, ended.stderr
-    assert "at once" in ended.stdout
+    assert "bytes |" in ended.stdout
     rows: list[dict[str, Any]] = json.loads(out.read_text())
     return rows
 
@@ -64,14 +64,21 @@ def test_the_prediction_is_the_simulations_of_uploads_that_begin_when_they_did()
     assert spans == [(3.0, pytest.approx(4.5, abs=1e-9)), (3.5, pytest.approx(5.0, abs=1e-9))]
 
 
-def test_slow_start_waits_for_the_rest_of_each_round_trip_until_the_window_fills_the_path() -> None:
-    from kernel_flows import FIRST_WINDOW, slow_start_s
+def test_windows_are_predicted_with_what_went_over_a_connection_before() -> None:
+    from kernel_flows import Way, windowed
+    from namespaces import Rates
 
-    sending = 8 * FIRST_WINDOW / 40e6
-    assert slow_start_s(FIRST_WINDOW, 40e6, 0.02) == 0
-    assert slow_start_s(3 * FIRST_WINDOW, 40e6, 0.02) == pytest.approx(0.02 - sending)
-    assert slow_start_s(1e9, 40e6, 0.02) == pytest.approx(3 * 0.02 - 7 * sending)
-    assert slow_start_s(1e9, 40e6, 0.0) == 0
+    rates, sending = [Rates(RATE, RATE)] * 2, 8 * 1_514 / RATE
+
+    def takes(way: Way, packets: int, gap: float = 0.0) -> float:
+        [(begin, end)] = windowed([5.0], packets * 1_448, way, gap, rates, latency=0.01)
+        return end - begin
+
+    # A round trip sets a connection up; ten packets, twenty, and the rest.
+    assert takes(Way(new=True), 30) == pytest.approx(0.03 + (0.02 + sending) + 20 * sending)
+    assert takes(Way(new=True, tls=True), 1) - takes(Way(new=True), 1) == pytest.approx(0.02, abs=1e-4)
+    assert takes(Way(warm=2_000_000), 30, 0.1) == pytest.approx(0.01 + 30 * sending)
+    assert takes(Way(warm=2_000_000), 30, 3.0) == pytest.approx(takes(Way(new=True), 30) - 0.02)
 
 
 def test_namespaces_end_with_what_has_made_them_even_if_it_is_interrupted() -> None:
@@ -101,8 +108,10 @@ def test_namespaces_end_with_what_has_made_them_even_if_it_is_interrupted() -> N
 
 @pytest.mark.slow
 def test_uploads_at_once_arrive_and_are_not_faster_than_the_filters_let_them(tmp_path: Path) -> None:
-    rows = measured(tmp_path, "--worlds", "equal", "far", "--flows", "2", "--sizes", "50000")
-    ways = ["TCP", "TLS", "kept, in use", "kept, idle for 1 s", "new, TCP", "new, TLS"]
+    rows = measured(
+        tmp_path, "--worlds", "equal", "far", "--flows", "2", "--sizes", "50000", "--latencies", f"{LATENCY}"
+    )
+    ways = ["TCP", "TLS", "new", "in use", "idle for 1 s", "idle for 3 s"]
     assert [row["way"] for row in rows] == ways
     for row in rows:
         latency = LATENCY if row["world"] == "far" else 0.0
@@ -111,6 +120,15 @@ def test_uploads_at_once_arrive_and_are_not_faster_than_the_filters_let_them(tmp
         assert max(row["measured"]) > 0.98 * least, row["way"]
         assert max(row["predicted"]) >= latency + 8 * row["wire"] / RATE
         assert not {*row["spaces"]} & {*namespaces_of_processes()}
+
+
+@pytest.mark.slow
+def test_downloads_go_on_beside_one_to_a_process_that_is_stopped(tmp_path: Path) -> None:
+    rows = measured(tmp_path, "--worlds", "stopped", "--flows", "3", "--sizes", "500000")
+    assert [row["way"] for row in rows] == ["without it", "with it", "it is stopped"]
+    for row in rows:
+        assert [len(row[each]) for each in ("measured", "predicted")] == [2, 2]
+        assert max(row["measured"]) > 0.98 * 8 * (2 * 500_000 - BURST) / RATE
 
 
 @pytest.mark.slow
