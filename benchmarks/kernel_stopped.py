@@ -16,9 +16,14 @@ from types import TracebackType
 from namespaces import SERVER, Star
 
 PORT = 7_100
+BUFFER = 65_536
+"""Bytes of a receiver's buffer, of which Linux takes twice as many. Without it buffers grow while they are used, and
+the kernel would go on to take megabytes for a process that is stopped."""
 _RECEIVER = """
 import socket, sys, time
-with socket.create_connection((sys.argv[1], int(sys.argv[2]))) as connection:
+with socket.socket() as connection:
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, int(sys.argv[3]))
+    connection.connect((sys.argv[1], int(sys.argv[2])))
     while head := connection.recv(8, socket.MSG_WAITALL):
         left = int.from_bytes(head, "big")
         while left:
@@ -44,7 +49,7 @@ class Downloads:
                     lambda client=client: socket.create_server((place, PORT + client))
                 )
                 with listening:
-                    words = [sys.executable, "-c", _RECEIVER, place, f"{PORT + client}"]
+                    words = [sys.executable, "-c", _RECEIVER, place, f"{PORT + client}", f"{BUFFER}"]
                     process = subprocess.Popen(
                         self._star.parties[client].command(*words), stdout=subprocess.PIPE, text=True
                     )

@@ -29,6 +29,7 @@ TO_WRITE = {"vflsim/protocols/hedged.py"}
 SECTIONS = {
     "delays": ("timing.md", "## Delays"),
     "networks": ("timing.md", "## Links"),
+    "transports": ("timing.md", "### The beginning of a transfer"),
     "capacities": ("timing.md", "**Capacities that change.**"),
     "activations": ("timing.md", "## Activations"),
     "availabilities": ("timing.md", "## Outages"),
