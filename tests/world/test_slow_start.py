@@ -17,7 +17,7 @@ from vflsim.learning.execution.operations import TimingOnlyExecutor
 from vflsim.timing.delays import Exponential
 from vflsim.timing.latency import LatencyMatrix
 from vflsim.timing.link import Link
-from vflsim.timing.power import Power
+from vflsim.timing.party import Power
 from vflsim.timing.profile import StepProfile
 from vflsim.world import connections
 from vflsim.world.connections import LEAST_TIMEOUT, PACKET, Connection, Tcp, round_trip
