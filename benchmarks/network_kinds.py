@@ -2,19 +2,22 @@
 
 ``rounds``: timing alone, the first 60 rounds of every scenario with limited links, at one seed: the mean round of each
 protocol. ``orderings``: Kendall's τ between the networks, of the protocols of each world of the orderings by their
-mean round. ``target``: time to the target of scenarios that are cheap to train. Tables are Markdown.
-Run: python benchmarks/network_kinds.py rounds|orderings|target [SCENARIO …] (needs ``VFLSIM_DATA``)
+mean round. ``target``: rounds, accuracy and time to the target of scenarios that are cheap to train. ``learning``:
+Kendall's τ as before, of time to the target and of accuracy at the end, untuned. Tables are Markdown.
+Run: python benchmarks/network_kinds.py rounds|orderings|target|learning [SCENARIO …] (needs ``VFLSIM_DATA``)
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 
+import pandas as pd
 from scipy.stats import kendalltau
 
 import vflsim
@@ -25,21 +28,32 @@ ROOT = Path(__file__).parents[1] / "scenarios"
 KINDS = ("fair", "fifo", "dedicated")
 WORLDS = ("exponential", "lte", "outages", "phones", "shared", "tails")
 ROUNDS = 60
-TRAINED = ("timing/outages.yaml", "timing/energy.yaml", "all_protocols.yaml")
+SEEDS, SEEDS_OF_WORLDS = 3, 1
+TRAINED = {
+    "timing/outages.yaml": 0.8,
+    "timing/bandwidth.yaml": 0.6,
+    "timing/latency.yaml": 0.6,
+    "timing/energy.yaml": 0.9,
+    "quickstart.yaml": 0.92,
+    "rounding/table1.yaml": 0.85,
+}
+"""Scenarios that are cheap to train, each with the test accuracy that is its target."""
 
 
 def main() -> None:
     """Print one of the tables."""
     read = argparse.ArgumentParser()
-    read.add_argument("table", choices=("rounds", "orderings", "target"))
+    read.add_argument("table", choices=("rounds", "orderings", "target", "learning"))
     read.add_argument("scenario", nargs="*", type=Path)
     given = read.parse_args()
     if given.table == "rounds":
         rounds(given.scenario or [*contended()])
     elif given.table == "orderings":
         orderings()
+    elif given.table == "target":
+        targets({file: TRAINED.get(str(file), 0.9) for file in given.scenario or map(Path, TRAINED)})
     else:
-        targets(given.scenario or [ROOT / name for name in TRAINED])
+        learning([str(world) for world in given.scenario] or WORLDS)
 
 
 def contended() -> Iterator[Path]:
@@ -94,21 +108,62 @@ def orderings() -> None:
         print(f"| `{world}` | " + " | ".join(f"{tau:.2f}" for tau in taus) + " |", flush=True)
 
 
-def targets(files: Sequence[Path]) -> None:
-    """Print the steps and the time to the target, or to the end, on every network."""
-    print("| scenario | protocol | network | rounds | updates | time (s) | ended by |")
-    print("|---|---|---|---:|---:|---:|---|")
-    for file in files:
-        for kind in KINDS:
-            scenario = vflsim.load(file, {"timing.network": kind, "seeds": [0], "record": "summary"})
-            with tempfile.TemporaryDirectory() as folder:
-                for run in vflsim.run(scenario, out=folder).runs:
-                    last = run.frame("metrics").iloc[-1]
-                    counts = f"{last['round']:.0f} | {last['updates']:.0f} | {last['time_s']:.4g}"
-                    print(
-                        f"| {name(file)} | `{run.protocol}` | `{kind}` | {counts} | {run.info.stop_reason} |",
-                        flush=True,
-                    )
+def trained(file: Path, changes: Mapping[str, object]) -> dict[str, pd.DataFrame]:
+    """Train a scenario; return the estimates of each measure, a row a protocol."""
+    scenario = vflsim.load(file, {**changes, "record": "summary"})
+    with tempfile.TemporaryDirectory() as folder:
+        estimates = vflsim.run(scenario, out=folder).estimates()
+    own = estimates[estimates["baseline"].isna()]
+    return {measure: rows.set_index("protocol") for measure, rows in own.groupby("measure")}
+
+
+def targets(files: Mapping[Path, float]) -> None:
+    """Print the rounds, the accuracy at the end and the time to the target on every network, over ``SEEDS`` seeds."""
+    print(f"{SEEDS} seeds, intervals of 95 %; `>`: not reached by then")
+    print("| scenario, target | protocol | network | rounds | accuracy at the end | time to the target (s) |")
+    print("|---|---|---|---:|---:|---:|")
+    for file, accuracy in files.items():
+        changes = {"target": {"test_accuracy": accuracy, "for": "3 evaluations"}, "seeds": f"0:{SEEDS}"}
+        each = {kind: trained(ROOT / file, {**changes, "timing.network": kind}) for kind in KINDS}
+        for protocol in each["fair"]["rounds"].index:
+            for kind in KINDS:
+                found = {measure: rows.loc[protocol] for measure, rows in each[kind].items()}
+                cells = (
+                    f"{found['rounds']['mean']:,.0f}",
+                    interval(found["end_test_accuracy"], ".3f"),
+                    interval(found["time_to_target"], ".3g"),
+                )
+                where = f"`{file.with_suffix('')}`, {accuracy}"
+                print(f"| {where} | `{protocol}` | `{kind}` | {' | '.join(cells)} |", flush=True)
+
+
+def interval(row: pd.Series, form: str) -> str:
+    """Write the mean of an estimate with its interval, or the bound where not all seeds have a value."""
+    if math.isnan(row["mean"]):
+        return "—" if math.isnan(row["at_least"]) else f"> {row['at_least']:{form}}"
+    return f"{row['mean']:{form}} ({row['low']:{form}} to {row['high']:{form}})"
+
+
+def learning(worlds: Sequence[str]) -> None:
+    """Print Kendall's τ between networks of the protocols' time to the target and accuracy at the end."""
+    sys.path.insert(0, str(ROOT / "orderings"))
+    from run import BLOCKS
+
+    pairs = " | ".join(f"`{one}`, `{two}`" for one, two in combinations(KINDS, 2))
+    print(f"{SEEDS_OF_WORLDS} seeds, learning rates as in the scenario; protocols that miss the target are alike")
+    print(f"| world | of | reached | {pairs} |")
+    print("|---|---|---:|---:|---:|---:|")
+    for block in BLOCKS:
+        if block.data != "handwritten" or block.world not in worlds:
+            continue
+        common = dict(each.split("=", 1) for each in block.overrides())
+        common |= {"seeds": f"0:{SEEDS_OF_WORLDS}", "evaluate.deadline": "null"}
+        each = [trained(ROOT / "orderings" / "handwritten.yaml", {**common, "timing.network": kind}) for kind in KINDS]
+        for measure, of in (("time_to_target", "time to 95 %"), ("end_test_accuracy", "accuracy at the end")):
+            values = [found[measure]["mean"].fillna(math.inf) for found in each]
+            taus = [kendalltau(one, two.reindex(one.index)).statistic for one, two in combinations(values, 2)]
+            reached = ", ".join(f"{(one < math.inf).sum()}" for one in values)
+            print(f"| `{block.world}` | {of} | {reached} | {' | '.join(f'{t:.2f}' for t in taus)} |", flush=True)
 
 
 def name(file: Path) -> str:

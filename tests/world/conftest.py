@@ -110,6 +110,7 @@ class Tiny:
         availability: Mapping[int, Any] | None = None,
         own_batches: bool = False,
         codec: Codec | None = None,
+        concurrency: int | None = None,
         seed: int = 7,
         layer: TransportLayer = FLUID,
     ) -> None:
@@ -120,7 +121,9 @@ class Tiny:
         everybody = [(links or {}).get(party, Link()) for party in range(clients + 1)]
         self.outages = Outages(availability, seed) if availability else None
         gates = self.outages.gates() if self.outages else gates
-        self.transport = Transport(self.world, network or Fifo(), everybody, seed, self.recorder, gates, layer)
+        self.transport = Transport(
+            self.world, network or Fifo(), everybody, seed, self.recorder, gates, layer, concurrency
+        )
         self.shared = RunContext(
             self.world,
             self.transport,

@@ -40,10 +40,10 @@ schedules = st.lists(
 )
 
 
-def simulate(network, ends, schedule, until: float, gates=None, outages=()):
+def simulate(network, ends, schedule, until: float, gates=None, outages=(), concurrency=None):
     """What a transport does with a schedule: its records, arrivals and transfers."""
     world, recorder = VirtualWorld(TimingOnlyExecutor()), Recorder()
-    transport = Transport(world, network, ends, 0, recorder, gates)
+    transport = Transport(world, network, ends, 0, recorder, gates, concurrency)
     arrived: list[tuple[float, Message]] = []
     sent: list[tuple[Transfer, float | None, float]] = []
 
@@ -238,3 +238,53 @@ def test_dedicated_links_take_latency_plus_size_over_rate_whatever_else_happens(
             assert abs(times[id(transfer.message)] - began - due) < 1e-9
         elif patience < due - 1e-9:
             assert id(transfer.message) not in times
+
+
+@settings(max_examples=examples(250), deadline=None, derandomize=True)
+@given(
+    ends=st.lists(exact_links, min_size=PARTIES, max_size=PARTIES), schedule=schedules, slots=st.integers(1, 3),
+    network=st.sampled_from([Fifo(), Dedicated(), Fair()]),
+)  # fmt: skip
+def test_a_server_handles_no_more_messages_at_a_time_than_it_has_slots_and_leaves_none_empty(
+    ends, schedule, slots, network
+) -> None:
+    recorder, arrived, sent = simulate(network, ends, schedule, 200.0, concurrency=slots)
+    nothing_is_lost_unnoticed(recorder, arrived, sent)
+    table, kinds = recorder.events.table, recorder.events.kinds
+    moved = [row for row in table if row["kind"] == kinds.get("transfer.message") and 0 in (row["party"], row["peer"])]
+
+    def handled(now: float) -> int:
+        return sum(row["start_s"] <= now < row["end_s"] for row in moved)
+
+    if not any(link.limited for link in ends):
+        return
+    assert all(handled(row["start_s"]) <= slots for row in moved)
+    for row in moved if network.kind != "fifo" else ():  # there, messages may wait for links besides
+        sender, receiver = ends[row["party"]], ends[row["peer"]]
+        came = row["sent_s"] + sender.latency.value + receiver.latency.value
+        assert came >= row["start_s"] or all(
+            handled(each["end_s"]) == slots for each in moved if came <= each["end_s"] < row["start_s"]
+        )
+
+
+@settings(max_examples=examples(150), deadline=None, derandomize=True)
+@given(
+    ends=st.lists(links, min_size=PARTIES, max_size=PARTIES), schedule=schedules, gates=gates, outages=outages,
+    slots=st.integers(1, 3), network=st.sampled_from([Fifo(), Dedicated(), Fair()]),
+)  # fmt: skip
+def test_a_server_with_slots_accounts_for_everything(ends, schedule, gates, outages, slots, network) -> None:
+    nothing_is_lost_unnoticed(*simulate(network, ends, schedule, 60.0, gates, outages, slots))
+
+
+@settings(max_examples=examples(150), deadline=None, derandomize=True)
+@given(
+    ends=st.lists(exact_links, min_size=PARTIES, max_size=PARTIES), schedule=schedules,
+    network=st.sampled_from([Fifo(), Dedicated(), Fair()]),
+)  # fmt: skip
+def test_more_slots_than_messages_change_nothing(ends, schedule, network) -> None:
+    def times(slots: int | None) -> dict[int, float]:
+        _, arrived, sent = simulate(network, ends, schedule, 200.0, concurrency=slots)
+        places = {id(transfer.message): place for place, (transfer, _, _) in enumerate(sent)}
+        return {places[id(message)]: time for time, message in arrived}
+
+    assert times(len(schedule) + 1) == times(None)

@@ -77,6 +77,8 @@ class Stages:
             raise Unanalysable(f"{party_name(away[0])} is not always available: rounds depend on the time")
         if not isinstance(setting.transport, Fluid):
             raise Unanalysable("a connection's window depends on the messages before (transport: tcp)")
+        if (slots := self._timings[SERVER].concurrency) is not None:
+            raise Unanalysable(f"messages wait for one of the {slots} slots of the server (timing.server.concurrency)")
         if setting.evaluation_takes_time:
             raise Unanalysable("evaluation costs time, and delays the rounds it falls into")
 

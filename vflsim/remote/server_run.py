@@ -119,7 +119,14 @@ class ServerRun:
                 scenario, name, seed, self._resolved, SERVER, world,
                 lambda _: RemoteBox(world, partial(self._send, timed=True)),
                 lambda recorder: Transport(
-                    world, self._resolved.network, links, seed, recorder, gates, self._resolved.transport
+                    world,
+                    self._resolved.network,
+                    links,
+                    seed,
+                    recorder,
+                    gates,
+                    self._resolved.transport,
+                    self._resolved.timings[SERVER].concurrency,
                 ),
                 partial(self._send, timed=False),
                 self._outages,

@@ -33,7 +33,7 @@ from vflsim.vocabulary.entries import Entry, OneOrMany, PerClient
 from vflsim.vocabulary.measure import AnyMeasure, MeasureName
 from vflsim.vocabulary.metric import MetricFacts
 from vflsim.vocabulary.metrics import AnyMetric, MetricName
-from vflsim.vocabulary.quantities import UNIT_NAMES, Number
+from vflsim.vocabulary.quantities import UNIT_NAMES, Count, Number
 from vflsim.vocabulary.targets import Target, Targets, named
 from vflsim.world.connections import AnyTransport, Fluid
 from vflsim.world.networks import AnyNetwork, Fair
@@ -95,10 +95,10 @@ Seed: TypeAlias = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
 
 
 class ServerTiming(Part):
-    """Compute times, link and energy of the server.
+    """Compute times, link, energy and slots of the server.
 
     Example: ``{compute: {kind: flops, rate: 10 GFLOPS}, link: {up: 300 Mbps, down: 300 Mbps}, power: {idle: 60 W,
-    compute: 200 W}}``
+    compute: 200 W}, concurrency: 16}``
     """
 
     compute: AnyCompute = Constant(value=0.0)
@@ -107,6 +107,8 @@ class ServerTiming(Part):
     """The server's connection to the network; by default without limits."""
     power: Power | None = None
     """What the server draws; without it, nothing is counted."""
+    concurrency: Count | None = None
+    """The most messages that it receives and sends at a time; others wait. By default without limit."""
 
 
 class ClientTiming(Part):
@@ -148,7 +150,7 @@ class Timing(Part):
     transport: AnyTransport = Fluid()
     """How messages begin to move: at once, or as on connections of TCP."""
     server: ServerTiming = ServerTiming()
-    """Compute times, link and energy of the server."""
+    """Compute times, link, energy and slots of the server."""
     clients: Annotated[tuple[Annotated[Entry[ClientTiming], PerClient(ClientTiming)], ...], OneOrMany()] = ()
     """Timing of the clients: one entry for all, or a list with ``select``; later entries refine earlier ones."""
 

@@ -9,7 +9,7 @@ from vflsim.learning.privacy.base import Mechanism, Plan
 from vflsim.protocols.base import CheckContext
 from vflsim.protocols.defaults import participants_of
 from vflsim.scenario.depends import course_digest
-from vflsim.scenario.models import Scenario, Timing
+from vflsim.scenario.models import Scenario, ServerTiming, Timing
 from vflsim.scenario.protocol_entry import Models
 from vflsim.setting import Setting
 from vflsim.timing.availability import Always
@@ -29,7 +29,7 @@ def _party_timings(timing: Timing, clients: int) -> tuple[PartyTiming, ...]:
     timings = [PartyTiming()] * (clients + 1)
     kept: list[PartyTiming] = []
     # Copied, not validated again: pydantic may swallow a Ctrl-C during validation.
-    timings[0] = timings[0].model_copy(update={"compute": server.compute, "link": server.link, "power": server.power})
+    timings[0] = timings[0].model_copy(update={key: getattr(server, key) for key in ServerTiming.model_fields})
     for entry in timing.clients:
         done: dict[tuple[int, int], PartyTiming] = {}  # equal timings of many clients stay one object
         links: dict[tuple[int, int], Link] = {}

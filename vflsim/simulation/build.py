@@ -78,7 +78,8 @@ def parties(
     gates = {} if outages is None else outages.gates()
     recorder.meter = Meter(setting.powers) if setting.powers else None
     links = [timing.link for timing in timings]
-    transport = Transport(world, setting.network, links, seed, recorder, gates, setting.transport)
+    concurrency = timings[SERVER].concurrency
+    transport = Transport(world, setting.network, links, seed, recorder, gates, setting.transport, concurrency)
     shared = RunContext(
         world=world,
         transport=transport,

@@ -40,7 +40,16 @@ class TimedQueries:
         gates = {} if outages is None else outages.gates()
         self._shared = shared = RunContext(
             world=world,
-            transport=Transport(world, setting.network, links, seed, recorder, gates, setting.transport),
+            transport=Transport(
+                world,
+                setting.network,
+                links,
+                seed,
+                recorder,
+                gates,
+                setting.transport,
+                setting.timings[SERVER].concurrency,
+            ),
             recorder=recorder,
             wires=Wires(setting.codec, world.executor, seed),
             clients=setting.clients,

@@ -70,6 +70,8 @@ class PartyTiming(Part):
     activation: AnyActivation = Immediate()
     availability: AnyAvailability = Always()
     power: Power | None = None
+    concurrency: int | None = None
+    """The most messages that move from and to the party at a time; of the server alone."""
 
     def refined(self, by: Part, links: dict[tuple[int, int], Link] | None = None) -> PartyTiming:
         """Replace the fields that ``by``, a part with some of these fields, sets; refine the link key by key.

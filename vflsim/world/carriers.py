@@ -1,4 +1,4 @@
-"""Carriers of messages that have a link to themselves: all of them at once, or one after the other."""
+"""Carriers of messages that have a link to themselves: all of them at once, or so many as there is room for."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import final
 
 from typing_extensions import override
 
+from vflsim.streams import SERVER
 from vflsim.timing.profile import Profile
 from vflsim.world.kernel import World
 from vflsim.world.transfers import Carrier, Line, Route, Transfer
@@ -67,35 +68,41 @@ class Unshared(Carrier):
 
 @final
 class Queues(Unshared):
-    """A party sends one message at a time and receives one at a time: of those that can move, the first.
+    """Messages wait for room on the lines that they need: of those that can move, the first does.
 
-    A message can move while no other moves on its sender's up-link or on its receiver's down-link, and both carry
-    something. Messages are looked at in the order in which their latencies ended, ties in the order sent: whenever a
-    link becomes free, and whenever a path carries something again. A message whose path carries nothing, because a
-    party is away or its link is at rate 0, occupies no link: it keeps the bytes that are through, stands aside in its
-    old place, and takes no link from a message that moves.
+    ``serial`` links are lines for one message at a time. A server of some ``concurrency`` is a line for so many, from
+    it and to it. A message can move while all its lines have room, and its path carries something. Messages are looked
+    at in the order in which their latencies ended, ties in the order sent: whenever a line has room again, and whenever
+    a path carries something again. A message whose path carries nothing, because a party is away or its link is at rate
+    0, occupies no line: it keeps the bytes that are through, stands aside in its old place, and takes no line from a
+    message that moves.
 
     Invariant: no waiting message can move.
     """
 
-    def __init__(self, world: World, arrived: Callable[[Transfer], None]) -> None:
+    def __init__(
+        self, world: World, arrived: Callable[[Transfer], None], concurrency: int | None = None, serial: bool = True
+    ) -> None:
         super().__init__(world, arrived)
         self._up: defaultdict[int, Line] = defaultdict(Line)
         self._down: defaultdict[int, Line] = defaultdict(Line)
+        self._slots = () if concurrency is None else (Line(concurrency),)
+        self._serial = serial
         self._entered = 0
         self._progress: dict[Transfer, tuple[float, float]] = {}
         """Of messages that have moved on a path that varies: since when they move, and the bits left then."""
 
     @override
     def connect(self, path: Route, up: Profile, down: Profile) -> None:
-        path.lines = self._up[path.sender], self._down[path.receiver]
+        links = (self._up[path.sender], self._down[path.receiver]) if self._serial else ()
+        slots = self._slots if SERVER in (path.sender, path.receiver) else ()
+        path.lines = (*links, *slots) or (Line(math.inf),)
 
     @override
     def enter(self, transfer: Transfer) -> None:
         transfer.place = self._entered
         self._entered += 1
-        up, down = transfer.path.lines
-        if not up.waiting and not down.waiting and self._can_move(transfer):
+        if not any(line.waiting for line in transfer.path.lines) and self._can_move(transfer):
             self._move(transfer)
         else:  # a path of one that waits may carry something from this very instant on
             self._wait(transfer)
@@ -122,8 +129,10 @@ class Queues(Unshared):
     def _can_move(self, transfer: Transfer) -> bool:
         """Return whether a message can move; if its path carries nothing, have it looked at when it does."""
         path = transfer.path
-        up, down = path.lines
-        if up.moving is not None or down.moving is not None or not transfer.under_way:
+        for line in path.lines:
+            if line.full:
+                return False
+        if not transfer.under_way:
             return False  # of several that are lost at once, the others are cut already
         if path.rate is not None:
             return path.rate > 0
@@ -149,17 +158,15 @@ class Queues(Unshared):
         """Let others move in the place of a message that has arrived, or that will not."""
         self._progress.pop(gone, None)
         for line in gone.path.lines:
-            if line.moving is gone:
-                line.moving = None
+            if gone in line.moving:
+                line.moving.remove(gone)
             else:
                 _remove(line, gone)
         self._advance(gone.path.lines)
 
     def _advance(self, lines: tuple[Line, ...]) -> None:
         while movable := [
-            first
-            for line in lines
-            if line.moving is None and (first := next(filter(self._can_move, line.waiting), None))
+            first for line in lines if not line.full and (first := next(filter(self._can_move, line.waiting), None))
         ]:
             first = min(movable, key=_PLACE)
             for line in first.path.lines:
@@ -169,7 +176,7 @@ class Queues(Unshared):
     @override
     def _move(self, transfer: Transfer) -> None:
         for line in transfer.path.lines:
-            line.moving = transfer
+            line.moving.add(transfer)
         if transfer.path.rate is not None:
             super()._move(transfer)
             return
@@ -196,7 +203,7 @@ class Queues(Unshared):
         self._progress[transfer] = now, max(0.0, left - transfer.path.profile.amount(since, now))
         lines = transfer.path.lines
         for line in lines:
-            line.moving = None
+            line.moving.remove(transfer)
         self._wait(transfer)
         self._can_move(transfer)
         self._advance(lines)

@@ -28,9 +28,14 @@ LEAST_TIMEOUT = 0.2
 class TransportLayer(Part):
     """How messages begin to move; a kind of transport is a final subclass with its own ``kind``."""
 
-    def carrier(self, network: Network, world: World, links: Sequence[Link], arrived: Arrived) -> Carrier:
-        """Return the carrier of a run; it calls ``arrived`` for each transfer whose last bit is through."""
-        return network.carrier(world, links, arrived)
+    def carrier(
+        self, network: Network, world: World, links: Sequence[Link], arrived: Arrived, concurrency: int | None
+    ) -> Carrier:
+        """Return the carrier of a run; it calls ``arrived`` for each transfer whose last bit is through.
+
+        ``concurrency``: the most messages that move from and to the server at a time.
+        """
+        return network.carrier(world, links, arrived, concurrency)
 
 
 @final
@@ -60,7 +65,10 @@ class Tcp(TransportLayer):
     """A pause of more than a retransmission timeout makes the window smaller again, as Linux does by default."""
 
     @override
-    def carrier(self, network: Network, world: World, links: Sequence[Link], arrived: Arrived) -> Carrier:
+    def carrier(
+        self, network: Network, world: World, links: Sequence[Link], arrived: Arrived, concurrency: int | None
+    ) -> Carrier:
+        assert concurrency is None, "refused at load time: each window would wait for a slot of its own"
         return SlowStart(self, network, world, links, arrived)
 
 

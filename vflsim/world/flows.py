@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from itertools import compress
 from operator import attrgetter
-from typing import final
 
 import numpy as np
 from typing_extensions import override
@@ -23,7 +22,6 @@ from vflsim.world.transfers import Carrier, Route, Transfer
 _BY_SENDER = attrgetter("path.sender", "place")
 
 
-@final
 class FairSharing(Carrier):
     """Rates are max–min fair over the senders' up-links and the receivers' down-links at every instant.
 

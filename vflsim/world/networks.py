@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Annotated, ClassVar, Literal, TypeAlias, final, get_args
 
@@ -14,6 +15,7 @@ from vflsim.vocabulary import Part, Shorthand, kind_from_text
 from vflsim.world.carriers import Queues, Unshared
 from vflsim.world.flows import FairSharing
 from vflsim.world.kernel import World
+from vflsim.world.slots import FairSlots
 from vflsim.world.transfers import Carrier, Transfer
 
 Arrived = Callable[[Transfer], None]
@@ -29,8 +31,6 @@ class Network(Part):
     """A latency for every pair of parties, added to that of their links."""
     queued: ClassVar[bool] = False
     """Whether the messages of a link move one at a time."""
-    carries: ClassVar[type[Carrier]]
-    """The carrier of a run with limited links."""
 
     def crowd(self, messages: int) -> int:
         """Return how many of ``messages`` on one link move at once and divide its bandwidth, at most."""
@@ -40,9 +40,17 @@ class Network(Part):
         """Return whether a message on these links may have to wait for others, or be slowed down by them."""
         return any(link.limited for link in links)
 
-    def carrier(self, world: World, links: Iterable[Link], arrived: Arrived) -> Carrier:
-        """Return the carrier of a run; it calls ``arrived`` for each transfer whose last bit is through."""
-        return self.carries(world, arrived) if self.delays(links) else Unshared(world, arrived)
+    def carrier(self, world: World, links: Iterable[Link], arrived: Arrived, concurrency: int | None = None) -> Carrier:
+        """Return the carrier of a run; it calls ``arrived`` for each transfer whose last bit is through.
+
+        ``concurrency``: the most messages that move from and to the server at a time.
+        """
+        limited = any(link.limited for link in links)
+        return self.limited_carrier(world, arrived, concurrency) if limited else Unshared(world, arrived)
+
+    @abstractmethod
+    def limited_carrier(self, world: World, arrived: Arrived, concurrency: int | None) -> Carrier:
+        """Return the carrier of a run with limited links."""
 
 
 @final
@@ -55,11 +63,14 @@ class Fair(Network):
     """
 
     kind: Literal["fair"] = "fair"
-    carries: ClassVar[type[Carrier]] = FairSharing
 
     @override
     def crowd(self, messages: int) -> int:
         return messages
+
+    @override
+    def limited_carrier(self, world: World, arrived: Arrived, concurrency: int | None) -> Carrier:
+        return FairSharing(world, arrived) if concurrency is None else FairSlots(world, arrived, concurrency)
 
 
 @final
@@ -73,7 +84,10 @@ class Fifo(Network):
 
     kind: Literal["fifo"] = "fifo"
     queued: ClassVar[bool] = True
-    carries: ClassVar[type[Carrier]] = Queues
+
+    @override
+    def limited_carrier(self, world: World, arrived: Arrived, concurrency: int | None) -> Carrier:
+        return Queues(world, arrived, concurrency)
 
 
 @final
@@ -84,11 +98,16 @@ class Dedicated(Network):
     """
 
     kind: Literal["dedicated"] = "dedicated"
-    carries: ClassVar[type[Carrier]] = Unshared
 
     @override
     def delays(self, links: Iterable[Link]) -> bool:
         return False
+
+    @override
+    def limited_carrier(self, world: World, arrived: Arrived, concurrency: int | None) -> Carrier:
+        if concurrency is None:
+            return Unshared(world, arrived)
+        return Queues(world, arrived, concurrency, serial=False)
 
 
 NetworkKind: TypeAlias = Fair | Fifo | Dedicated

@@ -55,10 +55,19 @@ class Transfer:
 
 @dataclass(eq=False, slots=True)
 class Line:
-    """A link that one message at a time moves on: that message, and those that wait for it, in the order they came."""
+    """What so many messages at a time can have: a link, or the slots of a server.
 
-    moving: Transfer | None = None
+    ``moving`` have it, ``waiting`` wait for it, in the order they came.
+    """
+
+    room: float = 1
+    moving: set[Transfer] = field(default_factory=set)
     waiting: list[Transfer] = field(default_factory=list)
+
+    @property
+    def full(self) -> bool:
+        """Whether no other message can have it."""
+        return len(self.moving) >= self.room
 
 
 @dataclass(eq=False, slots=True)
@@ -74,7 +83,7 @@ class Route:
     rate: float | None
     profile: Profile
     lines: tuple[Line, ...] = ()
-    """The lines of the sender's up-link and of the receiver's down-link (of networks with queues)."""
+    """The lines of the sender's up-link, of the receiver's down-link, and of the server's slots (where they queue)."""
     links: tuple[int, int] = (-1, -1)
     """The numbers of the two links (of networks that share them)."""
 

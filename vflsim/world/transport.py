@@ -34,6 +34,7 @@ class Transport:
     ``gates`` gives parties a profile that is 1 or 0: while it is 0 nothing of that party moves (its latencies pass);
     its transfers continue afterwards. A party that is ``shut`` neither sends nor receives: such messages are lost.
     ``layer``: how messages begin to move, by default fluid.
+    ``concurrency``: the most messages that move from and to the server at a time.
     """
 
     def __init__(
@@ -45,10 +46,11 @@ class Transport:
         recorder: Recorder,
         gates: Mapping[int, Profile] | None = None,
         layer: TransportLayer = FLUID,
+        concurrency: int | None = None,
     ) -> None:
         self._world, self._links, self._seed, self._recorder = world, links, seed, recorder
         self._network, self._gates = network, gates or {}
-        self._carrier = layer.carrier(network, world, links, self._arrived)
+        self._carrier = layer.carrier(network, world, links, self._arrived, concurrency)
         self._carrier.meter = recorder.meter
         self._record, self._latency_over = recorder.event, self._after_latency
         self._paths: list[dict[int, Route]] = [{} for _ in links]  # of each sender to each receiver

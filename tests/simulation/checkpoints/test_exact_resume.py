@@ -121,6 +121,15 @@ def test_so_does_one_whose_connections_have_windows(network: str, tmp_path: Path
     check(said, tmp_path, network)
 
 
+@pytest.mark.parametrize("network", ["fair", "fifo", "dedicated"])
+def test_so_does_one_whose_server_has_slots(network: str, tmp_path: Path) -> None:
+    away = {"kind": "alternating", "up": "30 ms", "down": "5 ms", "interrupted": "resumed"}
+    slow = {"select": "all", "link": {"up": "1 Mbps", "down": "1 Mbps"}}
+    clients = [*RANDOM_TIMING["clients"], slow, {"select": 2, "availability": away}]
+    timing = {"network": network, "server": {**RANDOM_TIMING["server"], "concurrency": 2}, "clients": clients}
+    check(raw({"it": {"kind": "asynchronous"}}, timing=timing, **ASYNCHRONOUS), tmp_path, network)
+
+
 def check(said: dict[str, Any], folder: Path, salt: str, **more: Any) -> None:
     """Interrupt anywhere, and just before the end; and without interruptions keep checkpoints."""
     scenario = load(said)

@@ -26,7 +26,7 @@ from vflsim.world.networks import NETWORKS, Fair
 
 _KNOWN: Mapping[type[Part], frozenset[str]] = {
     Timing: frozenset({"network", "transport", "server", "clients"}),
-    PartyTiming: frozenset({"compute", "link", "upload_delay", "activation", "availability", "power"}),
+    PartyTiming: frozenset({"compute", "link", "upload_delay", "activation", "availability", "power", "concurrency"}),
     **dict.fromkeys(NETWORKS, frozenset({"kind", "latency"})),
     Link: frozenset({"up", "down", "latency"}),
     Stop: frozenset(key for key, rule in RULES.items() if rule.on_arrays),
@@ -106,6 +106,9 @@ def _timing(scenario: Scenario, name: str) -> Iterator[Problem]:
         yield Problem(("timing",), what, f"at most {MOST_PEERS} clients, or constant latencies of links")
     waits = participants and network.delays(timings[party].link for party in (0, *participants))
     shared = isinstance(network, Fair) and "events" in knows and scenario.record.tables != "events"
+    if participants and timings[0].concurrency is not None:
+        what = f"a message may have to wait for one of the {timings[0].concurrency} slots of the server"
+        yield Problem(("timing", "server", "concurrency"), what, "no limit (the default)", "leave it out")
     if waits and not shared:
         what = f"with {network.kind} links a message may have to wait for others"
         allowed = "dedicated; or no limit to any link's up and down"
