@@ -72,7 +72,7 @@ ROOMS: dict[str, list[set[str]]] = {
         {"tables"},
         {"read"},
         {"events", "sweeps"},
-        {"joined", "observed", "trace", "verify"},
+        {"joined", "link_waits", "observed", "trace", "verify"},
     ],
     "timing": [
         {"floats", "profile"},

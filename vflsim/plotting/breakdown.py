@@ -7,51 +7,15 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from vflsim.plotting.critical_path import DEADLINE, QUEUE, Causes
+from vflsim.plotting.critical_path import DEADLINE, QUEUE
 from vflsim.plotting.selection import finished, length
 from vflsim.plotting.style import Picture, failures, frame, headline, legend, picture, remark
 from vflsim.plotting.waits import step_waits
-from vflsim.results.events import Activities, Spans, activities, downtime
+from vflsim.results.events import Activities, Causes, Spans, activities
+from vflsim.results.link_waits import LinkUse
 from vflsim.results.read import NotRecordedError, Results, StoredRun
 from vflsim.streams import SERVER
 from vflsim.timing.floats import Floats
-
-UP, DOWN, PEERS = "the server's up-link", "the server's down-link", "clients' links"
-
-
-def link_waits(run: StoredRun) -> list[tuple[str, int, int, float]]:
-    """Return (link, client, messages, seconds) of a run: how long each client's messages wait on each link.
-
-    A message waits for as long as it takes from the end of its latency to its last bit, longer than it would alone on
-    its path, at the highest rates; the time in which one of its parties is away does not count. Messages between
-    clients count for their sender. Empty without facts about the network.
-    """
-    if run.info.network is None:
-        return []
-    causes = Causes(activities(run))
-    events = causes.events
-    place = np.flatnonzero(events.is_a("transfer") & events.done)
-    sender, receiver, facts = events.party[place], events.peer[place], run.info.network
-    rate = np.minimum(facts.rates("up", sender.tolist()), facts.rates("down", receiver.tolist()))
-    began, ended = causes.latency_ends(place), events.end[place]
-    lost = ended - began - 8 * events.bytes[place] / rate
-    out = events.is_a("outage")
-    away = downtime(events.party[out], events.start[out], events.end[out])
-    for one, other in {*zip(sender.tolist(), receiver.tolist(), strict=True)} if away else ():
-        if spans := [away[party] for party in (one, other) if party in away]:
-            some = (sender == one) & (receiver == other)
-            lost[some] -= Spans.joined(spans).between(began[some], ended[some])
-    lost = np.where(lost > 1e-9 * ended, lost, 0.0)  # less is rounding
-    client = np.where(sender == SERVER, receiver, sender)
-    link = np.select([sender == SERVER, receiver == SERVER], [0, 1], 2)
-    found = []
-    for number, name in enumerate((UP, DOWN, PEERS)):
-        own = link == number
-        for each in np.unique(client[own]).tolist():
-            some = own & (client == each)
-            found.append((name, each, int(np.count_nonzero(some)), float(lost[some].sum())))
-    return found
-
 
 PARTS: dict[str, tuple[tuple[str, ...], str]] = {
     "out": (("outage",), "#B5484B"),
@@ -96,7 +60,7 @@ def time_breakdown(results: Results) -> Picture:
             seconds[name] = sum(rounds[name].values())
             clients[name] = {part: float(np.mean([each.clients[part] for each in found])) for part in COLORS}
             kinds |= dict.fromkeys(kind for each in found for kind in each.kinds)
-            links += [(name, *wait) for run in runs for wait in link_waits(run)]
+            links += [(name, *wait) for each in found for wait in each.waits]
     rounds = {name: parts for name, parts in rounds.items() if seconds[name] > 0}
     if not rounds:
         raise NotRecordedError("no round of these runs took any time", str(results.folder))
@@ -147,7 +111,7 @@ def time_breakdown(results: Results) -> Picture:
 class _RunParts:
     """Completed rounds of a run, seconds of their critical paths by part (and before barriers), clients' mean shares.
 
-    ``kinds`` are the kinds of the messages at barriers.
+    ``kinds`` are the kinds of the messages at barriers; ``waits`` are for links (none without facts about the network).
     """
 
     rounds: int
@@ -155,6 +119,7 @@ class _RunParts:
     before: dict[str, float]
     clients: dict[str, float]
     kinds: tuple[str, ...]
+    waits: list[tuple[str, int, int, float]]
 
 
 def _of_run(run: StoredRun) -> _RunParts:
@@ -169,7 +134,8 @@ def _of_run(run: StoredRun) -> _RunParts:
         for part, spent in _parts(own, waits, end, peers.end[peers.peer == m]).items():
             shares[part] += spent / (end * len(participants)) if end > 0 else 0.0
     shares[WAITING] = max(1 - sum(shares.values()), 0.0)
-    return _RunParts(len(found.start), path, before, shares, found.path.kinds)
+    lost = [] if run.info.network is None else LinkUse(events, run.info.network).waits()
+    return _RunParts(len(found.start), path, before, shares, found.path.kinds, lost)
 
 
 def _by_part(seconds: dict[str, float]) -> dict[str, float]:

@@ -10,6 +10,7 @@ import pandas as pd
 from vflsim.analysis.rounds import numbered
 from vflsim.intervals.means import CONFIDENCE, holm
 from vflsim.plotting.style import Numbers, metric_label
+from vflsim.results.link_waits import longest_wait
 from vflsim.results.read import Results
 from vflsim.results.statistics.estimates import Estimate
 from vflsim.results.statistics.pairs import ratio
@@ -43,20 +44,9 @@ def link_waited_for(protocol: str, figures: dict[str, Numbers]) -> list[str]:
         return []
     lost, parts = (figures["breakdown"][name] for name in ("links", "rounds"))
     lost = lost[lost["protocol"] == protocol]
-    totals = lost.groupby("link", sort=False)[["messages", "seconds"]].sum().reset_index()
-    if not len(totals) or totals["seconds"].max() <= 0:
-        return []
-    link, messages, seconds = totals.sort_values("seconds").iloc[-1][["link", "messages", "seconds"]]
-    if seconds / messages < _SMALL * parts[parts["protocol"] == protocol]["seconds"].sum():
-        return []
-    own = lost[lost["link"] == link]
-    each = (own["seconds"] / own["messages"]).to_numpy()
-    text = f"Its messages wait longest on {link}, {_three(seconds / messages)} each on average"
-    return [f"{text}, and {_three(each.max())} for client {own['client'].iloc[each.argmax()]}."]
-
-
-def _three(seconds: float) -> str:
-    return str(quantity(float(f"{seconds:.3g}"), "s"))
+    waits = lost[["link", "client", "messages", "seconds"]].itertuples(index=False)
+    text = longest_wait(waits, parts[parts["protocol"] == protocol]["seconds"].sum())
+    return [f"Its {text}."] if text else []
 
 
 def time_spent(protocol: str, figures: dict[str, Numbers]) -> str:

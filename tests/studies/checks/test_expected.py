@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 import pytest
 from tiny_worlds import data_of, tiny
 
+import vflsim
+from vflsim.reporting.answer import link_waited_for
 from vflsim.studies.checks import expected
 from vflsim.studies.checks.expected import FEWEST_STEPS, TRIAL_STEPS, expectation
 from vflsim.studies.checks.expected_table import expectation_table
@@ -45,3 +51,61 @@ def test_check_says_where_targets_are_evaluated_seldom(every: str, stop: dict[st
     without = tiny("synchronous", evaluate={"every": every}, stop=stop)
     notes = expectation_table(without, [expectation(without, "synchronous", data_of(without), steps=20)]).notes
     assert not any(note.startswith("Evaluated seldom") for note in notes)
+
+
+def notes_of(scenario: vflsim.Scenario, steps: int = 20) -> list[str]:
+    found = [expectation(scenario, name, data_of(scenario), steps=steps) for name in scenario.protocols]
+    return [str(note) for note in expectation_table(scenario, found).notes]
+
+
+FAST = {"link": {"up": "10 Mbps", "down": "10 Mbps"}}
+
+
+def contended(network: str, server: dict[str, Any], protocols: Any = "synchronous", **more: Any) -> vflsim.Scenario:
+    link = {"up": "1 Mbps", "down": "1 Mbps"}
+    timing = {"network": network, "server": {"compute": "1 ms", "link": link, **server}, "clients": {"link": link}}
+    return tiny(protocols, timing=timing, record="events", stop={"rounds": 20}, seeds=[0], **more)
+
+
+@pytest.mark.parametrize(
+    ("network", "server", "waits"),
+    [("fair", {}, True), ("fifo", {}, True), ("dedicated", {}, False), ("dedicated", {"concurrency": 1}, True)],
+)
+def test_check_names_the_link_that_waits_most_in_the_words_of_the_report(
+    network: str, server: dict[str, Any], waits: bool, tmp_path: Path
+) -> None:
+    scenario = contended(network, server)
+    told = [note for note in notes_of(scenario) if note.startswith("Links: ")]
+    assert len(told) == waits
+    results = vflsim.run(scenario, tmp_path, timing_only=True)
+    said = link_waited_for("synchronous", {"breakdown": vflsim.plot(results, "breakdown").numbers})
+    assert [note.removeprefix("Links: synchronous: ") for note in told] == [text.removeprefix("Its ") for text in said]
+    assert all("messages wait longest on the server's" in note for note in told)
+
+
+def test_a_trial_of_shared_links_says_the_same_of_a_step_as_one_without_events(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scenario = contended("fair", {})
+    with_events = expectation(scenario, "synchronous", data_of(scenario), steps=20)
+    monkeypatch.setattr(expected, "MOST_MESSAGES", 0)  # as for very many clients
+    without = expectation(scenario, "synchronous", data_of(scenario), steps=20)
+    assert (without.longest_wait, bool(with_events.longest_wait)) == ("", True)
+    assert replace(with_events, longest_wait="") == without
+
+
+@pytest.mark.parametrize(
+    ("network", "server", "protocols", "line"),
+    [
+        ("fifo", {}, "synchronous", ""),  # the server's line is never idle
+        ("fifo", FAST, {"coded": {"kind": "fedvs", "K": 1, "T": 1}}, "coded: the server's"),  # clients send shares
+        ("fifo", {"concurrency": 1}, "asynchronous", "asynchronous: the server's "),
+        ("fair", {"concurrency": 1}, "asynchronous", ""),  # has no lines
+    ],
+)
+def test_check_warns_of_a_serial_line_that_is_idle_with_work_behind_it(
+    network: str, server: dict[str, Any], protocols: Any, line: str
+) -> None:
+    warned = [note for note in notes_of(contended(network, server, protocols)) if "stands idle" in note]
+    assert len(warned) == bool(line)
+    assert all(f"Warning: {line}" in note and "% of the time while messages wait for it" in note for note in warned)

@@ -10,13 +10,17 @@ from vflsim.intervals.variation import Variation
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.protocols.defaults import untraced
 from vflsim.protocols.hook_checks import learners_of
+from vflsim.results.events import activities_in
 from vflsim.results.facts import Conditions
+from vflsim.results.link_waits import LinkUse, longest_wait
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
+from vflsim.setting import Setting
 from vflsim.simulation.conditions import conditions_of
 from vflsim.simulation.variation import variation_of
 from vflsim.stopping.end_rule import RoundFacts
 from vflsim.stopping.stretch import Tally
+from vflsim.streams import SERVER
 from vflsim.studies.checks.first_round import blamed, trial
 from vflsim.studies.checks.sizes import Size, run_size
 
@@ -24,6 +28,8 @@ TRIAL_STEPS = 200
 """Server steps that ``expectation`` simulates without training to estimate a step's duration."""
 TRIAL_MESSAGES, FEWEST_STEPS = 4_000, 2
 """Limits for trials with many messages: how many in total (some 16 µs each), and fewest server steps."""
+MOST_MESSAGES = 40_000
+"""The most messages of a trial whose events are kept: arrays take larger ones sooner, without events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,21 +61,25 @@ class Expectation:
     """The variation of rounds according to the scenario, if `stop` asks for it: a few steps do not show it."""
     conditions: Conditions | None = None
     """The training settings of the protocol."""
+    longest_wait: str = ""
+    """The link that messages wait for longest, and whose, in words; empty if they hardly wait."""
+    idle_line: tuple[str, float] | None = None
+    """Of ``fifo`` links, the line that is idle longest while messages wait for it, and its share of the time."""
 
 
 def expectation(scenario: Scenario, name: str, data: LoadedData, steps: int = TRIAL_STEPS) -> Expectation:
     """Estimate the runs of protocol ``name``. Raises a run's errors, as ScenarioError if settings cause them."""
     entry, stop, seed = scenario.protocols[name], scenario.stop_of(name), scenario.seeds[0]
-    steps = max(
-        min(steps, TRIAL_MESSAGES // entry.protocol.batch_plan().messages(scenario.clients)), min(steps, FEWEST_STEPS)
-    )
-    outcome = trial(scenario, name, seed, data, steps)
+    messages = entry.protocol.batch_plan().messages(scenario.clients)
+    steps = max(min(steps, TRIAL_MESSAGES // messages), min(steps, FEWEST_STEPS))
+    resolved = setting(scenario, name, data)
+    contended = _contended(resolved) and steps * messages <= MOST_MESSAGES
+    outcome = trial(scenario, name, seed, data, steps, "events" if contended else "rounds")
     if outcome.error is not None:
         raise blamed(scenario, name, seed, outcome)
     rounds = outcome.tables.rounds
     assert rounds is not None, "record: rounds keeps them"
     clients, done = len(outcome.info.participants), rounds.num_rows
-    resolved = setting(scenario, name, data)
     variation = variation_of(entry.protocol, resolved) if stop.asks_variation else None
     step_s = round_bytes = limit = evaluations = float("nan")
     if done:
@@ -89,6 +99,8 @@ def expectation(scenario: Scenario, name: str, data: LoadedData, steps: int = TR
     promises = [] if resolved.mechanism is None else [resolved.mechanism.promise()]
     promises += [] if resolved.blinding is None else [resolved.blinding.promise(clients)]
     made = learners_of(entry.protocol, resolved, seed)
+    events, facts = outcome.tables.events, outcome.info.network
+    use = LinkUse(activities_in(events), facts) if done and events is not None and facts is not None else None
     of_sorts = [made.clients[sort[0]] for sort in resolved.sorts if made.clients]
     return Expectation(
         protocol=name,
@@ -105,4 +117,13 @@ def expectation(scenario: Scenario, name: str, data: LoadedData, steps: int = TR
         most_s=stop.wall_clock or math.inf,
         variation=variation,
         conditions=conditions_of(entry.protocol, resolved, made.server, of_sorts),
+        longest_wait="" if use is None else longest_wait(use.waits(), step_s),
+        idle_line=use.idlest_line() if use is not None and resolved.network.queued else None,
     )
+
+
+def _contended(resolved: Setting) -> bool:
+    """Return whether messages may wait for others."""
+    links = [resolved.timings[party].link for party in (SERVER, *resolved.clients)]
+    slots = resolved.timings[SERVER].concurrency is not None
+    return resolved.network.delays(links) or (slots and any(link.limited for link in links))

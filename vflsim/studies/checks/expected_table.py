@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from vflsim.learning.data.shelf import can_share
 from vflsim.scenario.models import Scenario
+from vflsim.streams import few
 from vflsim.studies.checks.expected import TRIAL_STEPS, Expectation
 from vflsim.studies.checks.run_speed import Speed, together
 from vflsim.tables import Cell, DataTable
@@ -13,6 +14,8 @@ from vflsim.vocabulary.targets import target_note
 
 FEWEST = 10
 """Evaluations of a run below which targets are told roughly."""
+IDLE = 0.05
+"""Share of the time that a line stands idle with messages behind it from which on a warning says so."""
 MOST_ROUNDS = 100
 """Rounds before the first evaluation above which it is likely to be too late."""
 
@@ -55,6 +58,9 @@ def expectation_table(
     if workers > 1 and can_share():
         notes.insert(3, _memory_of_workers(found, min(workers, len(found) * len(scenario.seeds))))
     notes += [_standstill(each) for each in found if each.step_s == 0 and each.rounds > 1]
+    if waits := [f"{each.protocol}: {each.longest_wait}" for each in found if each.longest_wait]:
+        notes.append(f"Links: {few(waits, '; ')}.")
+    notes += _idle_line(found)
     notes += [f"{each.protocol}: {each.promise}." for each in found if each.promise]
     notes += [f"{each.protocol}: {each.particulars}." for each in found if each.particulars]
     if speeds is not None:
@@ -99,6 +105,17 @@ def _few_evaluations(scenario: Scenario, found: Sequence[Expectation]) -> Iterat
         yield (
             "Evaluated seldom: a target that is met before the first evaluation counts from there, so protocols may "
             f"look alike. {'. '.join(many)}."
+        )
+
+
+def _idle_line(found: Sequence[Expectation]) -> Iterator[str]:
+    """Warn of the line of a serial network that is idle longest while messages wait for it, if that is long."""
+    lines = [(each.idle_line[1], each.idle_line[0], each.protocol) for each in found if each.idle_line]
+    share, line, protocol = max(lines, default=(0.0, "", ""))
+    if share >= IDLE:
+        yield (
+            f"Warning: {protocol}: {line} stands idle {share:.0%} of the time while messages wait for it. On fifo "
+            "links these also need the line at their other end, or a slot of the server, which others have."
         )
 
 

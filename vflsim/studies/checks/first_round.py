@@ -14,7 +14,7 @@ from vflsim.protocols.defaults import exchanges_of, participants_of
 from vflsim.results.store.schema import EVENTS, metrics_schema, rounds_schema
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.ending_checks import columns_in
-from vflsim.scenario.evaluate import Recording
+from vflsim.scenario.evaluate import Record, Recording
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.problems import Problem, failure
 from vflsim.scenario.resolve import location_of, party_timings
@@ -66,11 +66,13 @@ def refuse_hopeless(scenario: Scenario, data: ScenarioData) -> None:
             raise errors[0]
 
 
-def trial(scenario: Scenario, name: str, seed: int, data: LoadedData, rounds: int) -> Outcome:
+def trial(
+    scenario: Scenario, name: str, seed: int, data: LoadedData, rounds: int, record: Record = "rounds"
+) -> Outcome:
     """Simulate ``rounds`` rounds of protocol ``name`` without training, or fewer if its stop time comes first."""
     entry = scenario.protocols[name]
     tried = scenario.model_copy(update={
-        "record": Recording(tables="rounds"),
+        "record": Recording(tables=record),
         "stop": Stop(rounds=rounds, time=scenario.stop_of(name).time),
         "protocols": {**scenario.protocols, name: entry.model_copy(update={"stop": None})},
     })  # fmt: skip
