@@ -63,7 +63,8 @@ FAST = {"link": {"up": "10 Mbps", "down": "10 Mbps"}}
 
 def contended(network: str, server: dict[str, Any], protocols: Any = "synchronous", **more: Any) -> vflsim.Scenario:
     link = {"up": "1 Mbps", "down": "1 Mbps"}
-    timing = {"network": network, "server": {"compute": "1 ms", "link": link, **server}, "clients": {"link": link}}
+    clients = {"compute": "1 ms", "link": {"up": "1 Mbps", "down": "300 kbps"}}
+    timing = {"network": network, "server": {"compute": "1 ms", "link": link, **server}, "clients": clients}
     return tiny(protocols, timing=timing, record="events", stop={"rounds": 20}, seeds=[0], **more)
 
 
