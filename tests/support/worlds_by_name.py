@@ -166,6 +166,21 @@ WORLDS: dict[str, dict[str, Any]] = {
         "stop": {"time": "0.5 s"},
         "evaluate": {"every": "30 ms"},
     },
+    "one after the other on shared links": {
+        "timing": _timing({**DRAWN, "link": OWN}, {"compute": "1 ms", "link": SHARED}, network="fifo"),
+        "stop": {"time": "0.4 s"},
+        "evaluate": {"every": "30 ms"},
+    },
+    "at one instant on serial shared links": {
+        "timing": _timing(
+            {"compute": "2 ms", "upload_delay": "1 ms", "link": {"up": "(1/m) Mbps"}},
+            {"compute": "1 ms", "link": {"down": "2 Mbps"}},
+            {"select": "2..3", "compute": "3 ms", "upload_delay": 0},
+            network="fifo",
+        ),
+        "stop": {"time": "0.2 s"},
+        "evaluate": {"every": "1.3 ms"},
+    },
     "energy of shared links": {
         "timing": _timing(
             {**METERED, "link": OWN}, {"compute": "1 ms", "link": SHARED, "power": ENERGY}, network="fair"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from vflsim.recurrences.sending_order import SendingOrder
 from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.trail import Trail
 from vflsim.timing.delays.base import Floats
@@ -24,6 +25,7 @@ class Now:
         self.trail = Trail(clients) if recorded else None
         self.arriving: Ints | None = None
         """The events in which what clients sent last arrives (M,)."""
+        self.sending = SendingOrder(clients)
 
     @property
     def horizon(self) -> float:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -13,6 +14,7 @@ from vflsim.recurrences.errors import undecided
 from vflsim.recurrences.first_answers import FirstAnswers, Play, Skipped
 from vflsim.recurrences.now import Now
 from vflsim.recurrences.peers import PeerMessages
+from vflsim.recurrences.shared_links import Carry
 from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.timed import (
     Draw,
@@ -50,9 +52,14 @@ class PlayedRounds:
         now: Now,
         steps: int,
         processes: list[ActivationProcess | None],
+        orders: Sequence[str] = (),
     ) -> None:
         self.world, self.first, self.kinds, self.now, self.processes = world, first, kinds, now, processes
-        self.pauses = world.pauses or None
+        self.pauses, self.links = world.pauses or None, world.shared_links
+        self.orders = iter(orders)
+        """Of each message to all clients, that of ``sending_orders``."""
+        self.arrivals: dict[str, Floats] = {}
+        """When the messages of each kind that clients send arrive (n, M)."""
         count, clients = len(kinds), len(world.clients)
         self.shape = count, clients
         self.scratch = np.empty(clients)
@@ -182,23 +189,27 @@ class PlayedRounds:
         if self.pauses is not None or not act.delay.series.stage.nothing or self.notes_all:
             taken = self.drawn(act.delay)
             yield self._noted("radio", self._passing(taken), act, taken)
-        began, ends = self._moves(act.way, "up")
-        now, latency, carry = self.now, self.drawn(act.way.latency), self._carrying(act.way, "up")
+        moves = self._moves(act.way, "up")
+        began, self.arrivals[act.way.number.series.purpose] = moves.began, moves.ends
+        now, latency, carry = self.now, self.drawn(act.way.latency), self._carrying(act.way, moves)
 
         def play(k: int, kind: int) -> None:
             np.add(now.clients, latency[k], out=began[k])
-            now.arrives = carry(k, kind, began, ends)
+            now.arrives = carry(k, kind)
 
         yield play
 
     def _answers(self, act: TimedAnswers) -> Iterator[Play]:
         way = act.way
-        began, ends = self._moves(way, "down")
-        now, latency, carry = self.now, self.drawn(way.latency), self._carrying(way, "down")
+        moves = self._moves(way, "down")
+        began, ends = moves.began, moves.ends
+        now, latency, carry = self.now, self.drawn(way.latency), self._carrying(way, moves)
+        order, clients = next(self.orders, ""), np.arange(self.shape[1])
 
         def play(k: int, kind: int) -> None:
+            now.sending.server = np.argsort(self.arrivals[order][k], kind="stable") if order else clients
             np.add(latency[k], now.server, out=began[k])
-            now.clients = carry(k, kind, began, ends)
+            now.clients = carry(k, kind)
 
         def play_busy(k: int, kind: int) -> None:
             busy = now.clients
@@ -237,34 +248,24 @@ class PlayedRounds:
 
         return play
 
-    def _carrying(self, way: Way, direction: Direction) -> Callable[[int, int, Floats, Floats], Floats]:
-        """Return what sets the ``ends`` of round k's messages, on a batch of a kind, by when they ``began`` to move."""
-        pauses, sizes, seconds, links = self.pauses, way.sizes, way.seconds, self.world.shared_links
-        if links is not None:
-            shared, profiles = links.way(way, direction), (self.after if self.over else self.during)[-1].profiles
-            assert profiles is not None, "rates change where links are shared"
-
-            def carry(k: int, kind: int, began: Floats, ends: Floats) -> Floats:
-                there, profiles[k] = shared.carry(kind, began[k])
-                ends[k] = there
-                return there
-
-            return carry
+    def _carrying(self, way: Way, moves: Moves) -> Carry:
+        """Return what sets when the messages of a round end, by when they begin to move."""
+        pauses, sizes, seconds, began, ends = self.pauses, way.sizes, way.seconds, moves.began, moves.ends
+        if self.links is not None:
+            return self.links.carrying(moves, way, self.kinds, self.now)
         if pauses is None:
-            return lambda k, kind, began, ends: np.add(began[k], seconds[kind], out=ends[k])
-        moving = pauses.moving
-        return lambda k, kind, began, ends: np.add(
-            began[k], moving(direction, began[k], sizes[kind], seconds[kind]), out=ends[k]
-        )
+            return lambda k, kind: np.add(began[k], seconds[kind], out=ends[k])
+        moving, direction = pauses.moving, moves.direction
+        return lambda k, kind: np.add(began[k], moving(direction, began[k], sizes[kind], seconds[kind]), out=ends[k])
 
-    def _moves(self, way: Way, direction: Direction) -> tuple[Floats, Floats]:
+    def _moves(self, way: Way, direction: Direction) -> Moves:
         profiles = None if self.pauses is None else self.pauses.profiles(direction)
-        if self.world.shared_links is not None:
-            profiles = np.full(self.shape, None, object)
         began, ends, sizes = np.empty(self.shape), np.empty(self.shape), way.sizes[self.kinds]
         moves = Moves(direction, began, ends, sizes, sizes, way.rates, profiles=profiles)
+        if self.links is not None:
+            moves = replace(moves, profiles=self.links.shares(moves, way, self.kinds))
         (self.after if self.over else self.during).append(moves)
-        return began, ends
+        return moves
 
     def _waiting(self, act: TimedWait) -> Play:
         return self._wait
@@ -314,7 +315,7 @@ class PlayedRounds:
     def played(self) -> Played:
         """Return what the rounds leave, once they have been played."""
         for turns in self.turns:
-            moves = turns.moves()
+            moves = turns.moves(self.links)
             follow = self.over and not self.steps_during
             self.spans += turns.spans(follow)
             (self.after if follow else self.during).extend(moves)

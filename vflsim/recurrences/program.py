@@ -54,10 +54,13 @@ class Program:
     def play(self, first: int, kinds: Ints, now: Now) -> Played:
         """Play the rounds from ``first`` on, with batches of ``kinds`` (n,). Raises ``UndecidedError``."""
         made = PlayedRounds if now.trail is None else RecordedRounds
-        chunk = made(self._world, first, kinds, now, self._steps, self._processes)
+        orders = self._world.orders[self._acts is not self._world.before]
+        chunk = made(self._world, first, kinds, now, self._steps, self._processes, orders)
         if not self.waits_for_all:
             chunk.skipped = self._skipped
         plays = [play for act in self._acts for play in chunk.plays(act)]
+        if chunk.links is not None and chunk.links.serial:
+            plays = [each for play in plays for each in (play, lambda *_: now.sending.note(now.clients))]
         for k, kind in enumerate(kinds.tolist()):
             for play in plays:
                 play(k, kind)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from vflsim.recurrences.chunk import AT_SERVER, NOBODY, Bools, Direction, Played, State, Stretches, Told
+from vflsim.recurrences.chunk import AT_SERVER, NOBODY, Bools, Direction, Moves, Played, State, Stretches, Told
 from vflsim.recurrences.errors import undecided
 from vflsim.recurrences.first_answers import Play
 from vflsim.recurrences.played_rounds import Passes, PlayedRounds
@@ -42,7 +42,6 @@ class RecordedRounds(PlayedRounds):
         self._rounds = np.arange(self.first, self.first + self.shape[0])
         self._act = 0
         self._answered: list[int] = []
-        self._arrivals: dict[str, Floats] = {}
         self._sent: MessageTrail
         self._times: Floats
         self._numbers: Ints
@@ -112,8 +111,9 @@ class RecordedRounds(PlayedRounds):
         return play
 
     @override
-    def _moves(self, way: Way, direction: Direction) -> tuple[Floats, Floats]:
-        began, ends = super()._moves(way, direction)
+    def _moves(self, way: Way, direction: Direction) -> Moves:
+        moves = super()._moves(way, direction)
+        began, ends = moves.began, moves.ends
         moved, up, clients = self.after if self.over else self.during, direction == "up", np.arange(self.shape[1])
         latency, steps = self.drawn(way.latency), self._steps(1)
         self._times = np.empty(self.shape)
@@ -124,8 +124,8 @@ class RecordedRounds(PlayedRounds):
         self._sent = sent = self._trail.messages(latency, began, ends, steps, places)
         events = sent.begun, sent.moving, sent.arrived
         told = self._of_message(way, up, (self._times, began), numbers, steps, events, places)
-        moved[-1] = replace(moved[-1], told=told)
-        return began, ends
+        moved[-1] = replace(moves, told=told)
+        return moves
 
     def _of_message(
         self, way: Way, up: bool, latency: tuple[Floats, Floats], numbers: Ints, steps: Ints,
@@ -148,7 +148,6 @@ class RecordedRounds(PlayedRounds):
     def _sending(self, act: TimedSending) -> Iterator[Play]:
         delay, play = super()._sending(act)
         now, sent, times = self.now, self._sent, self._times
-        self._arrivals[act.way.number.series.purpose] = self.during[-1].ends
 
         def followed(k: int, kind: int) -> None:
             play(k, kind)
@@ -164,7 +163,6 @@ class RecordedRounds(PlayedRounds):
         (play,) = super()._answers(act)
         now, trail, sent, times, places = self.now, self._trail, self._sent, self._times, self._places
         numbers, ends, until = self._numbers, (self.after if self.over else self.during)[-1].ends, np.empty(self.shape)
-        order = self.world.orders[not trail.early][len(self._answered)]
         self._answered.append(self._act)
         collected = trail.collections(until)
 
@@ -173,10 +171,9 @@ class RecordedRounds(PlayedRounds):
             times[k] = now.server
             play(k, kind)
             until[k] = now.clients
-            if order:
-                numbers[k] -= places[k]
-                places[k, np.argsort(self._arrivals[order][k], kind="stable")] = np.arange(len(busy))
-                numbers[k] += places[k]
+            numbers[k] -= places[k]
+            places[k, now.sending.server] = np.arange(len(busy))
+            numbers[k] += places[k]
             sent.follow(k, trail.server)
             for events, there in ((sent.arrived[k], ends[k]), (trail.clients, busy)):
                 at_once = there == until[k]

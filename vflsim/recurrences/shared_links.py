@@ -1,16 +1,18 @@
-"""Messages of all clients that share the server's link, with the event path's times."""
+"""Messages of all clients on the server's link, at once or one after the other, with the event path's times."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import final
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vflsim.recurrences.chunk import Direction
+from vflsim.recurrences.chunk import Direction, Moves
 from vflsim.recurrences.errors import undecided
+from vflsim.recurrences.now import Now
+from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.timed import Timed, TimedAnswers, TimedSending, TimedToPeers, TimedTurns, TimedWait, Way
 from vflsim.timing.delays.base import Floats
 from vflsim.timing.link import Link
@@ -18,14 +20,19 @@ from vflsim.timing.profile import TRACE
 from vflsim.world.hub import MOST_CAPS, REBASED, TICKS, Hub
 from vflsim.world.transfers import Transfer
 
+Carry: TypeAlias = Callable[[int, int], Floats]
+"""Sets when the messages of a round, with a batch of a kind, begin to move and end, and returns their ends (M,)."""
+_MARGIN = 1e-12
+"""How far apart, of the time that has passed, messages are that certainly do not meet: above all rounding."""
+
 
 class SharedLinks:
-    """The server's two links, on which at most one message of each client moves at a time.
+    """The server's two links, on which at most one message of each client moves at a time: at once, or ``serial``.
 
     Raises ``UndecidedError`` if more may move in a round of these acts, or clients pause or send each other messages.
     """
 
-    def __init__(self, server: Link, clients: Sequence[Link], acts: Timed, pausing: bool) -> None:
+    def __init__(self, server: Link, clients: Sequence[Link], acts: Timed, pausing: bool, serial: bool) -> None:
         if pausing or any(isinstance(act, TimedToPeers) for act in acts) or _overlap(acts):
             raise undecided("messages share links with others of the same client, or stand aside", 0, 0.0)
         up, down = ([_constant(getattr(link, way)) for link in clients] for way in ("up", "down"))
@@ -33,51 +40,93 @@ class SharedLinks:
             "up": (_constant(server.down), up),
             "down": (_constant(server.up), down),
         }
-        if len({*up, *down}) > MOST_CAPS:
+        self.serial = serial
+        if not serial and len({*up, *down}) > MOST_CAPS:
             raise undecided(f"more than {MOST_CAPS} unlike links share one", 0, 0.0)
 
-    def way(self, way: Way, direction: Direction) -> SharedWay:
-        """Return what carries one message of every client."""
-        return SharedWay(way, *self._capacities[direction])
+    def carrying(self, moves: Moves, way: Way, kinds: Ints, now: Now) -> Carry:
+        """Return what carries messages of every client one way, whose times ``moves`` has, in rounds of ``kinds``."""
+        if self.serial:
+            return SerialWay(moves, way, now).carry
+        return SharedWay(moves, way, *self._capacities[moves.direction], kinds).carry
+
+    def shares(self, moves: Moves, way: Way, kinds: Ints) -> NDArray[np.object_] | None:
+        """Return what of each client's messages has moved by a time (M,), None if their rates tell."""
+        return None if self.serial else SharedWay(moves, way, *self._capacities[moves.direction], kinds).shares()
 
 
+@final
+class SerialWay:
+    """Messages of every client through one link, one after the other, in the order in which they enter it."""
+
+    def __init__(self, moves: Moves, way: Way, now: Now) -> None:
+        self._began, self._ends, self._seconds = moves.began, moves.ends, way.seconds
+        self._order = now.sending.of_server if moves.direction == "down" else now.sending.of_clients
+
+    def carry(self, k: int, kind: int) -> Floats:
+        """Return when each message of round k ends (M,), by when it enters the link; put in when it begins to move."""
+        order = self._order(self._began[k])
+        entered, lasting = self._began[k, order], self._seconds[kind, order]
+        if (entered == entered[0]).all():
+            through = np.add.accumulate(np.concatenate([entered[:1], lasting]))  # one by one from the left
+            begins, ends = through[:-1], through[1:]
+        else:
+            begins, ends, free = entered.tolist(), lasting.tolist(), -math.inf
+            for place, time in enumerate(begins):
+                if time < free:
+                    begins[place] = time = free
+                ends[place] = free = time + ends[place]
+        self._began[k, order], self._ends[k, order] = begins, ends
+        over: Floats = self._ends[k]
+        return over
+
+
+@final
 class SharedWay:
-    """A message of every client through one link, of ``capacity`` bit/s, and through its own link."""
+    """Messages of every client at once through one link, of ``capacity`` bit/s, and each through its ``own``."""
 
-    def __init__(self, way: Way, capacity: float, own: list[float]) -> None:
+    def __init__(self, moves: Moves, way: Way, capacity: float, own: list[float], kinds: Ints) -> None:
+        self._began, self._ends, self._kinds = moves.began, moves.ends, kinds
         self._sizes, self._capacity, self._own = way.sizes, capacity, own
-        self._own_alike = len(set(own)) == 1
-        self._sizes_alike = (way.sizes == way.sizes[:, :1]).all(axis=1).tolist()
-        self._transfers = [Transfer() for _ in own]
-        for place, transfer in enumerate(self._transfers):
-            transfer.place = place
+        alone = np.minimum(own, capacity)
+        self._alone = 8.0 * way.sizes / alone
+        """How long each message moves that is alone (kinds, M)."""
+        self._unlimited = bool((alone == math.inf).all())
+        self._alike = (way.sizes == way.sizes[:, :1]).all(axis=1) & (len(set(own)) == 1)
+        self._rates = [min(own[0], capacity / max(1, many)) for many in range(len(own) + 1)]
+        """The rates of messages that are alike, by their number."""
 
-    def carry(self, kind: int, entered: Floats) -> tuple[Floats, NDArray[np.object_]]:
-        """Return when each message ends, and what of it has moved by a time: both (M,).
+    def carry(self, k: int, kind: int) -> Floats:
+        """Return when each message of round k ends (M,), by when it enters the link."""
+        entered, alone, alike = self._began[k], self._alone[kind], self._alike[kind]
+        ends: Floats = self._ends[k]
+        if alike and (self._unlimited or (entered == entered[0]).all()):
+            ends[:] = entered + 8.0 * float(self._sizes[kind, 0]) / self._rates[-1]
+            return ends
+        order = np.argsort(entered, kind="stable")
+        times, lasting = entered[order], alone[order]
+        ends[order] = times + lasting
+        for start, stop in _meeting(times, lasting):
+            if alike:
+                ends[order[start:stop]] = self._in_turn(times[start:stop].tolist(), 8.0 * float(self._sizes[kind, 0]))
+            else:
+                some = order[start:stop].tolist()
+                ends[some] = self._play(some, self._sizes[kind].tolist(), entered.tolist())[0]
+        return ends
 
-        They have ``entered`` (M,) the link, on a batch of ``kind``.
-        """
-        sizes, times = self._sizes[kind].tolist(), entered.tolist()
-        alike = self._own_alike and self._sizes_alike[kind]
-        ends = self._alike(sizes[0], times) if alike else self.play(sizes, times)[0]
-        shares = np.empty(len(times), object)
-        shares[:] = [_Share(self, sizes, times, place) for place in range(len(times))]
-        return np.array(ends), shares
-
-    def _alike(self, size: int, entered: list[float]) -> list[float]:
-        """Return when messages of one ``size`` end, where all own links are alike: each after those that came before.
+    def _in_turn(self, entered: list[float], bits: float) -> list[float]:
+        """Return when messages end that are alike, in the order in which they enter: each after those before it.
 
         These are the steps of ``Hub`` with one class, without a heap.
         """
-        bits, cap, capacity = 8.0 * size, self._own[0], self._capacity
-        if min(cap, capacity) == math.inf:
-            return entered
-        order = sorted(range(len(entered)), key=entered.__getitem__)
-        ends, until, first, last = entered.copy(), [0.0] * len(order), 0, 0  # under way: those from first up to last
+        rates, trace, count = self._rates, TRACE * bits, len(entered)
+        ends, until = entered.copy(), [0.0] * count  # under way: those from first up to last
+        first = last = 0
         carried = rounded = rate = since = 0.0
-        due, coming, trace = math.inf, entered[order[0]], TRACE * 8 * size
-        while first < len(order):
-            now = min(due, coming)
+        due, coming = math.inf, entered[0]
+        entered.append(math.inf)
+        while first < count:
+            now = due if due < coming else coming
             if now > since and last > first:
                 step = rate * (now - since) - rounded
                 after = carried + step
@@ -87,65 +136,94 @@ class SharedWay:
             if due <= now:
                 little = max(rate * (TICKS * math.ulp(now)), trace)
                 while first < last and until[first] - carried <= little:
-                    ends[order[first]] = now
+                    ends[first] = now
                     first += 1
             while coming == now:
                 if first == last:
                     carried = rounded = 0.0
-                elif carried > REBASED * 8 * size:
+                elif carried > REBASED * bits:
                     until[first:last] = [end - carried for end in until[first:last]]
                     carried = rounded = 0.0
                 until[last] = carried + bits
                 last += 1
-                coming = entered[order[last]] if last < len(order) else math.inf
-            due = math.inf
+                coming = entered[last]
             if first < last:
-                rate = min(cap, capacity / (last - first))
-                due = now + max(0.0, (until[first] - carried) / rate)
+                rate = rates[last - first]
+                left = until[first] - carried
+                due = now + left / rate if left > 0.0 else now
+            else:
+                due = math.inf
         return ends
 
-    def play(self, sizes: list[int], entered: list[float], until: float = math.inf) -> tuple[list[float], Hub]:
-        """Return when each message ends (inf: not by ``until``), and the link as it is then."""
-        hub, ends, transfers, own = Hub(self._capacity), [math.inf] * len(sizes), self._transfers, self._own
-        coming = iter(sorted(range(len(sizes)), key=entered.__getitem__))
-        following = next(coming, None)
+    def _play(
+        self, places: list[int], sizes: list[int], entered: list[float], until: float = math.inf
+    ) -> tuple[list[float], Hub, list[Transfer]]:
+        """Return when messages end (inf: not by ``until``), and the link as it is then.
+
+        They are those of clients at ``places``, in the order in which they enter.
+        """
+        hub, ends, transfers = Hub(self._capacity), [math.inf] * len(places), [Transfer() for _ in places]
+        coming = 0
         while True:
-            now = min(hub.due, math.inf if following is None else entered[following])
+            following = entered[places[coming]] if coming < len(places) else math.inf
+            now = min(hub.due, following)
             if now > until or now == math.inf:
-                return ends, hub
+                return ends, hub, transfers
             if hub.due <= now:
                 for transfer in hub.through(now):
                     hub.leave(transfer, now)
                     ends[transfer.place] = now
-            while following is not None and entered[following] == now:
-                transfer, rate = transfers[following], own[following]
-                transfer.size = sizes[following]
+            while coming < len(places) and entered[place := places[coming]] == now:
+                transfer, rate = transfers[coming], self._own[place]
+                transfer.place, transfer.size = coming, sizes[place]
                 if min(rate, self._capacity) == math.inf:
-                    ends[following] = now
+                    ends[coming] = now
                 else:
-                    hub.enter(transfer, following, rate)
-                following = next(coming, None)
+                    hub.enter(transfer, place, rate)
+                coming += 1
             hub.share(now)
 
-    def left(self, sizes: list[int], entered: list[float], place: int, now: float) -> float:
-        """Return the bits of one message that have not moved by ``now``."""
-        _, hub = self.play(sizes, entered, now)
-        return hub.left(self._transfers[place], now) or 0.0
+    def shares(self) -> NDArray[np.object_]:
+        """Return what of each client's messages has moved by a time (M,)."""
+        shares = np.empty(len(self._own), object)
+        shares[:] = [_Share(self, place) for place in range(len(shares))]
+        return shares
+
+    def moved(self, place: int, start: float, now: float) -> float:
+        """Return the bits that have moved by ``now`` of a client's message that has entered at ``start``."""
+        k = int(np.searchsorted(self._began[:, place], start, "right")) - 1
+        entered, sizes = self._began[k], self._sizes[self._kinds[k]].tolist()
+        order = np.argsort(entered, kind="stable").tolist()
+        _, hub, transfers = self._play(order, sizes, entered.tolist(), now)
+        return 8.0 * float(sizes[place]) - (hub.left(transfers[order.index(place)], now) or 0.0)
 
 
 @final
 class _Share:
-    """What of one message has moved by a time: the part of a ``Profile`` that bytes of cut messages ask for."""
+    """What of a client's messages has moved by a time: the part of a ``Profile`` that bytes of cut messages ask for."""
 
-    __slots__ = ("_entered", "_place", "_sizes", "_way")
+    __slots__ = ("_place", "_way")
 
-    def __init__(self, way: SharedWay, sizes: list[int], entered: list[float], place: int) -> None:
-        self._way, self._sizes, self._entered, self._place = way, sizes, entered, place
+    def __init__(self, way: SharedWay, place: int) -> None:
+        self._way, self._place = way, place
 
     def amount(self, start: float, end: float) -> float:
-        """Return the bits that have moved by ``end``; ``start`` is when the message began."""
-        left = self._way.left(self._sizes, self._entered, self._place, end)
-        return (8.0 * self._sizes[self._place] - left) * (1 + TRACE)
+        """Return the bits that have moved by ``end`` of the message that has entered at ``start``."""
+        return self._way.moved(self._place, start, end) * (1 + TRACE)
+
+
+def _meeting(times: Floats, lasting: Floats) -> list[tuple[int, int]]:
+    """Return the first, and the one behind the last, of messages that may meet on a link: none of others alone on it.
+
+    They enter at ascending ``times``, and each lasts so long by itself. However they share the link, they are through
+    no later than one after the other.
+    """
+    work = lasting.cumsum()
+    latest = np.maximum.accumulate(times - work + lasting) + work
+    (apart,) = np.nonzero(times[1:] > latest[:-1] * (1 + _MARGIN))
+    bounds = np.concatenate([[0], apart + 1, [len(times)]])
+    (several,) = np.nonzero(bounds[1:] - bounds[:-1] > 1)
+    return list(zip(bounds[several].tolist(), bounds[several + 1].tolist(), strict=True))
 
 
 def _constant(capacity: object) -> float:

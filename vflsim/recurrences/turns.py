@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
 from vflsim.recurrences.chunk import AT_SERVER, Moves, Stretches, Told
+from vflsim.recurrences.shared_links import SharedLinks
 from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.timed import Draw, Timed, TimedAnswers, TimedSending, TimedService, TimedWork, Way, of_kinds
 from vflsim.timing.delays.base import Floats
@@ -71,15 +73,14 @@ class TurnByTurn:
         self.begins[k], self.ends[k] = (each.reshape(self.ends.shape[1:]) for each in (sums[:-1], sums[1:]))
         return float(sums[-1]), self.ends[k, :, -1]
 
-    def moves(self) -> list[Moves]:
-        """Return the transfers of all turns."""
+    def moves(self, links: SharedLinks | None) -> list[Moves]:
+        """Return the transfers of all turns, over ``links`` that are shared, if they are."""
         found = []
         for upward, way, place in self._ways:
             sizes = way.sizes[self._kinds]
             began, ends = self.ends[:, :, place - 1], self.ends[:, :, place]
-            found.append(
-                Moves("up" if upward else "down", began, ends, sizes, sizes, way.rates, told=self.told.get(place))
-            )
+            moves = Moves("up" if upward else "down", began, ends, sizes, sizes, way.rates, told=self.told.get(place))
+            found.append(moves if links is None else replace(moves, profiles=links.shares(moves, way, self._kinds)))
         return found
 
     def spans(self, after: bool) -> list[Stretches]:

@@ -68,7 +68,7 @@ class TimedWorld:
             batches = tuple(replace(batch, origin=1) for batch in batches)
         self.rows: Sequence[Row] = ()
         self.orders: Orders = [], []
-        """In which order the server sends its messages, where events are recorded."""
+        """In which order the server sends its messages, where events are recorded or messages queue."""
         table = Timetable(setting, seed, clients)
 
         def timed(parts: Sequence[Mapping[int, Acts]], alike: Sequence[int]) -> Timed:
@@ -79,7 +79,7 @@ class TimedWorld:
             found = {many: trace(protocol, setting, seed, batch, rounds_by_hand) for many, batch in known.items()}
             traces = [found[len(batch)] for batch in batches]
             self.rows, sorts = traces[0].rows, traces[0].sorts
-            if recorded:
+            if recorded or (setting.network.queued and setting.network.delays(each.link for each in setting.timings)):
                 self.orders = sending_orders(protocol, setting, seed, next(iter(known.values())))
             places = {client: place for place, client in enumerate(clients)}
             alike = [places[sorts[client]] for client in clients]
@@ -103,7 +103,8 @@ class TimedWorld:
         links = [self.setting.timings[party].link for party in (SERVER, *self.clients.tolist())]
         if len(links) == 1 or not self.setting.network.delays(links):
             return None
-        return SharedLinks(links[0], links[1:], (*self.before, *self.round), bool(self.pauses))
+        acts, serial = (*self.before, *self.round), self.setting.network.queued
+        return SharedLinks(links[0], links[1:], acts, bool(self.pauses), serial)
 
     @cached_property
     def metered(self) -> bool:

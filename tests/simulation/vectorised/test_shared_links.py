@@ -31,7 +31,7 @@ def drawn(seed: int) -> tuple[str, dict[str, Any]]:
         "down": pick.choice(["unlimited", "2 Mbps", "8 Mbps"]),
     }
     timing = {
-        "network": "fair",
+        "network": pick.choice(["fair", "fifo"]),
         "server": {"compute": "1 ms", "link": server, **({"power": power} if power else {})},
         "clients": client | ({"power": power} if power else {}),
     }

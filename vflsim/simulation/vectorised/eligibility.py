@@ -22,7 +22,7 @@ from vflsim.timing.party import PartyTiming, by_timing
 from vflsim.vocabulary.base import Part
 from vflsim.vocabulary.plain_yaml import Location
 from vflsim.world.connections import Fluid
-from vflsim.world.networks import NETWORKS, Fair
+from vflsim.world.networks import NETWORKS
 
 _KNOWN: Mapping[type[Part], frozenset[str]] = {
     Timing: frozenset({"network", "transport", "server", "clients"}),
@@ -105,11 +105,10 @@ def _timing(scenario: Scenario, name: str) -> Iterator[Problem]:
         what = f"messages between {len(participants):,} clients have a latency a pair, which fill the memory as arrays"
         yield Problem(("timing",), what, f"at most {MOST_PEERS} clients, or constant latencies of links")
     waits = participants and network.delays(timings[party].link for party in (0, *participants))
-    shared = isinstance(network, Fair) and "events" in knows and scenario.record.tables != "events"
     if participants and timings[0].concurrency is not None:
         what = f"a message may have to wait for one of the {timings[0].concurrency} slots of the server"
         yield Problem(("timing", "server", "concurrency"), what, "no limit (the default)", "leave it out")
-    if waits and not shared:
+    if waits and not ("events" in knows and scenario.record.tables != "events"):
         what = f"with {network.kind} links a message may have to wait for others"
         allowed = "dedicated; or no limit to any link's up and down"
         yield Problem(("timing", "network"), what, allowed, "set `network: dedicated`")
