@@ -25,7 +25,6 @@ def test_what_comes_and_goes_at_one_instant_has_no_order(order: tuple[str, ...])
     for what in order:
         if what == "through":
             assert hub.through(now) == [first]
-            hub.leave(first, now)
         else:
             hub.enter({"one": one, "two": two}[what], {"one": 2, "two": 3}[what], 0.7)
     hub.share(now)

@@ -171,7 +171,6 @@ class SharedWay:
                 return ends, hub, transfers
             if hub.due <= now:
                 for transfer in hub.through(now):
-                    hub.leave(transfer, now)
                     ends[transfer.place] = now
             while coming < len(places) and entered[place := places[coming]] == now:
                 transfer, rate = transfers[coming], self._own[place]

@@ -79,7 +79,12 @@ class FairSharing(Carrier):
             self._entered.append((transfer, 8.0 * transfer.size))
         else:
             hub, client, cap = self._ways[path]
+            idle = hub.idle
             hub.enter(transfer, client, cap)
+            if idle:  # if others come at this instant, it is shared anew
+                hub.share(now)
+                self._ring_for_hubs()
+                return
         self._share_later()
 
     @override
@@ -145,7 +150,7 @@ class FairSharing(Carrier):
             for hub in self._hubs.values():
                 if hub.changed:
                     hub.share(now)
-            self._set_alarm(min(hub.due for hub in self._hubs.values()))
+            self._ring_for_hubs()
             return
         flows = self._flows
         flows.progress(now)
@@ -160,6 +165,9 @@ class FairSharing(Carrier):
             paths = {self._links.behind(transfer.path): transfer.path for transfer in flows.transfers}
             due = min(path.profile.finish(now, 0.0) for path in paths.values())
         self._set_alarm(due)
+
+    def _ring_for_hubs(self) -> None:
+        self._set_alarm(min([hub.due for hub in self._hubs.values()]))
 
     def _set_alarm(self, due: float) -> None:
         """Ring when it is ``due``. An earlier alarm stays: a cancelled timer would stay in the queue anyway."""
@@ -180,23 +188,26 @@ class FairSharing(Carrier):
         if self._together:
             self._flows.progress(now)
             ended = self._flows.completed(now)
+            self._share_later()
         else:
-            ended = [transfer for hub in self._hubs.values() if hub.due <= now for transfer in hub.through(now)]
-        ended.sort(key=_BY_SENDER)
-        for transfer in ended:
-            if transfer.path in self._ways:
-                self._ways[transfer.path][0].leave(transfer, now)
+            hubs = self._hubs.values()
+            ended = [transfer for hub in hubs if hub.due <= now for transfer in hub.through(now)]
+            if any([hub.changed for hub in hubs]):
+                self._share_later()
+            else:
+                self._ring_for_hubs()
+        if len(ended) > 1:
+            ended.sort(key=_BY_SENDER)
         waits = bool(self._through)
         self._through.update(dict.fromkeys(ended))
-        if not waits:
-            self._deliver_next()
-        self._share_later()
+        if ended and not waits:
+            self._deliver(ended[0])
 
     def _deliver_next(self) -> None:
-        """Let the first message that is through arrive.
+        """Let the next message that is through arrive.
 
-        Each has an event of its own, in which it may make others useless. In real time receives resolve in between, as
-        a replay of a live run has them.
+        Each but the first has an event of its own: one before it may make it useless. In real time receives resolve in
+        between, as a replay of a live run has them.
         """
         if self._through:
             first = next(iter(self._through))

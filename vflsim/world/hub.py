@@ -92,6 +92,11 @@ class Hub:
         self.due = math.inf
         """When the first transfer is through, as rates are now (s)."""
 
+    @property
+    def idle(self) -> bool:
+        """Whether no transfer is here."""
+        return not self._flows and not self._newcomers
+
     def enter(self, transfer: Transfer, client: int, own: float) -> None:
         """Take in a transfer through the link of ``client``, of ``own`` bit/s.
 
@@ -109,11 +114,7 @@ class Hub:
             return
         self._progress(now)
         self.changed = True
-        self._take(flow)
-        beside = self._of_client[flow.client]
-        beside.remove(flow)
-        if beside:
-            self._share_own_link(beside, flow.own / len(beside))
+        self._leave(flow)
 
     def left(self, transfer: Transfer, now: float) -> float | None:
         """Return the bits of a transfer that have not moved by ``now``; None if it is not here."""
@@ -126,13 +127,8 @@ class Hub:
         """Set all rates anew."""
         self._progress(now)
         self.changed = False
-        for transfer, (client, own) in self._newcomers.items():
-            flow = self._flows[transfer] = _Flow(transfer, client, own)
-            beside = self._of_client.setdefault(client, [])
-            self._put(flow, 8.0 * transfer.size, own / (len(beside) + 1))
-            self._share_own_link(beside, own / (len(beside) + 1))
-            beside.append(flow)
-        self._newcomers.clear()
+        if self._newcomers:
+            self._begin()
         room, many, soonest = self.capacity, len(self._flows), math.inf
         for each in self._active:
             rate = each.rate = min(each.cap, room / many)
@@ -142,14 +138,14 @@ class Hub:
             while heap[0][2].entry is not heap[0]:
                 heappop(heap)
             if rate > 0:
-                soonest = min(soonest, (heap[0][0] - each.carried) / rate)
-        self.due = now + max(0.0, soonest)
+                seconds = (heap[0][0] - each.carried) / rate
+                soonest = seconds if seconds < soonest else soonest
+        self.due = now + soonest if soonest > 0.0 else now
 
     def through(self, now: float) -> list[Transfer]:
-        """Return the transfers of which nothing is left, which are to leave now."""
+        """Take off, and return, the transfers of which nothing is left. Where none is left, none is due."""
         self._progress(now)
-        self.changed = True
-        ended = []
+        flows, ended = self._flows, []
         for each in self._active:
             ticks, heap = each.rate * (TICKS * math.ulp(now)), each.heap
             while heap:
@@ -157,9 +153,14 @@ class Hub:
                 if flow.entry is heap[0]:
                     if end - each.carried > max(ticks, TRACE * 8 * flow.transfer.size):
                         break
-                    ended.append(flow.transfer)
+                    ended.append(flow)
                 heappop(heap)
-        return ended
+        for flow in ended:
+            del flows[flow.transfer]
+            self._leave(flow)
+        self.changed = bool(flows or self._newcomers)
+        self.due = math.inf
+        return [flow.transfer for flow in ended]
 
     def transfers(self) -> Iterable[Transfer]:
         """Return all transfers in the order they entered."""
@@ -172,6 +173,27 @@ class Hub:
             self._since = now
             for each in self._active:
                 each.progress(seconds)
+
+    def _begin(self) -> None:
+        """Let newcomers begin."""
+        for transfer, (client, own) in self._newcomers.items():
+            flow = self._flows[transfer] = _Flow(transfer, client, own)
+            beside = self._of_client.get(client)
+            if beside:
+                self._put(flow, 8.0 * transfer.size, own / (len(beside) + 1))
+                self._share_own_link(beside, own / (len(beside) + 1))
+                beside.append(flow)
+            else:
+                self._put(flow, 8.0 * transfer.size, own)
+                self._of_client[client] = [flow]
+        self._newcomers.clear()
+
+    def _leave(self, flow: _Flow) -> None:
+        self._take(flow)
+        beside = self._of_client[flow.client]
+        beside.remove(flow)
+        if beside:
+            self._share_own_link(beside, flow.own / len(beside))
 
     def _share_own_link(self, flows: Iterable[_Flow], cap: float) -> None:
         for flow in flows:
