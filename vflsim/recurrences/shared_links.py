@@ -178,7 +178,7 @@ class SharedWay:
                 if min(rate, self._capacity) == math.inf:
                     ends[coming] = now
                 else:
-                    hub.enter(transfer, place, rate)
+                    hub.enter(transfer, place, rate, now)
                 coming += 1
             hub.share(now)
 

@@ -79,10 +79,8 @@ class FairSharing(Carrier):
             self._entered.append((transfer, 8.0 * transfer.size))
         else:
             hub, client, cap = self._ways[path]
-            idle = hub.idle
-            hub.enter(transfer, client, cap)
-            if idle:  # if others come at this instant, it is shared anew
-                hub.share(now)
+            hub.enter(transfer, client, cap, now)
+            if not hub.changed:
                 self._ring_for_hubs()
                 return
         self._share_later()
@@ -192,7 +190,7 @@ class FairSharing(Carrier):
         else:
             hubs = self._hubs.values()
             ended = [transfer for hub in hubs if hub.due <= now for transfer in hub.through(now)]
-            if any([hub.changed for hub in hubs]):
+            if any(hub.changed for hub in hubs):
                 self._share_later()
             else:
                 self._ring_for_hubs()

@@ -74,8 +74,7 @@ class Hub:
     Example::
 
         hub = Hub(capacity=8.0)
-        hub.enter(transfer, client=1, own=4.0)  # 2 bytes
-        hub.share(now=0.0)
+        hub.enter(transfer, client=1, own=4.0, now=0.0)  # 2 bytes
         hub.due  # 4.0
     """
 
@@ -86,27 +85,32 @@ class Hub:
         self._flows: dict[Transfer, _Flow] = {}
         self._newcomers: dict[Transfer, tuple[int, float]] = {}  # since rates were set, with the client and its link
         self._of_client: dict[int, list[_Flow]] = {}
+        self._alone: tuple[Transfer, int, float, float] | None = None  # with its client, that link, and the beginning
         self._since = 0.0
         self.changed = False
         """Whether its rates are to be set anew."""
         self.due = math.inf
         """When the first transfer is through, as rates are now (s)."""
 
-    @property
-    def idle(self) -> bool:
-        """Whether no transfer is here."""
-        return not self._flows and not self._newcomers
-
-    def enter(self, transfer: Transfer, client: int, own: float) -> None:
+    def enter(self, transfer: Transfer, client: int, own: float, now: float) -> None:
         """Take in a transfer through the link of ``client``, of ``own`` bit/s.
 
-        It begins when rates are set next, after all that leave: within an instant, order changes no bit.
+        Alone it begins at once. Otherwise it does when rates are set next, after all that leave: within an instant,
+        order changes no bit.
         """
+        if self._alone is not None:
+            self._share_alone()
+        elif not self._flows and not self._newcomers:
+            rate = min(own, self.capacity)
+            self._alone = transfer, client, own, now
+            self.due = now + 8.0 * transfer.size / rate if rate > 0 else math.inf
+            return
         self.changed = True
         self._newcomers[transfer] = client, own
 
     def leave(self, transfer: Transfer, now: float) -> None:
         """Take off a transfer, if it is here."""
+        self._share_alone()
         if self._newcomers.pop(transfer, None) is not None:
             return
         flow = self._flows.pop(transfer, None)
@@ -118,6 +122,7 @@ class Hub:
 
     def left(self, transfer: Transfer, now: float) -> float | None:
         """Return the bits of a transfer that have not moved by ``now``; None if it is not here."""
+        self._share_alone()
         if transfer in self._newcomers:
             return 8.0 * transfer.size
         flow = self._flows.get(transfer)
@@ -125,8 +130,10 @@ class Hub:
 
     def share(self, now: float) -> None:
         """Set all rates anew."""
-        self._progress(now)
         self.changed = False
+        if self._alone is not None:
+            return
+        self._progress(now)
         if self._newcomers:
             self._begin()
         room, many, soonest = self.capacity, len(self._flows), math.inf
@@ -144,6 +151,9 @@ class Hub:
 
     def through(self, now: float) -> list[Transfer]:
         """Take off, and return, the transfers of which nothing is left. Where none is left, none is due."""
+        if self._alone is not None:
+            alone, self._alone, self.changed, self.due = self._alone[0], None, False, math.inf
+            return [alone]
         self._progress(now)
         flows, ended = self._flows, []
         for each in self._active:
@@ -164,7 +174,15 @@ class Hub:
 
     def transfers(self) -> Iterable[Transfer]:
         """Return all transfers in the order they entered."""
+        self._share_alone()
         return [*self._flows, *self._newcomers]
+
+    def _share_alone(self) -> None:
+        """Set the rate of a transfer that has been alone so far."""
+        if self._alone is not None:
+            transfer, client, own, began = self._alone
+            self._alone, self._newcomers[transfer] = None, (client, own)
+            self.share(began)
 
     def _progress(self, now: float) -> None:
         """Let every transfer move up to ``now``."""
