@@ -79,7 +79,7 @@ class FairSharing(Carrier):
             self._entered.append((transfer, 8.0 * transfer.size))
         else:
             hub, client, cap = self._ways[path]
-            hub.enter(transfer, client, cap, now)
+            hub.enter(transfer, client, cap, self._world.instant)
             if not hub.changed:
                 self._ring_for_hubs()
                 return
