@@ -43,7 +43,7 @@ schedules = st.lists(
 def simulate(network, ends, schedule, until: float, gates=None, outages=(), concurrency=None):
     """What a transport does with a schedule: its records, arrivals and transfers."""
     world, recorder = VirtualWorld(TimingOnlyExecutor()), Recorder()
-    transport = Transport(world, network, ends, 0, recorder, gates, concurrency)
+    transport = Transport(world, network, ends, 0, recorder, gates, concurrency=concurrency)
     arrived: list[tuple[float, Message]] = []
     sent: list[tuple[Transfer, float | None, float]] = []
 

@@ -35,6 +35,7 @@ from vflsim.scenario.resolve import (
 )
 from vflsim.vocabulary.imported import origin, reason
 from vflsim.vocabulary.selections import members
+from vflsim.world.connections import Fluid
 
 
 def mechanism_problems(scenario: Scenario, name: str) -> Iterator[Problem]:
@@ -103,6 +104,7 @@ def problems_in(scenario: Scenario, task: str | None = None, classes: int | None
     yield from _features(scenario)
     yield from _names(scenario)
     yield from _latencies(scenario)
+    yield from _slots(scenario)
     yield from metric_problems(scenario, task)
     if scenario.target is not None:
         yield from target_problems(scenario, ("target",), scenario.target, task)
@@ -123,6 +125,13 @@ def problems_in(scenario: Scenario, task: str | None = None, classes: int | None
         yield from stop_problems(scenario, name, task, waits)
         yield from evaluation_problems(scenario, name)
         yield from deadline_problems(scenario, name)
+
+
+def _slots(scenario: Scenario) -> Iterator[Problem]:
+    timing = scenario.timing
+    if timing.server.concurrency is not None and not isinstance(timing.transport, Fluid):
+        what = "each window of a connection would wait for a slot of its own (timing.server.concurrency)"
+        yield Problem(("timing", "transport"), what, "fluid, or a server without concurrency", "leave one of them out")
 
 
 def _task(scenario: Scenario) -> tuple[str | None, int | None]:
