@@ -36,6 +36,11 @@ def test_clients_have_no_such_limit() -> None:
         load(raw("synchronous", timing={"clients": {"concurrency": 2}}))
 
 
+def test_windows_of_connections_have_no_slots() -> None:
+    with pytest.raises(ScenarioError, match=r"timing\.transport: each window of a connection"):
+        load(raw("synchronous", timing={"transport": "tcp", "server": {"concurrency": 2}}))
+
+
 def test_the_server_has_no_limit_unless_it_says_so() -> None:
     assert party_timings(scenario(None))[0].concurrency is None
     assert party_timings(scenario(3))[0].concurrency == 3
