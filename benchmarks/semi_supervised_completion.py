@@ -32,7 +32,7 @@ from torch.nn import functional
 
 import vflsim
 from vflsim.attacks.base import truth_of
-from vflsim.attacks.label_inference import balanced_accuracy, known_rows
+from vflsim.attacks.label_scores import balanced_accuracy, known_rows
 from vflsim.streams import generator
 
 KNOWN, STEPS, ROWS = 4, 1500, 64

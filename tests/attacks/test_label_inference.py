@@ -16,12 +16,12 @@ from sklearn.metrics import balanced_accuracy_score
 from toy_views import view
 
 from vflsim.attacks import chosen, evaluate
-from vflsim.attacks.label_inference import (
+from vflsim.attacks.label_inference import is_gradient
+from vflsim.attacks.label_scores import (
     applies,
     auc,
     balanced_accuracy,
     class_scores,
-    is_gradient,
     known_rows,
     named_accuracy,
     unaided_scores,
@@ -45,8 +45,13 @@ def inferred(folder: Path, entry: dict[str, object], known: int = 4, **said: obj
     return evaluate(results, chosen(["label_inference"], options)).tables["label_inference"]
 
 
+def singly(table: pd.DataFrame) -> pd.DataFrame:
+    """The attempts one by one, without what was chosen among them, by view and method."""
+    return table[table["view"] != "strongest"].set_index("method")
+
+
 def test_honest_gradients_of_ten_classes_give_labels_away(tmp_path: Path) -> None:
-    table = inferred(tmp_path, {"kind": "synchronous"}, **DIGITS).set_index("method")
+    table = singly(inferred(tmp_path, {"kind": "synchronous"}, **DIGITS))
     assert (table["measure"] == "balanced_accuracy").all()
     assert (table["chance"] == 0.1).all()
     assert (table["chance_low"] < 0.1).all()
@@ -54,13 +59,15 @@ def test_honest_gradients_of_ten_classes_give_labels_away(tmp_path: Path) -> Non
     assert table.loc["cosine", "low"] > 0.7
     assert table.loc["norm", "value"] > table.loc["norm", "chance"]
     assert (table.loc[["completion", "untrained"], "low"] > table.loc[["completion", "untrained"], "chance_high"]).all()
-    assert table["view"].to_dict() == {
-        "norm": "gradient", "cosine": "gradient", "completion": "own model", "untrained": "own model"
-    }  # fmt: skip
+    assert list(zip(table["view"], table.index, strict=True)) == [
+        ("gradient", "norm"), ("gradient", "clusters"), ("gradient", "cosine"), ("gradient", "regression"),
+        ("own model", "completion"), ("own model", "untrained"), ("everything", "regression"),
+    ]  # fmt: skip
+    assert set(table["epochs"]) == {"last"}  # the run has kept no more
 
 
 def test_honest_gradients_of_two_classes_have_an_auc(tmp_path: Path) -> None:
-    table = inferred(tmp_path, {"kind": "synchronous"}, **CANCER).set_index("method")
+    table = singly(inferred(tmp_path, {"kind": "synchronous"}, **CANCER))
     assert (table["measure"] == "auc").all()
     assert (table["chance"] == 0.5).all()
     assert table.loc["cosine", "low"] > 0.95
@@ -82,19 +89,20 @@ def test_gradients_by_logits_give_every_label_away_without_knowing_any(kind: str
     table = inferred(tmp_path, entry, known=0, **DIGITS)
     sign = table[(table["method"] == "sign") & (table["view"] == view)]
     assert sign[["measure", "known", "value", "low"]].to_numpy().tolist() == [["balanced_accuracy", 0, 1.0, 1.0]]
-    assert set(table["method"]) == {"sign", "clusters"}  # norms of several classes need known rows
+    assert {*singly(table).index} == {"sign", "clusters"}  # norms of several classes need known rows
 
 
 def test_gradients_of_embeddings_give_labels_away_without_knowing_any(tmp_path: Path) -> None:
     """Of two classes: the direction splits them; which half is which remains open."""
-    table = inferred(tmp_path, {"kind": "synchronous"}, known=0, **CANCER).set_index("method")
+    table = singly(inferred(tmp_path, {"kind": "synchronous"}, known=0, **CANCER))
     assert set(table.index) == {"norm", "clusters"}
     assert table.loc["clusters", "low"] > 0.9 > table.loc["clusters", "chance_high"]
 
 
 def test_where_there_is_no_gradient_only_the_own_model_remains(tmp_path: Path) -> None:
     table = inferred(tmp_path, {"kind": "c_vfl"}, **DIGITS)
-    assert set(table["method"]) == {"completion", "untrained"}
+    assert {*singly(table).index} == {"completion", "untrained"}
+    assert table.iloc[-1]["chosen"] == "own model, last, completion"
 
 
 def test_clients_at_the_server_are_no_attackers(tmp_path: Path) -> None:
@@ -106,13 +114,13 @@ def test_too_few_rows_are_refused_with_the_reason(tmp_path: Path) -> None:
     with pytest.raises(ResultsError, match=r"only [0-3] recorded rows of a class have arrived, and 4 are known"):
         evaluate(
             finished({"it": {"kind": "synchronous"}}, tmp_path / "few", record={"views": 20}),
-            chosen(["label_inference"], []),
+            chosen(["label_inference"], ["label_inference.known=4"]),
         )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("classes", [2, 10])
-@pytest.mark.parametrize("method", ["norm", "cosine", "completion"])
+@pytest.mark.parametrize("method", ["norm", "cosine", "clusters", "regression"])
 def test_noise_gives_no_labels_away(method: str, classes: int) -> None:
     """Of 16 gradients of noise, all but 3 are within 95 % of permuted labels: fewer are with probability 0.007."""
     outside, judge = 0, auc if classes == 2 else balanced_accuracy
@@ -176,10 +184,11 @@ def test_clusters_have_the_names_that_suit_them_best() -> None:
 @pytest.mark.parametrize(("method", "known", "width", "classes", "does"), [
     ("sign", 0, 10, 10, True), ("sign", 4, 10, 10, False), ("sign", 0, 16, 10, False), ("sign", 0, 1, 2, True),
     ("norm", 0, 16, 2, True), ("norm", 0, 16, 3, False), ("norm", 1, 16, 3, True),
-    ("clusters", 0, 16, 3, True), ("clusters", 1, 16, 3, False), ("cosine", 0, 16, 2, False),
+    ("clusters", 0, 16, 3, True), ("clusters", 1, 16, 3, True), ("cosine", 0, 16, 2, False),
+    ("regression", 0, 16, 2, False), ("regression", 1, 16, 2, True),
 ])  # fmt: skip
 def test_methods_apply_where_they_are_defined(method: Any, known: int, width: int, classes: int, does: bool) -> None:
-    assert applies(method, known, torch.zeros(3, width), classes) == does
+    assert applies(method, known > 0, width, classes) == does
 
 
 def test_noise_has_no_clusters() -> None:
@@ -206,3 +215,45 @@ def test_which_views_are_gradients() -> None:
     assert not is_gradient(view("client-1", "server", "shared_values", "client-2"))
     assert not is_gradient(view("client-1", "server", "shared_values", "server"))
     assert not is_gradient(view("client-1", "client-2", "data_share", "", integers))
+
+
+def test_clusters_are_named_by_known_rows() -> None:
+    """Of two tight groups one row each is known."""
+    x = np.array([[1.0, 0.1], [1.0, 0.0], [0.0, 2.0], [0.1, 2.0]])
+    for classes in ([0, 1], [1, 0]):
+        scores = class_scores(x, np.array(classes), np.array([0, 2]), 2, "clusters")
+        assert scores.argmax(1).tolist() == np.repeat(classes, 2).tolist()
+
+
+KEPT = {"record": {"tables": "summary", "views": {"rows": 400, "keep": "all"}}, "stop": {"rounds": 40}}
+
+
+@pytest.fixture(scope="module")
+def of_all_epochs(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
+    results = finished(
+        {"it": {"kind": "fedbcd", "local_steps": 3}}, tmp_path_factory.mktemp("kept") / "study", **KEPT, **DIGITS
+    )  # type: ignore[arg-type]
+    return evaluate(results, chosen(["label_inference"], ["label_inference.epochs=last,all"])).tables["label_inference"]
+
+
+def test_directions_of_all_epochs_give_more_labels_away_than_the_last(of_all_epochs: pd.DataFrame) -> None:
+    one = of_all_epochs[of_all_epochs["party"] == "client-1"].set_index(["view", "epochs", "method", "known"])["value"]
+    for method, known in (("clusters", 0), ("cosine", 4), ("regression", 4)):
+        assert one["gradient", "all", method, known] > one["gradient", "last", method, known] + 0.05
+
+
+def test_the_strongest_attacker_is_chosen_on_other_rows(of_all_epochs: pd.DataFrame) -> None:
+    """It is about as good as the best of all attempts, and finds nothing in permuted labels."""
+    for (_, known), own in of_all_epochs.groupby(["party", "known"]):
+        (strong,) = own[own["view"] == "strongest"].to_dict("records")
+        others = own[(own["view"] != "strongest") & (own["method"] != "untrained")]
+        assert strong["value"] == pytest.approx(others["value"].max(), abs=0.06)
+        assert strong["chance_low"] < strong["chance"] < strong["chance_high"] < 0.35
+        assert strong["low"] > strong["chance_high"]
+        assert strong["chosen"] in [", ".join(row) for row in others[["view", "epochs", "method"]].to_numpy()]
+        assert (strong["chance"] == 0.1) == bool(known)
+
+
+def test_clients_together_know_as_much_as_one(of_all_epochs: pd.DataFrame) -> None:
+    best = of_all_epochs[of_all_epochs["view"] == "strongest"].set_index(["party", "known"])["value"]
+    assert best["clients", 4] >= best["client-1", 4] - 0.05

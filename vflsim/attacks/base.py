@@ -32,7 +32,7 @@ class Measured:
     """One measure of an attack by (or on) a ``party``, under a ``setting`` of the attack's options.
 
     ``low`` and ``high`` are a 95 % interval of the value over rows, ``chance`` is the value of an attacker who knows
-    nothing, with its interval; NaN where there is none.
+    nothing, with its interval; NaN where there is none. ``chosen`` says what the strongest attacker has chosen.
     """
 
     measure: str
@@ -44,6 +44,7 @@ class Measured:
     chance: float = nan
     chance_low: float = nan
     chance_high: float = nan
+    chosen: str = field(default="", kw_only=True)
 
 
 @dataclass

@@ -10,6 +10,7 @@ import pandas as pd
 import pyarrow as pa
 
 from vflsim.attacks.base import Attack, AttackedRun, Measured
+from vflsim.attacks.strongest import STRONGEST
 from vflsim.errors import ResultsError
 from vflsim.intervals.means import t_interval
 from vflsim.protocol import ScenarioError
@@ -24,7 +25,7 @@ from vflsim.tables import Cell, DataTable
 from vflsim.tables.formats import TABLES_FILE, markdown, packed
 from vflsim.vocabulary.amounts import Amount, quantity
 
-VALUES = ("measure", "value", "low", "high", "chance", "chance_low", "chance_high")
+VALUES = ("measure", "value", "low", "high", "chance", "chance_low", "chance_high", "chosen")
 """The last columns of a table of an attack."""
 
 
@@ -140,6 +141,17 @@ def means_of(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*keys, "n", "mean", "low", "high", "chance"])
 
 
+def headline(table: pd.DataFrame) -> pd.DataFrame:
+    """Return what a table of an attack comes to: the rows of the strongest attackers, or all, if none was chosen.
+
+    The settings that these have chosen are left out.
+    """
+    settings = settings_of(table)
+    best = (table[settings] == STRONGEST).any(axis=1)
+    some = table[best] if best.any() else table
+    return some.drop(columns=[name for name in settings if (some[name] == STRONGEST).all()])
+
+
 def evaluation_tables(evaluation: Evaluation) -> Iterator[DataTable]:
     """Yield a table for each attack: rows are protocols and settings, beside what their runs reached and cost."""
     for attack in evaluation.attacks:
@@ -164,7 +176,7 @@ def save(evaluation: Evaluation, folder: Path) -> list[Path]:
 
 
 def _table(attack: Attack, evaluation: Evaluation) -> DataTable:
-    table, ends = evaluation.tables[attack.kind], evaluation.costs
+    table, ends = headline(evaluation.tables[attack.kind]), evaluation.costs
     means, keys = means_of(table), ["protocol", *settings_of(table)]
     measures = [name for name in attack.measures if (means["measure"] == name).any()]
     chances = [name for name in measures if means.loc[means["measure"] == name, "chance"].notna().any()]
@@ -196,6 +208,7 @@ def _table(attack: Attack, evaluation: Evaluation) -> DataTable:
     options = attack.model_dump(exclude={"kind", *keys})
     notes = [
         f"{attack.note}.",
+        *(["The strongest attackers; all others are in the Parquet table."] if any(table["chosen"]) else []),
         f"Options: {', '.join(f'{name} {value}' for name, value in options.items())}.",
         f"Means over parties and seeds ± 95 % over seeds; {metric}, seconds and bytes are the runs' own, at their end.",
     ]

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.patches import Patch
 
 from vflsim.attacks import Attack, Evaluation
-from vflsim.attacks.evaluate import means_of, settings_of
+from vflsim.attacks.evaluate import headline, means_of, settings_of
 from vflsim.plotting.protocol_style import kinds_in, protocol_styles
 from vflsim.plotting.style import Picture, legend, picture, remark
 
@@ -24,7 +24,7 @@ def attack_figure(evaluation: Evaluation, attack: Attack) -> Picture:
     ``numbers``: ``means`` (protocol, the attack's options, measure, n, mean, low, high, chance): means over parties and
     then over seeds, with 95 % intervals over seeds, which end where the measure does.
     """
-    table = evaluation.tables[attack.kind]
+    table = headline(evaluation.tables[attack.kind])
     means, settings = means_of(table), settings_of(table)
     for measure, (least, greatest) in attack.ranges.items():
         ends = means.loc[means["measure"] == measure, ["low", "high"]].clip(least, greatest)

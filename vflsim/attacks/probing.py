@@ -84,8 +84,8 @@ def _middle(found: list[float]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-_PENALTIES = np.logspace(-6, 6, 25)
-_WEIGHTS = (1.0, 0.0, 0.01, 0.1, 10.0)
+_PENALTIES = np.logspace(-6, 6, 13)
+_WEIGHTS = (1.0, 0.0, 0.1)
 """The weights of a view relative to features; with 0 the view is ignored."""
 _WIDTHS = (0.1, 1.0, 10.0)
 """Squared widths of a kernel, relative to the median squared distance of two known rows."""
@@ -130,7 +130,16 @@ def kernelled(x: Floats, y: Floats, known: Indices, others: Indices, beside: Flo
     return guess
 
 
-def decoded(x: Floats, y: Floats, known: Indices, others: Indices, hidden: int, seed: int) -> Floats:
+def decoded(
+    x: Floats,
+    y: Floats,
+    known: Indices,
+    others: Indices,
+    beside: Floats | None = None,
+    *,
+    hidden: int,
+    seed: int,
+) -> Floats:
     """Guess the same by a network with a layer of ``hidden`` units.
 
     It is fitted to most of the known rows; the rest decide how far it is to be believed, against the mean: it fits
@@ -139,7 +148,7 @@ def decoded(x: Floats, y: Floats, known: Indices, others: Indices, hidden: int, 
     from sklearn.exceptions import ConvergenceWarning  # slow to import
     from sklearn.neural_network import MLPRegressor
 
-    x, (z, mean, unit) = scaled(x, known), _standard(y)
+    x, (z, mean, unit) = scaled(x if beside is None else np.hstack([beside, x]), known), _standard(y)
     most = len(known) - max(1, len(known) // _HELD_OUT)
     decoder = MLPRegressor(
         hidden_layer_sizes=(hidden,),

@@ -1,8 +1,10 @@
 """Reconstruction of parties' features from tensors that other parties have received."""
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from typing import Annotated, ClassVar, Literal, NamedTuple, TypeAlias, final
 
 import numpy as np
@@ -11,191 +13,147 @@ from pydantic import Field
 from torch import Tensor
 
 from vflsim.attacks.base import AttackedRun, Measured
-from vflsim.attacks.probing import AttackOfClients, Indices, decoded, kernelled, linear, numbers, spread_of
+from vflsim.attacks.probing import AttackOfClients, Indices, decoded, kernelled, linear, spread_of
+from vflsim.attacks.received import Epochs, Form, Seen, remark_on_epochs, seen_of
+from vflsim.attacks.strongest import STRONGEST, Attempt, halved, strongest
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.models.tabular import TableShape
-from vflsim.protocol import SERVER, Count, generator, party_name, torch_seed
-from vflsim.results.store.views import PartyView
+from vflsim.streams import SERVER, generator, party_name, torch_seed
 from vflsim.timing.floats import Floats
 from vflsim.vocabulary.quantities import Quantity
 
-Epochs: TypeAlias = Literal["last", "all"]
-EVERYTHING = "everything"
-"""The name of all real views of an attacker, side by side."""
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What ``attacker`` (a party) has received in one of its views, or in all of them: ``name``."""
-
-    attacker: str
-    name: str
-    views: tuple[PartyView, ...]
-    received: NDArray[np.bool_]
-
-    @property
-    def path(self) -> str:
-        """The key of the attack's random numbers."""
-        return self.views[0].path if self.name != EVERYTHING else f"{self.attacker}/{EVERYTHING}"
-
-    def inputs(self, epochs: Epochs) -> Floats | None:
-        """Return numbers about every recorded row, (recorded rows, inputs), NaN where nothing has arrived.
-
-        The arrivals of ``all`` epochs stand side by side, by their number; None if the run has kept the last alone.
-        """
-        parts = [_last(view) if epochs == "last" else _all(view) for view in self.views]
-        found = [part for part in parts if part is not None]
-        return np.hstack(found) if len(found) == len(parts) else None
-
-
-def _last(view: PartyView) -> Floats:
-    x = np.array(numbers(view.values))
-    x[~view.received] = np.nan
-    return x
-
-
-def _all(view: PartyView) -> Floats | None:
-    if view.arrivals is None:
-        return None
-    x, number = numbers(view.arrivals.values), view.arrivals.number
-    table = np.full((len(view.received), number.max() + 1, x.shape[1]), np.nan)
-    table[view.arrivals.row, number] = x
-    return table.reshape(len(table), -1)
-
-
-def seen_of(views: Collection[PartyView], party: str, attacker: str) -> Iterator[Seen]:
-    """Yield the attacker's views that depend on the features of ``party`` one by one, and then all together.
-
-    The server has the party's own messages, and what it computes from all clients' messages. A client has the party's
-    messages to it, what others pass on under the party's name, and all else that comes from the server, which depends
-    on every party: gradients, too. Everything is all real tensors that the attacker has, those about others as well:
-    features of different parties resemble each other.
-    """
-    own = [view for view in views if view.receiver == attacker]
-    about = [view for view in own if _about(view, party, attacker)]
-    for view in about:
-        named = "" if view.name == party else view.name
-        name = "/".join(filter(None, ("derived " * view.derived + view.kind, named)))
-        yield Seen(attacker, name, (view,), view.received)
-    real = tuple(view for view in own if view.values.dtype.is_floating_point)
-    if about and len(real) > 1:
-        yield Seen(attacker, EVERYTHING, real, np.any([view.received for view in about], axis=0))
-
-
-def _about(view: PartyView, party: str, attacker: str) -> bool:
-    if party in (view.sender, view.name):
-        return not _of_a_party(view.name) or view.name == party
-    return not _of_a_party(view.name) and (view.derived or (attacker != "server" and view.sender == "server"))
-
-
-def _of_a_party(name: str) -> bool:
-    """Return whether a tensor is one party's, passed on or computed under its name."""
-    return name == "server" or name.startswith("client-")
-
-
 Method: TypeAlias = Literal["linear", "kernel", "decoder"]
 Beside: TypeAlias = Literal["none", "own", "others"]
-RIDGES = {"linear": linear, "kernel": kernelled}
-"""Probes that take features beside a view."""
+Probe: TypeAlias = Callable[[Floats, Floats, Indices, Indices, Floats | None], Floats]
+"""Guesses features (others, features) from inputs, known rows' features, known and other rows, features beside."""
 FEWEST = 20
 """The fewest recorded rows of a view that must have arrived."""
 
 
 @final
 class Reconstruction(AttackOfClients):
-    """Another party, the server or a client, reconstructs a party's features from the views that the run has recorded.
+    """Other parties reconstruct a party's features from the views that the run has recorded.
 
-    It knows the features of some auxiliary rows, the strongest usual assumption, and fits a probe to them: ridge
-    regression (``linear``), the same with a Gaussian kernel (``kernel``), both with penalties by leave-one-out, or a
-    small network (``decoder``). The other rows judge it.
+    The attackers are the server, a client, and all other clients together. They know the features of some auxiliary
+    rows, the strongest usual assumption, and fit a probe to them: ridge regression (``linear``), the same with a
+    Gaussian kernel (``kernel``), both with penalties by leave-one-out, or a small network (``decoder``). The other rows
+    judge it. The strongest of all these attempts is chosen on half of them, and judged on the other half.
     """
 
     kind: Literal["reconstruction"] = "reconstruction"
-    method: Annotated[tuple[Method, ...], Field(min_length=1)] = ("linear", "kernel", "decoder")
+    method: Annotated[tuple[Method, ...], Field(min_length=1)] = ("linear", "kernel")
     """How features are reconstructed."""
-    epochs: Annotated[tuple[Epochs, ...], Field(min_length=1)] = ("last", "all")
-    """What arrived ``last`` about a row, or ``all`` that ever did, if the run has kept it (``keep: all``)."""
+    epochs: Annotated[tuple[Epochs, ...], Field(min_length=1)] = ("all",)
+    """What arrived ``last`` about a row, or ``all`` that ever did; the last, too, if the run has kept no more."""
+    form: Annotated[tuple[Form, ...], Field(min_length=1)] = ("values", "directions")
+    """How a probe reads what has arrived: its ``values``, or ``directions`` and lengths."""
     features: Annotated[tuple[Beside, ...], Field(min_length=1)] = ("none", "own", "others")
-    """Features of the same rows beside the view, for both ridges: ``none``, the attacker's ``own``, or those of
-    all ``others`` than the party, as if they had joined forces."""
+    """Features of the same rows beside the view: ``none``, the attacker's ``own``, or those of all ``others`` than the
+    party, as if they had joined forces."""
     auxiliary: Annotated[float, Quantity(above=0, at_most=0.9)] = 0.5
     """The share of the rows that have arrived whose features the attacker knows."""
     hidden: Count = 128
     """The width of the decoder's hidden layer."""
     title: ClassVar[str] = "reconstruction of a party's features"
-    measures: ClassVar[Mapping[str, str]] = {"r2": "explained variance R²", "partial_r2": "partial R²"}
+    measures: ClassVar[Mapping[str, str]] = {
+        "r2": "explained variance R²",
+        "partial_r2": "partial R²",
+        "control": "of rows out of order",
+    }
     drawn: ClassVar[tuple[str, ...]] = ("r2",)
-    ranges: ClassVar[Mapping[str, tuple[float, float]]] = dict.fromkeys(drawn, (-math.inf, 1))
+    ranges: ClassVar[Mapping[str, tuple[float, float]]] = dict.fromkeys(("r2", "partial_r2"), (-math.inf, 1))
     note: ClassVar[str] = (
-        "R² over all features of the rows that the attacker does not know: 1 − R² is the mean square error relative to "
-        "that of predicting the mean, whose R² is 0. Its chance level is the R² of the features beside the view alone; "
-        "partial R² is the share of what these leave over that the view explains. Intervals in the Parquet table are "
-        "over rows (bootstrap)"
+        "A lower bound: cleverer attackers find more. R² over all features of the rows that the attacker does not "
+        "know: 1 − R² is the mean square error relative to that of predicting the mean, whose R² is 0. Its chance "
+        "level is the R² of the features beside the view alone; partial R² is the share of what these leave over that "
+        "the view explains. The control is the same of what has arrived about other rows. Intervals in the Parquet "
+        "table are over rows (bootstrap)"
     )
 
     def on(self, attacked: AttackedRun) -> Iterator[Measured]:
         """Attack each party by each attacker with each of its views, and all of them."""
-        views, seed, data = attacked.run.views(), attacked.run.seed, attacked.models.data
+        views, data = attacked.run.views(), attacked.models.data
         for party in self._targets(attacked):
             y = numeric(_of(data, party)[views.rows], _shape(data, party))
-            attackers = [SERVER, *attacked.models.learners.clients]
-            attackers = [each for each in attackers if each != party]
-            server, clients = [each for each in attackers if each == SERVER], [each for each in attackers if each]
-            for attacker in [*server, *clients[:1]]:  # the first client represents all clients
-                beside = {kind: self._beside(attacked, kind, party, attacker, views.rows) for kind in self.features}
-                for seen in seen_of(views.views, party_name(party), party_name(attacker)):
-                    rows = np.flatnonzero(seen.received)
-                    if len(rows) < FEWEST:
-                        attacked.remarks.append(
-                            f"fewer than {FEWEST} recorded rows of {party_name(party)} have arrived as {seen.name}"
-                        )
+            for attacker, members in self._attackers(attacked, party):
+                names = [party_name(member) for member in members]
+                seens = []
+                for seen in seen_of(views.views, party_name(party), attacker, names):
+                    if seen.received.sum() >= FEWEST:
+                        seens.append(seen)
                         continue
-                    order = generator(seed, party, f"attack.reconstruction/{seen.path}").permutation(len(rows))
-                    yield from self._with(attacked, seen, party, y, beside, rows, order)
-        if "all" in self.epochs and not any(view.arrivals for view in views):
-            attacked.remarks.append("all epochs: only the last was kept (record: {views: {rows: 512, keep: all}})")
+                    attacked.remarks.append(
+                        f"fewer than {FEWEST} recorded rows of {party_name(party)} have arrived as {seen.name}"
+                    )
+                if seens:
+                    beside = {kind: self._beside(attacked, kind, party, members, views.rows) for kind in self.features}
+                    yield from self._by(attacked, party, attacker, seens, y, beside)
+        remark_on_epochs(attacked, self.epochs)
 
-    def _with(
+    def _attackers(self, attacked: AttackedRun, party: int) -> Iterator[tuple[str, list[int]]]:
+        """Yield the names of attackers, and who they are: one client represents all single ones."""
+        clients = [each for each in attacked.models.learners.clients if each != party]
+        if party != SERVER:
+            yield "server", [SERVER]
+        if clients:
+            yield "client", clients[:1]
+        if len(clients) > 1:
+            yield "clients", clients
+
+    def _by(
         self,
         attacked: AttackedRun,
-        seen: Seen,
         party: int,
+        attacker: str,
+        seens: Sequence[Seen],
         y: Floats,
         beside: Mapping[Beside, Floats | None],
-        rows: Indices,
-        order: Indices,
     ) -> Iterator[Measured]:
-        seed, truth = attacked.run.seed, y[rows]
+        seed, whose = attacked.run.seed, party_name(party)
+        rows = np.flatnonzero(np.any([seen.received for seen in seens], axis=0))
+        order = generator(seed, party, f"attack.reconstruction/{attacker}").permutation(len(rows))
         known, others = np.split(order, [max(2, round(self.auxiliary * len(rows)))])
-        mean, target = truth[known].mean(0), truth[others]
-        for epochs in self.epochs:
-            inputs = seen.inputs(epochs)
-            if inputs is None:
+        truth, mean = y[rows], y[rows][known].mean(0)
+        probes = self._probes(torch_seed(seed, party, f"attack.decoder/{attacker}") % 2**32)
+        for kind, features in beside.items():
+            if kind != "none" and features is None:
                 continue
-            x = inputs[rows]
-            for method in self.method:
-                for kind, features in beside.items():
-                    if kind != "none" and (features is None or method == "decoder"):
+            more = None if features is None else features[rows]
+            base = {
+                method: np.broadcast_to(mean, truth[others].shape)
+                if more is None
+                else probe(more, truth[known], known, others, None)
+                for method, probe in probes.items()
+            }
+            attempts = list[Attempt[Floats]]()
+            for seen in seens:
+                there = seen.received[rows]
+                for epochs, form in product(seen.epochs(self.epochs), self.form):
+                    inputs = seen.inputs(epochs, form)
+                    if inputs is None or there[known].sum() < 2 or not there[others].any():
                         continue
-                    known_too = None if features is None else features[rows]
-                    purpose = f"attack.reconstruction/{seen.path}/{method}/{epochs}/{kind}"
-                    if method != "decoder":
-                        guess = RIDGES[method](x, truth[known], known, others, known_too)
-                    else:
-                        place = torch_seed(seed, party, f"attack.decoder/{seen.path}") % 2**32
-                        guess = decoded(x, truth[known], known, others, self.hidden, place)
-                    whose = "server" if seen.attacker == "server" else "client"
-                    setting = {"attacker": whose, "view": seen.name, "epochs": epochs, "features": kind,
-                               "method": method}  # fmt: skip
-                    found = explained(guess, target, mean, generator(seed, party, purpose))
-                    if known_too is None:
-                        yield Measured("r2", found.r2, party_name(party), setting, found.low, found.high, 0.0)
-                        continue
-                    alone = RIDGES[method](known_too, truth[known], known, others)
-                    base = explained(alone, target, mean, generator(seed, party, f"{purpose}/alone"))
-                    yield Measured("r2", found.r2, party_name(party), setting, found.low, found.high, *base)
-                    more = explained(guess, target, alone, generator(seed, party, f"{purpose}/partial"))
-                    yield Measured("partial_r2", more.r2, party_name(party), setting, more.low, more.high, 0.0)
+                    for method, probe in probes.items():
+                        fit = _Fit(probe, inputs[rows], truth[known], known, others, there, more, base[method])
+                        setting = {"view": seen.name, "epochs": epochs, "form": form, "method": method}
+                        attempt = Attempt[Floats](setting, len(rows), fit)
+                        attempts.append(attempt)
+                        bits = generator(seed, party, f"attack.reconstruction/{attacker}/{kind}/{attempt.words}")
+                        judged = there[others]
+                        yield from _measured(
+                            attempt.guess[judged], truth[others][judged], mean, base[method][judged], kind, whose,
+                            {"attacker": attacker, **setting, "features": kind}, bits,
+                        )  # fmt: skip
+            if attempts:
+                bits = generator(seed, party, f"attack.reconstruction/{attacker}/{kind}/{STRONGEST}")
+                yield from _strongest(attempts, truth[others], mean, base, kind, whose, attacker, bits)
+
+    def _probes(self, seed: int) -> dict[str, Probe]:
+        probes: dict[Method, Probe] = {
+            "linear": linear,
+            "kernel": kernelled,
+            "decoder": partial(decoded, hidden=self.hidden, seed=seed),
+        }
+        return {method: probes[method] for method in self.method}
 
     def _targets(self, attacked: AttackedRun) -> list[int]:
         """Return the parties whose features are attacked: clients, and the active party where its features count."""
@@ -203,19 +161,94 @@ class Reconstruction(AttackOfClients):
         used = attacked.models.setting.active_model is not None and attacked.models.data.active is not None
         return [*clients, SERVER] if used and self.client == "each" else clients
 
-    def _beside(self, attacked: AttackedRun, kind: Beside, party: int, attacker: int, rows: Indices) -> Floats | None:
+    def _beside(
+        self, attacked: AttackedRun, kind: Beside, party: int, members: Sequence[int], rows: Indices
+    ) -> Floats | None:
         """Return features of other parties that have numbers, (recorded rows, columns); None if there are none."""
         data = attacked.models.data
         active = [] if data.active is None else [SERVER]
         holders = [each for each in (*active, *attacked.models.learners.clients) if each != party]
-        chosen = {"none": [], "own": [each for each in holders if each == attacker], "others": holders}[kind]
-        found = []
+        chosen = {"none": [], "own": [each for each in holders if each in members], "others": holders}[kind]
+        parts = []
         for holder in chosen:
             try:
-                found.append(numeric(_of(data, holder)[rows], _shape(data, holder)))
+                parts.append(numeric(_of(data, holder)[rows], _shape(data, holder)))
             except ValueError:  # there are only categories
                 continue
-        return np.hstack(found) if found else None
+        return np.hstack(parts) if parts else None
+
+
+@dataclass(frozen=True, eq=False)
+class _Fit:
+    """Fits a probe to the known rows that have arrived; what else there is says all about the others (``base``)."""
+
+    probe: Probe
+    inputs: Floats
+    features: Floats
+    known: Indices
+    others: Indices
+    there: NDArray[np.bool_]
+    beside: Floats | None
+    base: Floats
+
+    def __call__(self, order: Indices) -> Floats:
+        """Guess the features of the other rows, (others, features), from inputs in this order."""
+        inputs, there = self.inputs[order], self.there[order]
+        known, others = there[self.known], there[self.others]
+        guess = self.base.copy()
+        if known.sum() > 1 and others.any():
+            guess[others] = self.probe(
+                inputs, self.features[known], self.known[known], self.others[others], self.beside
+            )
+        return guess
+
+
+def _measured(
+    guess: Floats,
+    truth: Floats,
+    mean: Floats,
+    alone: Floats,
+    kind: Beside,
+    party: str,
+    setting: Mapping[str, str],
+    bits: np.random.Generator,
+    chosen: str = "",
+) -> Iterator[Measured]:
+    """Yield R² of a guess and, with features beside the view, what it explains beyond these ``alone``."""
+    r2 = explained(guess, truth, mean, bits)
+    if kind == "none":
+        yield Measured("r2", r2.r2, party, setting, r2.low, r2.high, 0.0, chosen=chosen)
+        return
+    base, more = explained(alone, truth, mean, bits), explained(guess, truth, alone, bits)
+    yield Measured("r2", r2.r2, party, setting, r2.low, r2.high, *base, chosen=chosen)
+    yield Measured("partial_r2", more.r2, party, setting, more.low, more.high, 0.0, chosen=chosen)
+
+
+def _strongest(
+    attempts: Sequence[Attempt[Floats]],
+    truth: Floats,
+    mean: Floats,
+    base: Mapping[str, Floats],
+    kind: Beside,
+    party: str,
+    attacker: str,
+    bits: np.random.Generator,
+) -> Iterator[Measured]:
+    """Yield what the strongest attempt finds, beside the strongest of the features alone, and its control."""
+    halves = halved(len(truth), bits)
+    choosing, judging = halves
+
+    def missed(guess: Floats) -> float:
+        return float(((truth - guess)[choosing] ** 2).sum())
+
+    best = strongest(attempts, lambda attempt, _: -missed(attempt.guess), halves)
+    alone = min(base.values(), key=missed)
+    setting = dict.fromkeys(("view", "epochs", "form", "method"), STRONGEST)
+    setting = {"attacker": attacker, **setting, "features": kind}
+    target = truth[judging]
+    yield from _measured(best.guess[judging], target, mean, alone[judging], kind, party, setting, bits, best.words)
+    control = explained(best.control(bits)[judging], target, mean if kind == "none" else alone[judging], bits)
+    yield Measured("control", control.r2, party, setting, control.low, control.high, chosen=best.words)
 
 
 class Explained(NamedTuple):
