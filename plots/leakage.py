@@ -52,11 +52,13 @@ def leakage(results: Results, folder: Path) -> pd.DataFrame:
 
 def _table(folder: Path, attack: str) -> pd.DataFrame:
     try:
-        return pq.read_table(folder / f"{attack}.parquet").to_pandas()
+        table = pq.read_table(folder / f"{attack}.parquet").to_pandas()
     except FileNotFoundError:
         raise ResultsError(
             "not evaluated", str(folder), remedy=f"run `vflsim evaluate RESULTS --attack {attack}`"
         ) from None
+    single = (table["view"] != "strongest") & (table["attacker"] != "clients")
+    return table[single]
 
 
 def _best(found: pd.DataFrame) -> "pd.Series[float]":

@@ -1,4 +1,4 @@
-"""Markdown tables of what parties' messages give away: features by attackers and by what they have, and labels.
+"""Markdown tables of what the strongest attackers find in messages: features by attackers, and labels.
 
 Takes folders of results that `vflsim evaluate` has attacked by reconstruction and label_inference.
 """
@@ -15,64 +15,74 @@ from vflsim.results import Results
 from vflsim.tables.formats import markdown_table
 
 FEATURES = {
-    "own features alone": ("chance", "r2", "last", "own"),
-    "last view": ("value", "r2", "last", "none"),
-    "and own features": ("value", "r2", "last", "own"),
-    "all epochs": ("value", "r2", "all", "none"),
-    "and own features ": ("value", "r2", "all", "own"),
-    "beyond own": ("value", "partial_r2", "all", "own"),
-    "others' features alone": ("chance", "r2", "last", "others"),
-    "last view beyond": ("value", "partial_r2", "last", "others"),
-    "all epochs beyond": ("value", "partial_r2", "all", "others"),
+    "from messages": ("value", "r2", "none"),
+    "own features": ("chance", "r2", "own"),
+    "both": ("value", "r2", "own"),
+    "beyond own": ("value", "partial_r2", "own"),
+    "all others' features": ("chance", "r2", "others"),
+    "beyond all others'": ("value", "partial_r2", "others"),
+    "control": ("value", "control", "none"),
 }
-"""The columns of the table of features: which number, which measure, which epochs, beside which features."""
-UNAIDED = ("sign", "clusters")
-"""Methods that need no label."""
+"""The columns of the table of features: which number of which measure, beside which features."""
 
 
-def features(results: Results, folder: Path, method: str = "linear") -> pd.DataFrame:
-    """Return a row per protocol and attacker: its view, and R² and partial R², means over parties, then seeds.
+def features(results: Results, folder: Path) -> pd.DataFrame:
+    """Return a row per protocol and attacker: R² and partial R² of the strongest, means over parties, then seeds.
 
-    The view is the one with the largest R² of all epochs, or of the last where a run kept no more, without features.
-    What an attacker has not, such as features of its own, is NaN.
+    ``chosen`` is what it has chosen most often without features beside. What an attacker has not, such as features of
+    its own, is NaN.
     """
-    found = _table(folder, "reconstruction").query("method == @method")
-    keys = ["protocol", "attacker", "view", "epochs", "features", "measure"]
-    means = found.groupby([*keys, "seed"])[["value", "chance"]].mean().groupby(keys).mean()
-    alone = means.xs(("none", "r2"), level=("features", "measure"))["value"].unstack("epochs")
-    best = alone["all"].fillna(alone["last"]) if "all" in alone else alone["last"]
+    best = _strongest(folder, "reconstruction")
+    means = _means(best, ["protocol", "attacker", "measure", "features"])
     rows = []
     for protocol in results.protocols:
-        for attacker in ("server", "client"):
-            if (protocol, attacker) not in best.index.droplevel("view"):
-                continue
-            view = best.loc[protocol, attacker].idxmax()
-            numbers = [_number(means, (protocol, attacker, view), said) for said in FEATURES.values()]
-            rows.append((protocol, attacker, view, *numbers))
-    return pd.DataFrame(rows, columns=["protocol", "attacker", "view", *FEATURES])
+        for attacker in ("server", "client", "clients"):
+            own = best[(best["protocol"] == protocol) & (best["attacker"] == attacker) & (best["features"] == "none")]
+            if len(own):
+                numbers = [
+                    _number(means, (protocol, attacker, measure, beside), column)
+                    for column, measure, beside in FEATURES.values()
+                ]
+                rows.append((protocol, attacker, *numbers, own["chosen"].mode()[0]))
+    return pd.DataFrame(rows, columns=["protocol", "attacker", *FEATURES, "chosen"])
 
 
 def labels(results: Results, folder: Path) -> pd.DataFrame:
-    """Return a row per protocol, a column per method: its measure for the view that gives most, means as above.
+    """Return a row per protocol and attacker: what the strongest finds without and with known labels, by chance too.
 
-    ``clusters by chance`` is what clusters find in labels in random order.
+    ``untrained`` is what features alone give away to whom knows as many labels. Means as above.
     """
-    found = _table(folder, "label_inference")
-    keys = ["protocol", "method", "view"]
-    means = found.groupby([*keys, "seed"])[["value", "chance"]].mean().groupby(keys).mean()
-    best = means.loc[means.groupby(["protocol", "method"])["value"].idxmax()].droplevel("view")
-    table = best["value"].unstack("method")
-    if "clusters" in table:
-        table["clusters by chance"] = best["chance"].unstack("method")["clusters"]
-    known = [name for name in table if not name.startswith(UNAIDED)]
-    first = [name for name in ("sign", "clusters", "clusters by chance") if name in table]
-    order = [name for name in results.protocols if name in table.index]
-    return table.loc[order, [*first, *known]].rename_axis("protocol").reset_index()
+    table = _table(folder, "label_inference")
+    best = table[table["view"] == "strongest"]
+    means = _means(best, ["protocol", "attacker", "known"])
+    alone = _means(table[table["method"] == "untrained"], ["protocol", "attacker"])
+    known = sorted(best["known"].unique())
+    columns = [name for count in known for name in (f"{count} known", f"by chance, {count}")]
+    rows = []
+    for protocol in results.protocols:
+        for attacker in ("client", "clients"):
+            if (protocol, attacker) not in means.index.droplevel("known"):
+                continue
+            numbers = [
+                _number(means, (protocol, attacker, count), column) for count in known for column in ("value", "chance")
+            ]
+            own = best[(best["protocol"] == protocol) & (best["attacker"] == attacker) & (best["known"] == known[-1])]
+            rows.append(
+                (protocol, attacker, *numbers, _number(alone, (protocol, attacker), "value"), own["chosen"].mode()[0])
+            )
+    return pd.DataFrame(rows, columns=["protocol", "attacker", *columns, "untrained", "chosen"])
 
 
-def _number(means: pd.DataFrame, key: tuple[str, str, str], said: tuple[str, str, str, str]) -> float:
-    column, measure, epochs, beside = said
-    place = (*key, epochs, beside, measure)
+def _strongest(folder: Path, attack: str) -> pd.DataFrame:
+    table = _table(folder, attack)
+    return table[table["view"] == "strongest"]
+
+
+def _means(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    return table.groupby([*keys, "seed"])[["value", "chance"]].mean().groupby(keys).mean()
+
+
+def _number(means: pd.DataFrame, place: tuple[object, ...], column: str) -> float:
     return float(means.loc[place, column]) if place in means.index else float("nan")
 
 
@@ -100,19 +110,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, nargs="+", help="folders that vflsim run has written")
     parser.add_argument("--evaluated", type=Path, action="append", default=[], help="the attacks' folder, of each")
-    parser.add_argument("--method", default="linear", help="the probe of features (default: linear, with labels)")
     said = parser.parse_args()
     if said.evaluated and len(said.evaluated) != len(said.results):
         parser.error("--evaluated: give one folder for each of the results")
     try:
         for folder, evaluated in zip(said.results, said.evaluated or map(_beside, said.results), strict=True):
             results = Results.open(folder)
-            tables = {"features, R²": features(results, evaluated, said.method)}
-            if said.method == "linear":
-                tables["labels"] = labels(results, evaluated)
-            for title, table in tables.items():
+            for title, table in {
+                "features, R², a lower bound": features(results, evaluated),
+                "labels, a lower bound": labels(results, evaluated),
+            }.items():
                 cells = [_cells(row) for row in table.itertuples(index=False, name=None)]
-                print(f"{folder.name}: {title}\n", *markdown_table([name.strip() for name in table], cells), sep="\n")
+                print(f"{folder.name}: {title}\n", *markdown_table(list(table), cells), sep="\n")
                 print()
     except VflsimError as error:
         print(error, file=sys.stderr)

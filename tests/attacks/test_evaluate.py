@@ -289,3 +289,9 @@ def test_timing_alone_cannot_be_attacked(tmp_path: Path) -> None:
     run_study(load(raw("synchronous", seeds=[0])), tmp_path / "timed", timing_only=True)
     with pytest.raises(ResultsError, match="the run has no weights: it simulated the timing alone"):
         evaluate(Results.open(tmp_path / "timed"), quick("pgd"))
+
+
+def test_every_kind_with_uploads_stands_in_the_tables_of_leakage() -> None:
+    """A new protocol is attacked, too: docs/leakage.md has the tables of this scenario."""
+    kinds = {entry.protocol.kind for entry in load("leakage_protocols").protocols.values()}
+    assert kinds == KINDS.keys() - NOTHING_UPLOADED.keys()

@@ -42,30 +42,30 @@ def _beside(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}-evaluated")
 
 
-def test_an_attacker_has_the_view_that_shows_most(study: Results) -> None:
+def test_an_attacker_is_the_strongest(study: Results) -> None:
     table = runpy.run_path(str(SCRIPT))["features"](study, _beside(study.folder)).set_index(["protocol", "attacker"])
-    assert list(table.index) == [(name, who) for name in ENTRIES for who in ("server", "client")]
-    found = pd.read_parquet(_beside(study.folder) / "reconstruction.parquet")
-    found["value"] = found["value"].where(found["measure"] == "r2")
+    assert list(table.index) == [(name, who) for name in ENTRIES for who in ("server", "client", "clients")]
+    found = pd.read_parquet(_beside(study.folder) / "reconstruction.parquet").query("view == 'strongest'")
     for (protocol, attacker), row in table.iterrows():
         own = found[(found["protocol"] == protocol) & (found["attacker"] == attacker)]
-        means = own.groupby(["view", "epochs", "features"])["value"].mean()
-        assert means.loc[:, "all", "none"].idxmax() == row["view"]
-        assert row["all epochs"] == pytest.approx(means.loc[row["view"], "all", "none"])
-        assert row["last view"] == pytest.approx(means.loc[row["view"], "last", "none"])
-        assert row["and own features"] == pytest.approx(means.loc[row["view"], "last", "own"])
-        assert row["and own features "] == pytest.approx(means.loc[row["view"], "all", "own"])
-    assert table.loc[("plain", "server"), "all epochs beyond"] > 0.5
-    assert 0 < table.loc[("plain", "server"), "own features alone"] < table.loc[("plain", "server"), "all epochs"]
+        means = own.groupby(["measure", "features"])[["value", "chance"]].mean()
+        assert row["from messages"] == pytest.approx(means.loc[("r2", "none"), "value"])
+        assert row["both"] == pytest.approx(means.loc[("r2", "own"), "value"])
+        assert row["own features"] == pytest.approx(means.loc[("r2", "own"), "chance"])
+        assert row["beyond all others'"] == pytest.approx(means.loc[("partial_r2", "others"), "value"])
+        assert row["control"] < 0.1
+        assert row["chosen"] in set(own["chosen"])
+    assert table.loc[("plain", "server"), "beyond all others'"] > 0.5
+    assert 0 < table.loc[("plain", "server"), "own features"] < table.loc[("plain", "server"), "from messages"]
 
 
-def test_labels_are_by_method_and_what_does_not_apply_is_absent(study: Results) -> None:
-    table = runpy.run_path(str(SCRIPT))["labels"](study, _beside(study.folder)).set_index("protocol")
-    assert list(table.index) == list(ENTRIES)
-    assert list(table)[:3] == ["sign", "clusters", "clusters by chance"]
-    assert table["sign"].isna().to_dict() == {"plain": True, "logits": False, "c-vfl": True}
-    assert table.loc["logits", "sign"] == 1
-    assert table.loc["c-vfl"].notna().to_dict() == {name: name in ("completion", "untrained") for name in table}
+def test_labels_stand_beside_chance_and_features_alone(study: Results) -> None:
+    table = runpy.run_path(str(SCRIPT))["labels"](study, _beside(study.folder)).set_index(["protocol", "attacker"])
+    assert list(table)[:4] == ["0 known", "by chance, 0", "4 known", "by chance, 4"]
+    assert table["0 known"].isna().to_dict()[("c-vfl", "client")]  # the clients hold the labels
+    assert table.loc[("logits", "client"), "0 known"] == 1
+    assert (table["4 known"] > table["by chance, 4"] + 0.2).all()
+    assert (table.loc["plain", "4 known"] > table.loc["plain", "untrained"]).all()
 
 
 def test_tables_are_printed(
@@ -74,26 +74,10 @@ def test_tables_are_printed(
     monkeypatch.setattr("sys.argv", ["leakage_tables.py", str(study.folder)])
     runpy.run_path(str(SCRIPT), run_name="__main__")
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "study: features, R²"
-    assert lines[2].startswith("| protocol | attacker | view | own features alone | last view | and own features | all")
-    assert "study: labels" in lines
+    assert lines[0] == "study: features, R², a lower bound"
+    assert lines[2].startswith("| protocol | attacker | from messages | own features | both | beyond own | all others'")
+    assert "study: labels, a lower bound" in lines
     assert "-0.00" not in "".join(lines)
-
-
-def test_another_probe_has_a_table_of_features_alone(
-    study: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    said = ["reconstruction.method=kernel", "reconstruction.features=none", "reconstruction.client=1"]
-    save(evaluate(study, chosen(["reconstruction"], said)), tmp_path / "kernel")
-    arguments = [str(study.folder), "--evaluated", str(tmp_path / "kernel"), "--method", "kernel"]
-    monkeypatch.setattr("sys.argv", ["leakage_tables.py", *arguments])
-    runpy.run_path(str(SCRIPT), run_name="__main__")
-    lines = capsys.readouterr().out.splitlines()
-    found = pd.read_parquet(tmp_path / "kernel" / "reconstruction.parquet").query("method == 'kernel'")
-    means = found.query("protocol == 'plain' and attacker == 'server'").groupby(["view", "epochs"])["value"].mean()
-    row = next(line for line in lines if line.startswith("| plain | server |"))
-    assert f"| {means[row.split(' | ')[2], 'all']:.2f} |" in row
-    assert "study: labels" not in lines
 
 
 def test_every_result_has_its_attacks(study: Results, monkeypatch: pytest.MonkeyPatch) -> None:

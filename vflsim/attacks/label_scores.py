@@ -74,7 +74,8 @@ def class_scores(x: Floats, y: Classes, known: Indices, classes: int, method: Me
 
 def _unit(x: Floats) -> Floats:
     length = np.linalg.norm(x, axis=1, keepdims=True)
-    return np.divide(x, length, out=np.zeros_like(x), where=length > 0)
+    unit: Floats = np.divide(x, length, out=np.zeros_like(x), where=length > 0)
+    return unit
 
 
 def _groups(x: Floats, number: int, seed: int) -> Classes:
