@@ -17,6 +17,7 @@ from vflsim.attacks import ATTACKS, Evaluation, chosen, evaluate, save
 from vflsim.attacks.evaluate import evaluation_markdown
 from vflsim.errors import ResultsError, ScenarioError
 from vflsim.results.read import Results
+from vflsim.scenario import load
 from vflsim.studies.study import run_study
 
 QUICK = {

@@ -18,7 +18,7 @@ from vflsim.attacks.received import Epochs, Form, Seen, remark_on_epochs, seen_o
 from vflsim.attacks.strongest import STRONGEST, Attempt, halved, strongest
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.models.tabular import TableShape
-from vflsim.streams import SERVER, generator, party_name, torch_seed
+from vflsim.protocol import SERVER, Count, generator, party_name, torch_seed
 from vflsim.timing.floats import Floats
 from vflsim.vocabulary.quantities import Quantity
 
