@@ -95,7 +95,7 @@ def evaluate(
             for remark in attacked.remarks:
                 left_out.setdefault(key, remark)
             attacked.remarks.clear()
-    tables = {kind: pd.DataFrame(own) for kind, own in rows.items() if own}
+    tables = {kind: _frame(each) for kind, each in rows.items() if each}
     if not tables:
         reasons = "; ".join(f"{name}: {why}" for name, why in left_out.items())
         what = f"nothing could be attacked ({reasons or 'no run of this protocol and seed'})"
@@ -113,6 +113,12 @@ def costs_of(results: Results) -> pd.DataFrame:
             sent = sum(last[name] for name in ("bytes_up", "bytes_down", "bytes_peer"))
             rows.append((run.protocol, run.seed, metric, last.get(metric, np.nan), last["time_s"], sent))
     return pd.DataFrame(rows, columns=["protocol", "seed", "metric", "value", "seconds", "bytes"])
+
+
+def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    """Return a table of rows; what was chosen stands in those of attacks that choose."""
+    table = pd.DataFrame(rows)
+    return table if table["chosen"].any() else table.drop(columns="chosen")
 
 
 def _row(attack: Attack, run: StoredRun, found: Measured) -> dict[str, Any]:
@@ -208,7 +214,7 @@ def _table(attack: Attack, evaluation: Evaluation) -> DataTable:
     options = attack.model_dump(exclude={"kind", *keys})
     notes = [
         f"{attack.note}.",
-        *(["The strongest attackers; all others are in the Parquet table."] if any(table["chosen"]) else []),
+        *(["The strongest attackers; all others are in the Parquet table."] if "chosen" in table else []),
         f"Options: {', '.join(f'{name} {value}' for name, value in options.items())}.",
         f"Means over parties and seeds ± 95 % over seeds; {metric}, seconds and bytes are the runs' own, at their end.",
     ]
