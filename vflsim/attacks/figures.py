@@ -62,5 +62,5 @@ def attack_figure(evaluation: Evaluation, attack: Attack) -> Picture:
 
 def _label(settings: list[str], key: tuple[object, ...]) -> str:
     pairs = zip(settings, key, strict=True)
-    words = (f"{name} {value:g}" if isinstance(value, float) else f"{value}" for name, value in pairs)
+    words = (f"{name} {value:g}" if isinstance(value, float | int) else f"{value}" for name, value in pairs)
     return "\n".join(words) or "all"
