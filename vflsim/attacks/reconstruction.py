@@ -109,7 +109,7 @@ class Reconstruction(AttackOfClients):
         y: Floats,
         beside: Mapping[Beside, Floats | None],
     ) -> Iterator[Measured]:
-        seed, whose = attacked.run.seed, party_name(party)
+        seed = attacked.run.seed
         rows = np.flatnonzero(np.any([seen.received for seen in seens], axis=0))
         order = generator(seed, party, f"attack.reconstruction/{attacker}").permutation(len(rows))
         known, others = np.split(order, [max(2, round(self.auxiliary * len(rows)))])
@@ -119,6 +119,7 @@ class Reconstruction(AttackOfClients):
             if kind != "none" and features is None:
                 continue
             more = None if features is None else features[rows]
+            judge = _Judge(party_name(party), attacker, kind, truth[others], mean)
             base = {
                 method: np.broadcast_to(mean, truth[others].shape)
                 if more is None
@@ -138,14 +139,11 @@ class Reconstruction(AttackOfClients):
                         attempt = Attempt[Floats](setting, len(rows), fit)
                         attempts.append(attempt)
                         bits = generator(seed, party, f"attack.reconstruction/{attacker}/{kind}/{attempt.words}")
-                        judged = there[others]
-                        yield from _measured(
-                            attempt.guess[judged], truth[others][judged], mean, base[method][judged], kind, whose,
-                            {"attacker": attacker, **setting, "features": kind}, bits,
-                        )  # fmt: skip
+                        arrived = np.flatnonzero(there[others])
+                        yield from judge.measured(attempt.guess, base[method], arrived, setting, bits)
             if attempts:
                 bits = generator(seed, party, f"attack.reconstruction/{attacker}/{kind}/{STRONGEST}")
-                yield from _strongest(attempts, truth[others], mean, base, kind, whose, attacker, bits)
+                yield from judge.strongest(attempts, base, bits)
 
     def _probes(self, seed: int) -> dict[str, Probe]:
         probes: dict[Method, Probe] = {
@@ -203,52 +201,55 @@ class _Fit:
         return guess
 
 
-def _measured(
-    guess: Floats,
-    truth: Floats,
-    mean: Floats,
-    alone: Floats,
-    kind: Beside,
-    party: str,
-    setting: Mapping[str, str],
-    bits: np.random.Generator,
-    chosen: str = "",
-) -> Iterator[Measured]:
-    """Yield R² of a guess and, with features beside the view, what it explains beyond these ``alone``."""
-    r2 = explained(guess, truth, mean, bits)
-    if kind == "none":
-        yield Measured("r2", r2.r2, party, setting, r2.low, r2.high, 0.0, chosen=chosen)
-        return
-    base, more = explained(alone, truth, mean, bits), explained(guess, truth, alone, bits)
-    yield Measured("r2", r2.r2, party, setting, r2.low, r2.high, *base, chosen=chosen)
-    yield Measured("partial_r2", more.r2, party, setting, more.low, more.high, 0.0, chosen=chosen)
+@dataclass(frozen=True, eq=False)
+class _Judge:
+    """Judges guesses of a party's features by their ``truth`` (others, features), beside features of a ``kind``.
 
+    ``mean`` (features,) is that of the known rows.
+    """
 
-def _strongest(
-    attempts: Sequence[Attempt[Floats]],
-    truth: Floats,
-    mean: Floats,
-    base: Mapping[str, Floats],
-    kind: Beside,
-    party: str,
-    attacker: str,
-    bits: np.random.Generator,
-) -> Iterator[Measured]:
-    """Yield what the strongest attempt finds, beside the strongest of the features alone, and its control."""
-    halves = halved(len(truth), bits)
-    choosing, judging = halves
+    party: str
+    attacker: str
+    kind: Beside
+    truth: Floats
+    mean: Floats
 
-    def missed(guess: Floats) -> float:
-        return float(((truth - guess)[choosing] ** 2).sum())
+    def measured(
+        self,
+        guess: Floats,
+        alone: Floats,
+        rows: Indices,
+        setting: Mapping[str, str],
+        bits: np.random.Generator,
+        chosen: str = "",
+    ) -> Iterator[Measured]:
+        """Yield R² of a guess of some rows and, with features beside, what it explains beyond these ``alone``."""
+        whole = {"attacker": self.attacker, **setting, "features": self.kind}
+        truth, r2 = self.truth[rows], explained(guess[rows], self.truth[rows], self.mean, bits)
+        if self.kind == "none":
+            yield Measured("r2", r2.r2, self.party, whole, r2.low, r2.high, 0.0, chosen=chosen)
+            return
+        base, more = explained(alone[rows], truth, self.mean, bits), explained(guess[rows], truth, alone[rows], bits)
+        yield Measured("r2", r2.r2, self.party, whole, r2.low, r2.high, *base, chosen=chosen)
+        yield Measured("partial_r2", more.r2, self.party, whole, more.low, more.high, 0.0, chosen=chosen)
 
-    best = strongest(attempts, lambda attempt, _: -missed(attempt.guess), halves)
-    alone = min(base.values(), key=missed)
-    setting = dict.fromkeys(("view", "epochs", "form", "method"), STRONGEST)
-    setting = {"attacker": attacker, **setting, "features": kind}
-    target = truth[judging]
-    yield from _measured(best.guess[judging], target, mean, alone[judging], kind, party, setting, bits, best.words)
-    control = explained(best.control(bits)[judging], target, mean if kind == "none" else alone[judging], bits)
-    yield Measured("control", control.r2, party, setting, control.low, control.high, chosen=best.words)
+    def strongest(
+        self, attempts: Sequence[Attempt[Floats]], base: Mapping[str, Floats], bits: np.random.Generator
+    ) -> Iterator[Measured]:
+        """Yield what the strongest attempt finds, beside the strongest of the features alone, and its control."""
+        choosing, judging = halves = halved(len(self.truth), bits)
+
+        def missed(guess: Floats) -> float:
+            return float(((self.truth - guess)[choosing] ** 2).sum())
+
+        best = strongest(attempts, lambda attempt, _: -missed(attempt.guess), halves)
+        alone = min(base.values(), key=missed)
+        setting = dict.fromkeys(("view", "epochs", "form", "method"), STRONGEST)
+        yield from self.measured(best.guess, alone, judging, setting, bits, best.words)
+        beyond = self.mean if self.kind == "none" else alone[judging]
+        control = explained(best.control(bits)[judging], self.truth[judging], beyond, bits)
+        whole = {"attacker": self.attacker, **setting, "features": self.kind}
+        yield Measured("control", control.r2, self.party, whole, control.low, control.high, chosen=best.words)
 
 
 class Explained(NamedTuple):
