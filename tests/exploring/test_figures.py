@@ -141,10 +141,12 @@ def test_a_first_look_at_choices_takes_only_what_arrays_can_simulate(
 
 
 def test_where_messages_wait_rounds_are_simulated_by_events_and_say_why(template: Base) -> None:
-    scenario = load(turned(template, {**template.held, "stragglers": 3, "network": "fifo"}))
+    raw = turned(template, {**template.held, "stragglers": 3, "network": "fifo"})
+    raw["timing"]["server"]["concurrency"] = 4
+    scenario = load(raw)
     loaded = ScenarioData(scenario).of(scenario.training)
     own = simulated(scenario, "wait", loaded, ROUNDS)
-    assert own.by_events == "with fifo links a message may have to wait for others"
+    assert own.by_events == "a message may have to wait for one of the 4 slots of the server"
     assert len(own.ends) == MESSAGES // (2 * 8)
     assert own.waited[0] == pytest.approx(0, abs=1e-12)
     assert sum(own.waited.values()) == pytest.approx(1)

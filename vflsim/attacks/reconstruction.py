@@ -61,7 +61,7 @@ class Reconstruction(AttackOfClients):
         "control": "of rows out of order",
     }
     drawn: ClassVar[tuple[str, ...]] = ("r2",)
-    ranges: ClassVar[Mapping[str, tuple[float, float]]] = dict.fromkeys(("r2", "partial_r2"), (-math.inf, 1))
+    ranges: ClassVar[Mapping[str, tuple[float, float]]] = dict.fromkeys(drawn, (-math.inf, 1))
     note: ClassVar[str] = (
         "A lower bound: cleverer attackers find more. R² over all features of the rows that the attacker does not "
         "know: 1 − R² is the mean square error relative to that of predicting the mean, whose R² is 0. Its chance "

@@ -56,7 +56,8 @@ def read_observed(file: str | Path, column: str | None = None, unit: TimeUnit = 
     ``column`` names a column of a table; it may be omitted where there is only one. Raises ValueError for a
     missing or unreadable file, and for values that are no delays, with the place of the first one.
     """
-    return _read(Path(file).resolve(), column, unit, stamp_of(file, f"a file ({FORMATS})"))
+    stamp = stamp_of(file, f"a file ({FORMATS})")  # first: it refuses a link to itself
+    return _read(Path(file).resolve(), column, unit, stamp)
 
 
 @lru_cache(maxsize=16)

@@ -66,7 +66,7 @@ REFUSALS: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
     ({"kind": "t_synchronous", "t": 2, "cancel": True, "max_staleness": 3}, {}, "protocols.it.max_staleness", "3"),
     ({"kind": "asynchronous"}, {"record": "events"}, "record", "rounds that wait for all clients, and not of these"),
     (
-        SYNCHRONOUS,
+        {"kind": "asynchronous"},
         clients(link={"up": "1 Mbps"}) | {"network": "fifo"},
         "timing.network",
         "may have to wait for others",
