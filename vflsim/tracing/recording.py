@@ -155,7 +155,8 @@ def record(
 
 def _drawn() -> tuple[object, ...]:
     """Return how far the global generators have come."""
-    return random.getstate(), str(np.random.get_state()), torch.get_rng_state().numpy().tobytes()
+    _, key, *rest = np.random.get_state()
+    return random.getstate(), np.asarray(key).tobytes(), rest, torch.get_rng_state().numpy().tobytes()
 
 
 async def _to_its_end(serve: Makes, node: Node[Any], world: VirtualWorld) -> None:
