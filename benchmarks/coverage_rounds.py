@@ -133,7 +133,7 @@ def precision(studies: int, seed: int = 0) -> Iterator[tuple[str, Covered, Cover
             for known, into in zip((None, variation), found, strict=True):
                 rule = PrecisionRule(asked, RoundFacts(variation=known))
                 if rule.extend(durations) is not None:
-                    mean = rule.found()
+                    mean = rule.so_far()
                     into.append((mean.mean, mean.low <= 1 <= mean.high))
         yield f"{name}, {100 * share:.0f} %", Covered.of(found[0], studies), Covered.of(found[1], studies)
 
