@@ -21,7 +21,8 @@ class SendingOrder:
         self.server: Ints = np.arange(clients)
         """The places of the clients in the order in which the server sends to them."""
         self._heard = self.server.copy()  # the place of each client's message in the server's latest queue
-        self._since: list[Floats] = []  # the ends of what clients have done since that message arrived
+        self._since: list[Floats] = [np.zeros(clients)]
+        """When clients began, or have heard from the server, and the ends of what they have done since."""
 
     def note(self, times: Floats) -> None:
         """Note when an activity of each client ends (M,)."""
