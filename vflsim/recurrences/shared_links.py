@@ -180,7 +180,8 @@ class SharedWay:
                 else:
                     hub.enter(transfer, place, rate, now)
                 coming += 1
-            hub.share(now)
+            if hub.changed:  # sharing it anew for nothing would round what has moved
+                hub.share(now)
 
     def shares(self) -> NDArray[np.object_]:
         """Return what of each client's messages has moved by a time (M,)."""

@@ -53,3 +53,30 @@ def test_arrays_equal_events_where_messages_share_links(seed: int) -> None:
     scenario = quick(PROTOCOLS[name], **world)
     assert obstacles(scenario, "it") == []
     assert_same_bytes(scenario)
+
+
+@pytest.mark.parametrize("stop", [{"time": "35 ms", "rounds": 20}, {"rounds": 20}], ids=["cut short", "many rounds"])
+def test_what_began_first_is_sent_first_of_what_ends_at_one_instant(stop: dict[str, Any]) -> None:
+    """Client 1 computes and waits for 1 ms each; the computations of the others, of 2 ms, began before its wait."""
+    link = {"up": "(1 + m/3) Mbps", "latency": "1 ms"}
+    clients = [
+        {"select": "all", "compute": "1 ms", "upload_delay": "1 ms", "link": link},
+        {"select": "2..N", "compute": "2 ms", "upload_delay": 0},
+    ]
+    timing = {"network": "fifo", "server": {"compute": "1 ms"}, "clients": clients}
+    assert_same_bytes(
+        quick(PROTOCOLS["synchronous"], timing=timing, stop=stop, models__client={"kind": "linear", "embedding": 40})
+    )
+
+
+def test_a_message_without_a_limit_changes_no_bit_of_those_under_way() -> None:
+    clients = [
+        {"select": "all", "compute": "1 ms", "upload_delay": "1 ms", "link": {"up": "1 Mbps", "down": "1 Mbps"}},
+        {"select": 2, "upload_delay": 0},
+        {"select": 4, "upload_delay": "2 ms", "link": {"down": "unlimited", "latency": "1 ms"}},
+    ]
+    server = {"compute": "1 ms", "link": {"down": "2 Mbps", "latency": "1 ms"}}
+    timing = {"network": "fair", "server": server, "clients": clients}
+    assert_same_bytes(
+        quick(PROTOCOLS["c_vfl"], timing=timing, stop={"rounds": 9}, partition={"clients": 5, "by": "columns"})
+    )
