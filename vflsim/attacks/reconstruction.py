@@ -74,7 +74,11 @@ class Reconstruction(AttackOfClients):
         """Attack each party by each attacker with each of its views, and all of them."""
         views, data = attacked.run.views(), attacked.models.data
         for party in self._targets(attacked):
-            y = numeric(_of(data, party)[views.rows], _shape(data, party))
+            try:
+                y = numeric(_of(data, party)[views.rows], _shape(data, party))
+            except ValueError as error:
+                attacked.remarks.append(f"{party_name(party)}: {error}")
+                continue
             for attacker, members in self._attackers(attacked, party):
                 names = [party_name(member) for member in members]
                 seens = []
@@ -281,7 +285,7 @@ def numeric(features: Tensor, shape: tuple[int, ...]) -> Floats:
     x: Floats = features.flatten(1).double().numpy()
     codes = np.array(shape.cardinalities if isinstance(shape, TableShape) else [0] * x.shape[1])
     if codes.all():
-        raise ValueError("a client has only categories, and R² is about numbers")
+        raise ValueError("it has only categories, and R² is about numbers")
     return x[:, codes == 0]
 
 
