@@ -206,6 +206,9 @@ def test_known_rows_are_as_many_of_each_class() -> None:
     assert sorted([*known, *others]) == list(range(18))
     with pytest.raises(ValueError, match="only 4 recorded rows of a class have arrived, and 4 are known"):
         known_rows(labels, 3, 4, np.random.default_rng(0))
+    assert len(known_rows(labels[:3], 3, 0, np.random.default_rng(0))[1]) == 3
+    with pytest.raises(ValueError, match="only 2 recorded rows have arrived, and there are 3 classes"):
+        known_rows(labels[:2], 3, 0, np.random.default_rng(0))
 
 
 def test_which_views_are_gradients() -> None:

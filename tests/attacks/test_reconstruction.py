@@ -158,6 +158,16 @@ def test_uniform_noise_shows_nothing(method: str, dtype: torch.dtype) -> None:
     assert found.low <= 0
 
 
+@pytest.mark.parametrize("rows", [2, 3, 9, 12, 13])
+@pytest.mark.parametrize("method", ["linear", "kernel", "decoder"])
+def test_few_known_rows_are_enough_for_a_guess(method: str, rows: int) -> None:
+    rng = np.random.default_rng(1)
+    x, y = rng.standard_normal((rows + 10, 4)), rng.standard_normal((rows + 10, 3))
+    guess = probed(x, y[:rows], np.arange(rows), np.arange(rows, rows + 10), method)
+    assert guess.shape == (10, 3)
+    assert np.isfinite(guess).all()
+
+
 def test_bits_of_integers_are_read() -> None:
     """The lowest bit of an integer decides: a probe of the number alone finds nothing."""
     rng = np.random.default_rng(3)
@@ -384,6 +394,26 @@ def test_codes_of_categories_are_left_out() -> None:
     assert numeric(features, TableShape([0, 4, 0])).tolist() == [[0, 2], [3, 5]]
     with pytest.raises(ValueError, match="only categories"):
         numeric(features, TableShape([2, 4, 2]))
+
+
+def test_parties_with_only_categories_are_left_out_and_others_are_attacked(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    numbers_, towns, labels = (
+        rng.standard_normal(120),
+        rng.choice(["Bern", "Zug", "Wil"], 120),
+        rng.integers(2, size=120),
+    )
+    pd.DataFrame({"age": numbers_, "town": towns, "label": labels}).to_csv(tmp_path / "people.csv", index=False)
+    results = finished(
+        {"it": {"kind": "synchronous"}},
+        tmp_path / "study",
+        data={"file": str(tmp_path / "people.csv"), "label": "label", "categorical": ["town"]},
+        partition={"by": "explicit", "columns": [["age"], ["town"]]},
+        record={"views": 60},
+    )
+    found = evaluate(results, chosen(["reconstruction"], []))
+    assert set(found.tables["reconstruction"]["party"]) == {"client-1"}
+    assert found.left_out["reconstruction of it"] == "client-2: it has only categories, and R² is about numbers"
 
 
 def test_too_few_rows_and_other_clients_are_named(tmp_path: Path) -> None:

@@ -25,7 +25,10 @@ def applies(method: Method, aided: bool, width: int, classes: int) -> bool:
 
 
 def known_rows(labels: Classes, classes: int, known: int, bits: np.random.Generator) -> tuple[Indices, Indices]:
-    """Choose ``known`` rows of each class, and return them and the others. Raises ``ValueError`` for too few."""
+    """Choose ``known`` rows of each class, and return them and the others.
+
+    Raises ``ValueError`` for too few: each class has others than the known rows, and there are as many rows as classes.
+    """
     order = bits.permutation(len(labels))
     chosen = [order[labels[order] == each][:known] for each in range(classes)]
     counts = np.bincount(labels, minlength=classes)
@@ -33,6 +36,11 @@ def known_rows(labels: Classes, classes: int, known: int, bits: np.random.Genera
         raise ValueError(
             f"only {counts.min()} recorded rows of a class have arrived, and {known} are known; "
             "allowed: more recorded rows (record: {views: …}), or fewer known ones"
+        )
+    if len(labels) < classes:
+        raise ValueError(
+            f"only {len(labels)} recorded rows have arrived, and there are {classes} classes; "
+            "allowed: more recorded rows (record: {views: …})"
         )
     together = np.concatenate(chosen)
     return together, np.setdiff1d(np.arange(len(labels)), together)

@@ -90,6 +90,8 @@ _WEIGHTS = (1.0, 0.0, 0.1)
 _WIDTHS = (0.1, 1.0, 10.0)
 """Squared widths of a kernel, relative to the median squared distance of two known rows."""
 _MOST_EPOCHS, _PATIENCE, _HELD_OUT = 500, 30, 5
+_FEWEST_STOPPED = 10
+"""Of more rows, at least two are the tenth that stops a decoder early."""
 
 
 def linear(x: Floats, y: Floats, known: Indices, others: Indices, beside: Floats | None = None) -> Floats:
@@ -152,7 +154,7 @@ def decoded(
     most = len(known) - max(1, len(known) // _HELD_OUT)
     decoder = MLPRegressor(
         hidden_layer_sizes=(hidden,),
-        early_stopping=True,
+        early_stopping=most > _FEWEST_STOPPED,
         n_iter_no_change=_PATIENCE,
         max_iter=_MOST_EPOCHS,
         random_state=seed,
