@@ -191,6 +191,15 @@ def test_methods_apply_where_they_are_defined(method: Any, known: int, width: in
     assert applies(method, known > 0, width, classes) == does
 
 
+@pytest.mark.filterwarnings("error")
+def test_fewer_directions_than_classes_are_clusters_without_a_warning() -> None:
+    x = np.repeat(np.eye(2), 6, axis=0)
+    scores = unaided_scores(x, np.array([4, 4, 4]), "clusters", 0)
+    assert (scores[:6] == scores[0]).all()
+    assert (scores[6:] == scores[6]).all()
+    assert (scores[0] != scores[6]).any()
+
+
 def test_noise_has_no_clusters() -> None:
     rng = np.random.default_rng(4)
     x, y = rng.standard_normal((300, 8)), rng.integers(3, size=300)

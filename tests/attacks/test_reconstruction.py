@@ -422,6 +422,10 @@ def test_too_few_rows_and_other_clients_are_named(tmp_path: Path) -> None:
         evaluate(results, chosen(["reconstruction"], []))
     with pytest.raises(ScenarioError, match="no client 9"):
         evaluate(results, chosen(["reconstruction"], ["reconstruction.client=9"]))
+    short = {"record": {"views": {"rows": 60, "keep": "all"}}, "stop": {"time": "0.1 ms", "rounds": 9}}
+    silent = finished({"it": {"kind": "synchronous"}}, tmp_path / "silent", **short)
+    with pytest.raises(Exception, match="no message about a recorded row has arrived"):
+        evaluate(silent, chosen(["reconstruction"], []))
     bare = finished({"it": {"kind": "synchronous"}}, tmp_path / "bare")
     with pytest.raises(Exception, match="views of this run were not kept"):
         evaluate(bare, chosen(["reconstruction"], []))

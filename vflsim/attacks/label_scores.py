@@ -89,8 +89,11 @@ def _unit(x: Floats) -> Floats:
 def _groups(x: Floats, number: int, seed: int) -> Classes:
     """Return the group of every row: k-means on directions, (rows,)."""
     from sklearn.cluster import KMeans  # slow to import
+    from sklearn.exceptions import ConvergenceWarning
 
-    groups: Classes = KMeans(number, n_init=10, random_state=seed).fit_predict(_unit(x))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer directions than classes
+        groups: Classes = KMeans(number, n_init=10, random_state=seed).fit_predict(_unit(x))
     return groups
 
 

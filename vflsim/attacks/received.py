@@ -47,8 +47,11 @@ class Seen:
 
 
 def remark_on_epochs(attacked: AttackedRun, wished: Sequence[Epochs]) -> None:
-    """Say that the run has not kept all epochs, where they are wished."""
-    if "all" in wished and not any(view.arrivals for view in attacked.run.views()):
+    """Say that the run has not kept all epochs, where they are wished, or that nothing has arrived."""
+    views = attacked.run.views().views
+    if not views:
+        attacked.remarks.append("no message about a recorded row has arrived")
+    elif "all" in wished and not any(view.arrivals for view in views):
         attacked.remarks.append("all epochs: only the last was kept (record: {views: {rows: 512, keep: all}})")
 
 
