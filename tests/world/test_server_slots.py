@@ -110,6 +110,18 @@ def test_a_message_that_stands_aside_gives_its_slot_back(virtual, network: str, 
 
 
 @pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("sender", [0, 2])
+def test_messages_for_a_client_that_comes_back_arrive_whatever_is_rounded(virtual, network: str, sender: int) -> None:
+    """For the second message, the time of the return is rounded up: the first lets it move before."""
+    back, later = 0.9, 0.3
+    assert later + (back - later) > back
+    sent = [(0, sender, 1, 2), (later, sender, 1, 2)]
+    fast = {0: {"up": 1e18, "down": 1e18}}
+    found = times(virtual, network, 2, sent, links=fast, away=(0, back))
+    assert [message and message[1] for message in found] == pytest.approx([back, back])
+
+
+@pytest.mark.parametrize("network", NETWORKS)
 def test_a_link_at_rate_0_takes_no_slot(virtual, network: str) -> None:
     links = SERVER | {1: {"up": [[0, 0], [9, BYTE_A_SECOND]]}}
     assert times(virtual, network, 1, UPLOADS, links) == [(9, 11), (0, 2), (2, 4)]

@@ -118,7 +118,7 @@ class Queues(Unshared):
             return super().sent(transfer)
         since, left = self._progress[transfer]
         if transfer.state == "moving":
-            left -= transfer.path.profile.amount(since, self._world.instant)
+            left = max(0.0, left - transfer.path.profile.amount(since, self._world.instant))
         return min(transfer.size, int(transfer.size - left / 8))
 
     @override
@@ -151,6 +151,9 @@ class Queues(Unshared):
 
     def _return(self, transfer: Transfer) -> None:
         """Look again at the messages that wait for the links of one whose path carries something."""
+        if transfer.state == "moving":  # rounding set this after its end, which was passed over in place of this
+            self._set_end(transfer)
+            return
         transfer.due = False
         self._advance(transfer.path.lines)
 
@@ -182,18 +185,24 @@ class Queues(Unshared):
             return
         if transfer.due:  # it was to be looked at later
             self._world.cancel(transfer)
-        now, path = self._world.instant, transfer.path
+        now = self._world.instant
         if transfer not in self._progress:
             self._begin(transfer)
         _, left = self._progress.get(transfer, (now, 8.0 * transfer.size))
         self._progress[transfer] = now, left
-        ends = path.profile.finish(now, left)
-        stops = path.profile.first_zero(now, ends)
-        transfer.state, transfer.due = "moving", True
+        transfer.state = "moving"
+        self._set_end(transfer)
+
+    def _set_end(self, transfer: Transfer) -> None:
+        """Schedule when a message that moves on a path that varies is through, or stands aside."""
+        now, profile, (since, left) = self._world.instant, transfer.path.profile, self._progress[transfer]
+        ends = profile.finish(since, left)
+        stops = profile.first_zero(since, ends)
+        transfer.due = True
         if stops < ends:
-            self._world.schedule(stops - now, self._stand_aside, transfer)
+            self._world.schedule(max(0.0, stops - now), self._stand_aside, transfer)
         else:
-            self._world.schedule(ends - now, self._over, transfer)
+            self._world.schedule(max(0.0, ends - now), self._over, transfer)
 
     def _stand_aside(self, transfer: Transfer) -> None:
         """Free the links of a message whose path carries nothing any more."""
