@@ -23,7 +23,7 @@ from vflsim.scenario.resolve import check_context, location_of, setting
 from vflsim.setting import Setting
 from vflsim.simulation.variation import variation_of
 from vflsim.streams import party_name
-from vflsim.studies.checks.first_round import (
+from vflsim.studies.checks.own_parts import (
     own_aggregate_problems,
     own_codec_problems,
     own_loss_problems,
