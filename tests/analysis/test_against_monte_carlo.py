@@ -12,7 +12,7 @@ from vflsim.analysis.ages import Geometric, used_probabilities
 from vflsim.analysis.queueing import repairman_rates, waiting, working_on
 from vflsim.analysis.renewal import pooled_interval
 from vflsim.timing.delays import Exponential, LogNormal, Uniform
-from vflsim.timing.delays.sums import OfDelay
+from vflsim.timing.delays.affine import OfDelay
 from vflsim.timing.laws.law import Law
 from vflsim.timing.laws.order import maximum, order_statistic
 

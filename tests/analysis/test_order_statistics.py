@@ -12,7 +12,7 @@ from thorough import examples
 
 from vflsim.analysis.ages import used_probabilities
 from vflsim.timing.delays import Exponential, LogNormal, Pareto, Uniform
-from vflsim.timing.delays.sums import OfDelay
+from vflsim.timing.delays.affine import OfDelay
 from vflsim.timing.laws.law import Law, Point
 from vflsim.timing.laws.order import OrderStatistic, counts, maximum, minimum, order_statistic
 

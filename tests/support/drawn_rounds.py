@@ -13,7 +13,8 @@ from scipy import stats
 
 from vflsim.analysis.cycles import Cycles, Turn
 from vflsim.protocols.fedvs.stages import CodedStages
-from vflsim.timing.delays.sums import OfDelay, SumLaw
+from vflsim.timing.delays.affine import OfDelay
+from vflsim.timing.delays.sums import SumLaw
 from vflsim.timing.laws.law import Law, Point
 
 RUNS = 20

@@ -20,9 +20,10 @@ from vflsim.timing.activation import Immediate, Poisson
 from vflsim.timing.availability import Always
 from vflsim.timing.compute import AnyCompute, ByOperation, ComputeModel, Costed, Flops, OperationCost, duration
 from vflsim.timing.compute import law as drawn_law
+from vflsim.timing.delays.affine import OfDelay
 from vflsim.timing.delays.base import Delay
 from vflsim.timing.delays.basic import Constant
-from vflsim.timing.delays.sums import OfDelay, total
+from vflsim.timing.delays.sums import total
 from vflsim.timing.laws.law import Law, Point
 from vflsim.timing.laws.order import mixture
 from vflsim.tracing.exchanges import Exchange, Exchanges

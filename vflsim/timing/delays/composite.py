@@ -10,9 +10,10 @@ import numpy as np
 from pydantic import Field
 from typing_extensions import override
 
+from vflsim.timing.delays.affine import OfDelay
 from vflsim.timing.delays.base import Delay, Derived, columns, exact, sympy
 from vflsim.timing.delays.sum_formulas import formula_of_sum
-from vflsim.timing.delays.sums import OfDelay, total
+from vflsim.timing.delays.sums import total
 from vflsim.timing.floats import Floats, exact_sum
 from vflsim.timing.laws.law import Law
 from vflsim.timing.laws.order import MixtureLaw, maximum
