@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 from closed_forms_of import found
+from shared_delay import Sharing
 from tiny_worlds import data_of, tiny
 
 from vflsim.analysis.cycles import Turn
@@ -64,21 +65,6 @@ def test_a_client_that_takes_fewer_steps_takes_less_time() -> None:
     uploads = {"select": "2..N", "compute": 1.0, "upload_delay": 10.0}
     unlike = world(own_steps, {"select": "1", "compute": 1.0}, uploads)
     assert found(unlike).mean.low == pytest.approx(1 + 1 + 10)  # one step of client 2, an embedding, its upload
-
-
-class Sharing(Synchronous):
-    """Clients wait a part of their upload delay before they embed."""
-
-    kind: Literal["sharing"] = "sharing"  # type: ignore[assignment]
-
-    async def client(self, node: ClientNode) -> None:
-        for k in node.rounds():
-            batch = node.batch(k)
-            await node.delay("share", 0.3)
-            h = await node.compute(node.learner.embed(batch))
-            await node.upload("server", Embedding(batch, h, round=k))
-            gradient = await node.recv("gradient", round=k)
-            await node.compute(node.learner.client_step(batch, gradient))
 
 
 def test_a_part_of_a_delay_takes_a_part_of_its_time() -> None:

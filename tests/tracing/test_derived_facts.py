@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 from both_paths import assert_same_bytes, quick
+from shared_delay import Sharing
 from tiny_worlds import RANDOM_TIMING, data_of
 
 from vflsim.learning.batches import Batch
@@ -94,21 +95,6 @@ def traced(protocol: dict[str, Any], by_hand: bool = False, **changes: Any) -> R
 def test_a_wait_says_for_how_many(protocol: dict[str, Any], counts: list[int | None]) -> None:
     found = traced(protocol, by_hand=True)
     assert [act.count for act in found.round[1] if isinstance(act, ServerWaits)] == counts
-
-
-class Sharing(Synchronous):
-    """Clients wait a part of their upload delay before they embed."""
-
-    kind: Literal["sharing"] = "sharing"  # type: ignore[assignment]
-
-    async def client(self, node: ClientNode) -> None:
-        for k in node.rounds():
-            batch = node.batch(k)
-            await node.delay("share", 0.3)
-            h = await node.compute(node.learner.embed(batch))
-            await node.upload("server", Embedding(batch, h, round=k))
-            gradient = await node.recv("gradient", round=k)
-            await node.compute(node.learner.client_step(batch, gradient))
 
 
 def test_a_part_of_a_delay_is_a_part_on_arrays() -> None:
