@@ -123,7 +123,7 @@ def test_leakage_stands_beside_what_the_runs_reached_and_cost(study: Results) ->
     )
     cells = dict(zip(shown.header, shown.rows[0], strict=True))
     assert cells["protocol, attacker, features"] == "plain, server, none"
-    assert str(cells["of rows out of order"]).startswith("−0.0")
+    assert str(cells["control: R² of rows out of order"]).startswith("−0.0")
     assert float(cells["explained variance R²"]) > 0.99
     assert cells["time to 0.01"] == "0 s"  # the initial models are as good
     last = study.run("plain", 0).frame("metrics").iloc[-1]

@@ -76,10 +76,11 @@ class LabelInference(AttackOfClients):
     drawn: ClassVar[tuple[str, ...]] = ("auc", "balanced_accuracy")
     ranges: ClassVar[Mapping[str, tuple[float, float]]] = {"auc": (0, 1), "balanced_accuracy": (0, 1)}
     note: ClassVar[str] = (
-        "A lower bound: cleverer attackers find more. On recorded rows whose labels the client does not know: AUC for "
-        "two classes (chance 0.5), balanced accuracy for more (chance 1 / classes). Clusters without known rows have "
-        "the names that suit them best, for their chance level, too. What completion finds beyond untrained, training "
-        "has given away. Intervals in the Parquet table are over rows (bootstrap), those of chance over permuted labels"
+        "A lower bound: cleverer attackers find more, and clients together what one of them does. On recorded rows "
+        "whose labels the client does not know: AUC for two classes (chance 0.5), balanced accuracy for more (chance 1 "
+        "/ classes). Clusters without known rows have the names that suit them best, for their chance level, too. What "
+        "completion finds beyond untrained, training has given away. Intervals in the Parquet table are over rows "
+        "(bootstrap), those of chance over permuted labels"
     )
 
     def on(self, attacked: AttackedRun) -> Iterator[Measured]:

@@ -58,16 +58,16 @@ class Reconstruction(AttackOfClients):
     measures: ClassVar[Mapping[str, str]] = {
         "r2": "explained variance R²",
         "partial_r2": "partial R²",
-        "control": "of rows out of order",
+        "control": "control: R² of rows out of order",
     }
     drawn: ClassVar[tuple[str, ...]] = ("r2",)
     ranges: ClassVar[Mapping[str, tuple[float, float]]] = dict.fromkeys(drawn, (-math.inf, 1))
     note: ClassVar[str] = (
-        "A lower bound: cleverer attackers find more. R² over all features of the rows that the attacker does not "
-        "know: 1 − R² is the mean square error relative to that of predicting the mean, whose R² is 0. Its chance "
-        "level is the R² of the features beside the view alone; partial R² is the share of what these leave over that "
-        "the view explains. The control is the same of what has arrived about other rows. Intervals in the Parquet "
-        "table are over rows (bootstrap)"
+        "A lower bound: cleverer attackers find more, and clients together what one of them does. R² over all features "
+        "of the rows that the attacker does not know: 1 − R² is the mean square error relative to that of predicting "
+        "the mean, whose R² is 0. Its chance level is the R² of the features beside the view alone; partial R² is the "
+        "share of what these leave over that the view explains. The control is the same of what has arrived about "
+        "other rows. Intervals in the Parquet table are over rows (bootstrap)"
     )
 
     def on(self, attacked: AttackedRun) -> Iterator[Measured]:
