@@ -96,7 +96,7 @@ def test_the_tables_and_the_best_k_are_those_of_vflsim_analyze(scenario: Scenari
     by_k, by_t = vflsim.analyze(scenario, protocols=["coded"]).choices("coded")
     mine = tables(scenario, data, "coded")
     assert [(each["key"], each["rows"]) for each in mine] == [
-        (each.key, [list(row) for row in each.rows]) for each in (by_k, by_t)
+        (each.key, [[str(cell) for cell in row] for row in each.rows]) for each in (by_k, by_t)
     ]
     assert by_k.notes[0].startswith(f"best K: {mine[0]['best']}")
     assert mine[1]["best"] == ""

@@ -112,7 +112,7 @@ def test_the_table_has_the_numbers_of_vflsim_analyze_and_of_the_simulation(page:
     shown = page.value("document.getElementById('analyzed').textContent")
     (by_k, _) = vflsim.analyze(raw, protocols=["coded"]).choices("coded")
     assert by_k.notes[0] in shown
-    assert all(cell in shown for row in by_k.rows for cell in row)
+    assert all(str(cell) in shown for row in by_k.rows for cell in row)
 
 
 def test_every_slider_and_box_changes_the_scenario(page: Browser, template: Base) -> None:

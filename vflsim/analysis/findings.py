@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 from vflsim.errors import VflsimError
 from vflsim.timing.delays.base import sympy
 from vflsim.timing.laws.law import Law
+from vflsim.vocabulary.amounts import Amount
 
 Unit: TypeAlias = Literal["s", "1/s", "steps", ""]
 _UNWIELDY = 10_000
@@ -43,13 +44,17 @@ class Range:
         """Whether the number is known."""
         return self.low == self.high
 
+    @property
+    def amount(self) -> Amount:
+        """The number, or both bounds where they differ in the first five digits."""
+        alike = f"{self.low:.5g}" == f"{self.high:.5g}"
+        return Amount(self.low, form=".5g") if alike else Amount(low=self.low, high=self.high, form=".5g")
+
     def __contains__(self, value: float) -> bool:
         return self.low <= value <= self.high
 
     def __str__(self) -> str:
-        """Return the number, or both where they differ in the first five digits."""
-        low, high = f"{self.low:.5g}", f"{self.high:.5g}"
-        return low if low == high else f"{low} … {high}"
+        return str(self.amount)
 
 
 @dataclass(frozen=True, slots=True)

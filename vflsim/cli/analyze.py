@@ -116,11 +116,8 @@ def _row(protocol: str, finding: Finding) -> tuple[tuple[Cell, ...], Finding]:
 
 
 def _amount(known: Range | None) -> Cell:
-    """Return a number, or both bounds where they differ in the first five digits."""
-    if known is None:
-        return "–"
-    alike = f"{known.low:.5g}" == f"{known.high:.5g}"
-    return Amount(known.low, form=".5g") if alike else Amount(low=known.low, high=known.high, form=".5g")
+    """Return a number or its bounds; a dash for none."""
+    return "–" if known is None else known.amount
 
 
 def _show_choices(page: Console, analyses: Analyses, name: str, shown: list[object]) -> None:

@@ -22,6 +22,7 @@ from vflsim.results.store.closed_forms import curves_of
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
 from vflsim.studies.checks.closed_forms import analyse
+from vflsim.tables import shown
 
 _POINTS = 240
 """Most points of a curve; those between are left out evenly."""
@@ -59,7 +60,7 @@ def tables(scenario: Scenario, data: ScenarioData, name: str) -> list[dict[str, 
             "key": each.key,
             "title": each.title,
             "columns": [each.key, *each.columns],
-            "rows": [list(row) for row in each.rows],
+            "rows": [list(map(shown, row)) for row in each.rows],
             "best": each.best,
             "notes": list(each.notes),
         }

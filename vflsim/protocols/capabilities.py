@@ -22,6 +22,7 @@ from vflsim.protocols.base import Protocol
 from vflsim.protocols.evaluation import Scores, answer_evaluation
 from vflsim.protocols.vectorisable import Vectorisable
 from vflsim.setting import Learners, ServerPrediction, Setting, linear_heads
+from vflsim.tables import Cell
 from vflsim.world.node import Node
 
 
@@ -37,17 +38,17 @@ class Choices:
         Choices(
             key="t",
             title="mean round by t",
-            columns=("t", "s"),
-            rows=(("1", "0.8"), ("2", "1.3")),
+            columns=("mean round [s]",),
+            rows=((1, Amount(0.8)), (2, Amount(1.3))),
             notes=("waits for the first t embeddings",),
             same="exponential uploads",
-        ).rows[1][1]  # '1.3'
+        ).rows[1][0]  # 2
     """
 
     key: str
     title: str
     columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    rows: tuple[tuple[Cell, ...], ...]
     notes: tuple[str, ...]
     same: object
     best: str = ""

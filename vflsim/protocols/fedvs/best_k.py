@@ -12,6 +12,7 @@ from vflsim.protocols.capabilities import Choices
 from vflsim.protocols.fedvs.rounds import CodedRound, bounds_of, data_sharing
 from vflsim.protocols.fedvs.stages import CodedStages
 from vflsim.setting import Setting
+from vflsim.tables import Cell
 from vflsim.timing.laws.law import Law
 from vflsim.vocabulary.amounts import quantity
 
@@ -102,12 +103,12 @@ def _means(parts: CodedRound, mean: Callable[[Law], float]) -> tuple[float, floa
     return mean(parts.barrier), mean(parts.upload), mean(parts.step)
 
 
-def choice_row(choice: CodeChoice, by: str) -> tuple[str, ...]:
-    """Format one choice of K or T with its consequences."""
+def choice_row(choice: CodeChoice, by: str) -> tuple[Cell, ...]:
+    """Return the cells of one choice of K or T with its consequences."""
     seconds = (choice.round_s, choice.barrier_s, choice.upload_s, choice.data_sharing_s)
     return (
-        str(choice.segments if by == "K" else choice.masks), str(choice.threshold), str(choice.spared),
-        *map(str, seconds), str(quantity(choice.storage, "B")),
+        choice.segments if by == "K" else choice.masks, choice.threshold, choice.spared,
+        *(each.amount for each in seconds), quantity(choice.storage, "B"),
     )  # fmt: skip
 
 
