@@ -80,41 +80,11 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _no_waiting_for_the_disk() -> Iterator[None]:
-    """No test cuts the power, so none needs what it writes to be on the disk; tests of syncing patch it again."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("os.fsync", lambda _handle: None)
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _closed_forms_once() -> Iterator[None]:
-    """Studies compute equal closed forms once; tests of the analysis itself call it, or patch it again."""
-    if "vflsim.studies.pool" not in sys.modules:  # nor will it be: not for a file that needs no studies
-        yield
-        return
-    from closed_forms_once import closed_forms_once
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vflsim.studies.pool.closed_forms", closed_forms_once)
-        yield
-
-
 @pytest.fixture
 def unrendered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures are made, and their files written, but nothing is drawn: for tests of which figures there are."""
     made = {".png": b"\x89PNG", ".pdf": b"%PDF", ".svg": b"<svg></svg>"}
     monkeypatch.setattr("vflsim.plotting.style.Picture.rendered", lambda _self, suffix: made[suffix])
-
-
-@pytest.fixture
-def no_closed_forms() -> Iterator[None]:
-    """Studies write an empty table of closed forms."""
-    from closed_forms_once import no_closed_forms
-
-    with no_closed_forms():
-        yield
 
 
 @pytest.fixture(scope="session")
@@ -135,9 +105,9 @@ def vflsim(
     monkeypatch.setattr("typer.main.get_command", _command_of)
 
     def call(*argv: object) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["vflsim", *map(str, argv)])
-        if "--report" not in argv:  # seconds for each run; tests of the report ask for it
-            monkeypatch.setattr("vflsim.cli.runs.report_on", lambda _folder: None)
+        # A report takes seconds; tests of it ask for it.
+        unreported = ["--no-report"] if argv[:1] == ("run",) and "--report" not in argv else []
+        monkeypatch.setattr(sys, "argv", ["vflsim", *map(str, argv), *unreported])
         with pytest.raises(SystemExit) as caught:
             main()
         printed = capsys.readouterr()

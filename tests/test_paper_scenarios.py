@@ -28,7 +28,6 @@ def quick(path: Path) -> Scenario:
     return vflsim.load(path, [f"seeds={said['seeds']}", *words[1::2]])
 
 
-@pytest.mark.usefixtures("no_closed_forms")
 @pytest.mark.parametrize(
     "path",
     [

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from closed_forms_once import no_closed_forms
 from command_line import Ended
 from tiny_worlds import raw
 
@@ -19,8 +18,7 @@ HEADS = {"kind": "vimsgd", "models": {"aggregate": "concat", "server": {"kind": 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("api") / "mine"
-    with no_closed_forms():
-        vflsim.run(raw({"heads": HEADS}, stop={"rounds": 4}, record="events"), folder, progress=False)
+    vflsim.run(raw({"heads": HEADS}, stop={"rounds": 4}, record="events"), folder, progress=False)
     return folder
 
 

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from closed_forms_once import no_closed_forms
 from command_line import Ended
 from tiny_worlds import raw
 
@@ -20,8 +19,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("calibrated") / "source"
     compute = {"kind": "flops", "fixed": "2 ms", "rate": "4 MFLOPS"}
     timing = {"server": {"compute": "1 ms"}, "clients": {"compute": compute, "link": {"latency": "3 ms"}}}
-    with no_closed_forms():
-        run(raw("synchronous", timing=timing, record="events"), folder, timing_only=True, progress=False)
+    run(raw("synchronous", timing=timing, record="events"), folder, timing_only=True, progress=False)
     return folder
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from closed_forms_once import no_closed_forms
 from explained_study import EXPLAINED, HEADLESS, said
 
 from vflsim.scenario import load
@@ -17,8 +16,7 @@ from vflsim.studies.study import run_study
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("explain") / "heads"
     protocols = {"wait": EXPLAINED["wait"], "vimsgd": EXPLAINED["vimsgd"], **HEADLESS}
-    with no_closed_forms():
-        run_study(load(said(protocols=protocols, seeds=[0])), folder)
+    run_study(load(said(protocols=protocols, seeds=[0])), folder)
     return folder
 
 

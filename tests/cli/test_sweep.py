@@ -13,7 +13,6 @@ from command_line import Ended
 
 from vflsim.learning.learners.server import ServerLearner
 
-pytestmark = pytest.mark.usefixtures("no_closed_forms")
 SCENARIO = """\
 name: tiny
 data: {name: digits, train_rows: 100, test_fraction: 0.2}

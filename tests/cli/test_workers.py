@@ -19,7 +19,6 @@ from command_line import Ended
 from vflsim.learning.learners.server import ServerLearner
 from vflsim.results.store.write import write_run
 
-pytestmark = pytest.mark.usefixtures("no_closed_forms")
 SCENARIO = """\
 name: tiny
 data: {name: digits, train_rows: 100, test_fraction: 0.2}
@@ -156,7 +155,7 @@ def test_ctrl_c_in_the_first_run_keeps_a_checkpoint_from_which_the_results_are_t
     assert "(training or timing alone (--timing-only))" in ended.out
     first, second = ended.err.splitlines()
     assert first == "interrupted before the first run had ended: a checkpoint is kept in results/tiny"
-    assert second == "  resume with: vflsim run tiny.yaml --resume"
+    assert second == "  resume with: vflsim run tiny.yaml --no-report --resume"
     assert list(Path("results/tiny/wait").iterdir()) == [Path("results/tiny/wait/.seed-0.checkpoint")]
     resumed = vflsim("run", "tiny.yaml", "--resume")
     assert resumed.status == 0
@@ -246,7 +245,7 @@ def test_runs_that_fail_in_workers_are_shown_with_what_they_said(vflsim: Callabl
     assert log == f"  its log is results/tiny/{name[1]}/.seed-7.log, and ends:"
     assert last == "    these were my last words"
     assert again.startswith("rerun failed runs with: vflsim run tiny.yaml --workers 2 --set ")
-    assert again.endswith(" --seeds '[7]' --resume")
+    assert again.endswith(" --seeds '[7]' --no-report --resume")
 
 
 # --- resume -----------------------------------------------------------------------------------------------------------

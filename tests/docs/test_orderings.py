@@ -112,7 +112,6 @@ record: rounds
 """
 
 
-@pytest.mark.usefixtures("no_closed_forms")
 @pytest.mark.slow
 def test_a_block_is_tuned_run_and_tabulated_and_once_done_computed_no_more(
     run: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any

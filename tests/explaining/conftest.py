@@ -2,7 +2,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from closed_forms_once import no_closed_forms
 from explained_study import said
 
 from vflsim.results.read import Results
@@ -15,8 +14,7 @@ torch.set_num_threads(1)  # tiny tensors: more threads only wait for each other
 @pytest.fixture(scope="session")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("study") / "heads"
-    with no_closed_forms():
-        run_study(load(said()), folder)
+    run_study(load(said()), folder)
     return folder
 
 

@@ -22,7 +22,6 @@ from vflsim.studies.runs.identity import ends_alike
 from vflsim.vocabulary.targets import Target
 
 F2: dict[str, Any] = {"kind": "module", "path": "own_metrics:FBeta", "beta": 2}
-pytestmark = pytest.mark.usefixtures("no_closed_forms")
 HEADS = {"aggregate": "concat", "server": {"kind": "linear", "bias": False}}
 OWN: dict[str, Any] = {
     "f1": {"kind": "module", "path": "own_metrics:FBeta"},

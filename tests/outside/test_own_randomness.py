@@ -22,8 +22,6 @@ from vflsim.scenario.models import Scenario
 from vflsim.studies.checks.data import read_and_check
 from vflsim.studies.checks.tryout import refuse_broken
 
-pytestmark = pytest.mark.usefixtures("no_closed_forms")
-
 MODULE = "outside_protocols.remembering"
 DRAWING = "outside_protocols.drawing"
 DROPPING = {"kind": "module", "path": f"{MODULE}:Dropping"}

@@ -21,8 +21,6 @@ from vflsim.studies.checks.data import read_and_check
 from vflsim.studies.checks.tryout import refuse_broken
 from vflsim.vocabulary.execution_options import Execution
 
-pytestmark = pytest.mark.usefixtures("no_closed_forms")
-
 SHORT: dict[str, Any] = {"partition": {"clients": 2, "by": "columns"}, "stop": {"rounds": 6}}
 EVERY: dict[str, Any] = {"evaluate": {"every": "1 rounds"}}
 

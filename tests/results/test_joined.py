@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from closed_forms_once import no_closed_forms
 from scipy import stats
 from tiny_worlds import BASE, raw
 
@@ -43,14 +41,12 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
         protocols: dict[str, Any],
         timing_only: bool = False,
         folder: str = "",
-        closed_forms: bool = False,
         **changes: Any,
     ) -> Results:
-        key = repr((protocols, timing_only, folder, closed_forms, changes))
+        key = repr((protocols, timing_only, folder, changes))
         if key not in made:
             said = raw(protocols, **{"stop": {"rounds": 8}, "seeds": [0, 1, 2], "target": TARGET, **changes})
-            with contextlib.nullcontext() if closed_forms else no_closed_forms():
-                run_study(load(said), place / (folder or str(len(made))), timing_only=timing_only)
+            run_study(load(said), place / (folder or str(len(made))), timing_only=timing_only)
             made[key] = Results.open(place / (folder or str(len(made))))
         return made[key]
 
@@ -346,9 +342,7 @@ def test_figures_are_drawn_for_the_target_that_was_asked_for(study: Study) -> No
 
 
 def test_closed_forms_keep_their_protocols(study: Study) -> None:
-    one, other = (
-        study(protocols, name=name, closed_forms=True) for protocols, name in ((WAIT, "a"), ({**WAIT, **ASYNC}, "b"))
-    )
+    one, other = (study(protocols, name=name) for protocols, name in ((WAIT, "a"), ({**WAIT, **ASYNC}, "b")))
     joined = JoinedResults.of([one, other])
     assert joined.closed_forms is not None
     assert {"wait (a)", "wait (b)"} <= set(joined.closed_forms["protocol"])

@@ -18,7 +18,6 @@ STUDY: dict[str, Any] = {"timing": RANDOM_TIMING, "stop": {"rounds": 4}, "evalua
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("no_closed_forms")
 @pytest.mark.parametrize("active", [False, True], ids=["passive server", "active server"])
 def test_a_run_among_others_has_the_bytes_of_the_run_alone(active: bool, tmp_path: Path) -> None:
     kinds = {name: said for name, said in KINDS.items() if (said["kind"] in NEEDS_ACTIVE) is active}

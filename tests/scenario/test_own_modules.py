@@ -13,8 +13,6 @@ from command_line import Ended
 from vflsim import load
 from vflsim.errors import ScenarioError
 
-pytestmark = pytest.mark.usefixtures("no_closed_forms")
-
 PARTS = '''
 from typing import Literal
 

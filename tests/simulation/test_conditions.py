@@ -98,7 +98,6 @@ def test_timing_alone_has_no_conditions() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("no_closed_forms")
 def test_summary_and_report_have_the_table(tmp_path: Path) -> None:
     entries = {"wait": {"kind": "synchronous"}, "c-vfl": KINDS["c_vfl"]}
     results = run_study(tiny(entries, stop={"rounds": 1}), out=tmp_path / "study")

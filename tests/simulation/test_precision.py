@@ -159,7 +159,6 @@ def test_whichever_comes_first() -> None:
     assert (outcome.info.stop_reason, outcome.info.counts["rounds"]) == ("rounds", 250)
 
 
-@pytest.mark.usefixtures("no_closed_forms")
 def test_a_protocol_refines_it(tmp_path) -> None:
     own = {"stop": {"precision": None, "rounds": 30}}
     both = {"a": {"kind": "synchronous"}, "b": {"kind": "synchronous", **own}}

@@ -3,13 +3,11 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from closed_forms_once import no_closed_forms
 from tiny_worlds import raw
 
 import vflsim
@@ -37,12 +35,6 @@ HIDDEN: dict[str, Any] = {
         }
     ],
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _no_closed_forms() -> Iterator[None]:
-    with no_closed_forms():
-        yield
 
 
 def said(timing: dict[str, Any], **changes: Any) -> dict[str, Any]:

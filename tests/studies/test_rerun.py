@@ -28,7 +28,7 @@ from vflsim.studies.sweeps.plan import axes_of, planned
 from vflsim.studies.sweeps.sweep import run_sweep
 from vflsim.vocabulary.execution_options import RunOptions
 
-pytestmark = pytest.mark.usefixtures("by_events", "no_closed_forms")
+pytestmark = pytest.mark.usefixtures("by_events")
 EVERY = {"evaluate": {"every": "2 rounds"}}
 SAMPLES = {"whole": Sample(), "first rounds": Sample(rounds=5), "from checkpoints": Sample(from_checkpoint=True)}
 

@@ -13,7 +13,6 @@ from vflsim.errors import NonFiniteError, RunError, ScenarioError
 from vflsim.protocols import Protocol
 from vflsim.results.verify.runs import verify_folder
 from vflsim.scenario import load
-from vflsim.studies.checks.closed_forms import closed_forms
 from vflsim.studies.runs.progress import StudyRun, Watcher
 from vflsim.studies.study import run_study
 from vflsim.vocabulary.execution_options import RunOptions
@@ -44,7 +43,6 @@ def tables(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*.parquet"))}
 
 
-@pytest.mark.usefixtures("no_closed_forms")
 @pytest.mark.parametrize("record", ["events", "rounds", "summary"])
 def test_the_same_scenario_twice_writes_the_same_bytes(record: str, tmp_path: Path) -> None:
     scenario = study(record=record, data={"name": "digits", "train_rows": 90, "validation_fraction": 0.1})
@@ -52,7 +50,7 @@ def test_the_same_scenario_twice_writes_the_same_bytes(record: str, tmp_path: Pa
         assert run_study(scenario, tmp_path / folder).failures == {}
     one, two = tables(tmp_path / "one"), tables(tmp_path / "two")
     assert one == two
-    assert set(one) == {"summary.parquet"} | {
+    assert set(one) == {"closed_forms.parquet", "summary.parquet"} | {
         f"{name}/seed-0/{table}.parquet" for name in PROTOCOLS for table in EXPECTED[record]
     }
     for name in PROTOCOLS:
@@ -61,18 +59,7 @@ def test_the_same_scenario_twice_writes_the_same_bytes(record: str, tmp_path: Pa
     assert verify_folder(tmp_path / "one") == []
 
 
-def test_closed_forms_have_the_same_bytes_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vflsim.studies.pool.closed_forms", closed_forms)  # computed for each study
-    scenario = tiny({"wait": {"kind": "synchronous"}, "own": {"kind": "asynchronous"}}, seeds=[0])
-    for folder in ("one", "two"):
-        run_study(scenario, tmp_path / folder, timing_only=True)
-    one, two = tables(tmp_path / "one"), tables(tmp_path / "two")
-    assert one == two
-    assert "closed_forms.parquet" in one
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("no_closed_forms")
 def test_how_much_is_recorded_changes_nothing_of_what_is(tmp_path: Path) -> None:
     for record in EXPECTED:
         run_study(study(record=record), tmp_path / record)
@@ -83,7 +70,6 @@ def test_how_much_is_recorded_changes_nothing_of_what_is(tmp_path: Path) -> None
                 assert content == everything[path]
 
 
-@pytest.mark.usefixtures("no_closed_forms")
 def test_another_seed_writes_other_bytes(tmp_path: Path) -> None:
     run_study(study(seeds=[0, 1]), tmp_path)
     for name in PROTOCOLS:
@@ -93,7 +79,6 @@ def test_another_seed_writes_other_bytes(tmp_path: Path) -> None:
                 assert one.read_bytes() != other.read_bytes(), (name, table)
 
 
-@pytest.mark.usefixtures("no_closed_forms")
 def test_t_synchronous_with_all_clients_writes_the_bytes_of_synchronous(tmp_path: Path) -> None:
     run_study(study(models__aggregate="concat"), tmp_path)  # sums are computed otherwise where there is a table
     for table in ("metrics", "rounds", "events"):
@@ -102,7 +87,6 @@ def test_t_synchronous_with_all_clients_writes_the_bytes_of_synchronous(tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("no_closed_forms")
 @pytest.mark.parametrize("costs_time", [False, True])
 def test_timing_only_has_the_rounds_and_events_of_the_full_run(costs_time: bool, tmp_path: Path) -> None:
     scenario = study(evaluate={"every": "4 rounds", "costs_time": costs_time})

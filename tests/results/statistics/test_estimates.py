@@ -260,7 +260,6 @@ def said(results: Results) -> str:
     return "\n".join([*(" | ".join(row) for row in [table.header, *table.rows]), *table.notes])
 
 
-@pytest.mark.usefixtures("no_closed_forms")
 def test_targets_met_at_the_first_evaluation_are_no_measured_tie_and_the_proposed_grid_tells_them_apart(
     tmp_path: Path,
 ) -> None:

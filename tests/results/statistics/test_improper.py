@@ -19,7 +19,7 @@ from vflsim.results.read import Results
 from vflsim.results.verify.runs import verify_folder
 
 Vflsim = Callable[..., Ended]
-pytestmark = pytest.mark.usefixtures("no_closed_forms", "unrendered")
+pytestmark = pytest.mark.usefixtures("unrendered")
 ON_MANY_ROWS = {"name": "digits", "train_rows": 90, "test_fraction": 0.3}
 LATE = {
     "LateNan": "metrics at 0.0 s (row 0, round 0): test_late is nan, and must be finite: the run finished",

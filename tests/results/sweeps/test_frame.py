@@ -9,7 +9,6 @@ from tiny_worlds import raw
 import vflsim
 from vflsim.errors import ScenarioError
 
-pytestmark = pytest.mark.usefixtures("no_closed_forms")
 WORLD = {
     "protocols": {"wait": {"kind": "synchronous"}, "fast": {"kind": "t_synchronous", "t": 2}},
     "timing": {"clients": [{"select": "all", "upload_delay": "1 s"}]},

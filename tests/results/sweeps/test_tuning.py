@@ -18,7 +18,6 @@ from vflsim.results.joined import tables_of
 from vflsim.results.sweeps.sweep import Sweep, SweepPage, SweepPoint
 from vflsim.results.sweeps.tuning import Tuning, score_of, tuning_markdown
 
-pytestmark = pytest.mark.usefixtures("no_closed_forms")
 METRIC = "validation_accuracy"
 RATES = [0.001, 0.01, 0.1]
 FAILED = float("nan")

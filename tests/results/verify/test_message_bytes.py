@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from closed_forms_once import no_closed_forms
 from protocols_by_kind import KINDS, SOME
 from tiny_worlds import BASE, raw
 
@@ -31,8 +30,7 @@ def timed(more: list[dict[str, Any]]) -> dict[str, Any]:
 def results_of(entry: dict[str, Any], out: Path, timing_only: bool = False, **changes: Any) -> Results:
     changes = {"stop": {"rounds": 7}, "evaluate": {"every": "3 rounds"}, **changes}
     scenario = load(raw({"one": entry}, **changes))
-    with no_closed_forms():
-        assert run_study(scenario, out, timing_only=timing_only).failures == {}
+    assert run_study(scenario, out, timing_only=timing_only).failures == {}
     return Results.open(out)
 
 

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from closed_forms_once import no_closed_forms
 from protocols_by_kind import KINDS, SOME
 from swept import run_sweep
 from tiny_worlds import NEEDS_ACTIVE, raw, tiny
@@ -355,13 +354,11 @@ def test_an_untouched_study_is_sound(untouched: Path) -> None:
     assert verify_folder(untouched) == []
 
 
-@pytest.mark.usefixtures("no_closed_forms")
 @pytest.mark.parametrize("active", [False, True])
 def test_an_untouched_study_of_every_protocol_is_sound(active: bool, tmp_path: Path) -> None:
     kinds = {name: KINDS[name] for name in SOME if (KINDS[name]["kind"] in NEEDS_ACTIVE) is active}
     scenario = load(raw(kinds, stop={"rounds": 3}))
-    with no_closed_forms():
-        assert run_study(scenario, tmp_path).failures == {}
+    assert run_study(scenario, tmp_path).failures == {}
     assert verify_folder(tmp_path) == []
 
 

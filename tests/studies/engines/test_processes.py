@@ -38,7 +38,6 @@ from vflsim.studies.sweeps import sweep as sweeping
 from vflsim.studies.sweeps.plan import axes_of, planned
 from vflsim.vocabulary.execution_options import RunOptions
 
-pytestmark = pytest.mark.usefixtures("no_closed_forms")
 TWO = RunOptions(workers=2)
 PROTOCOLS = {
     "wait": {"kind": "synchronous"},

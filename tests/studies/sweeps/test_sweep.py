@@ -29,7 +29,6 @@ from vflsim.studies.sweeps.sweep import Step, SweepWatcher
 from vflsim.vocabulary.execution_options import RunOptions
 from vflsim.world.record import Recorder
 
-pytestmark = pytest.mark.usefixtures("no_closed_forms")
 KEY = "protocols.fast.t"
 BOTH = {"wait": {"kind": "synchronous"}, "fast": {"kind": "t_synchronous", "t": 2}}
 

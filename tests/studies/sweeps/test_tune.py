@@ -18,7 +18,6 @@ from vflsim.scenario import load
 from vflsim.studies.sweeps.tune import Tuned, tune_protocols
 from vflsim.vocabulary.execution_options import RunOptions
 
-pytestmark = pytest.mark.usefixtures("no_closed_forms")
 BOTH = "training.client_optimizer.lr,training.server_optimizer.lr"
 RATES = [1e-6, 0.3, 1e6]
 """The first learns nothing, the last diverges."""
