@@ -9,6 +9,7 @@ import pytest
 from both_paths import quick
 from tiny_worlds import RANDOM_TIMING, data_of, tiny
 
+from vflsim.books.counts import Counts
 from vflsim.intervals.steady import steady_mean
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.endless import awaited_by
@@ -17,7 +18,7 @@ from vflsim.simulation.vectorised import run_vectorised
 from vflsim.stopping.end_rule import CountLimit, RoundFacts, share_of
 from vflsim.stopping.precision import FIRST, checkpoints
 from vflsim.stopping.rules import RULES, Stop
-from vflsim.stopping.stretch import EndCounts, Tally
+from vflsim.stopping.stretch import Tally
 from vflsim.studies.runs.identity import ends_alike, hindrance
 
 SYNCHRONOUS, OWN_PACE = {"kind": "synchronous"}, {"kind": "asynchronous"}
@@ -124,7 +125,7 @@ def test_the_first_of_several_ends_a_run(path: Path, stop: dict[str, Any], why: 
 class EmbeddingsRule(CountLimit):
     key: ClassVar[str] = "embeddings"
 
-    def done(self, tally: EndCounts) -> float:
+    def done(self, tally: Counts) -> float:
         return tally.embeddings_used
 
 

@@ -10,6 +10,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from vflsim.books.counts import BYTES as SENT
 from vflsim.errors import ResultsError
 from vflsim.intervals.means import band, step_values
 from vflsim.plotting.protocol_style import Style, protocol_styles
@@ -196,7 +197,7 @@ def runs_of(results: Results, protocol: str, column: str, metric: str) -> Runs:
     """Return (x, metric) of a protocol's finished runs by seed, evaluated rows only."""
     failed = {run.seed for run in results.failed if run.protocol == protocol}
     frame = results.metrics[results.metrics["protocol"] == protocol]
-    frame = frame.assign(bytes=frame["bytes_up"] + frame["bytes_down"] + frame["bytes_peer"])
+    frame = frame.assign(bytes=frame[[*SENT]].sum(axis=1))
     if column not in frame:  # protocols without a mechanism have no ε
         return {}
     frame = frame[~frame["seed"].isin(failed) & frame[metric].notna() & frame[column].notna()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,6 +97,51 @@ class Moves:
     profiles: NDArray[np.object_] | None = None
     places: Ints | None = None
     told: Told | None = None
+
+    def only(self, chosen: Bools | slice) -> Moves:
+        """Select transfers by rounds; by marks, as flat arrays. Places, and what events tell, are left out."""
+        shape = self.ends.shape
+
+        def some(each: Any) -> Any:
+            return None if each is None else (each if each.shape == shape else np.broadcast_to(each, shape))[chosen]
+
+        return Moves(self.direction, *(some(getattr(self, name)) for name in _NUMBERS))
+
+    @classmethod
+    def joined(cls, some: Sequence[Moves]) -> Moves:
+        """Join flat arrays of transfers of one direction."""
+
+        def column(name: str) -> Any:
+            values = [getattr(each, name) for each in some]
+            if all(each is None for each in values):
+                return None
+            return np.concatenate(
+                [
+                    np.full(len(moves.ends), None, object) if each is None else each
+                    for moves, each in zip(some, values, strict=True)
+                ]
+            )
+
+        return cls(some[0].direction, *map(column, _NUMBERS))
+
+    def through(self, now: Floats | float) -> Ints:
+        """Return the whole bytes that each transfer (of several at once: one) has moved until a later ``now``."""
+        through = bytes_moved(self.sizes, self.began, self.rates, now)
+        if self.profiles is not None:
+            ends = np.broadcast_to(now, through.shape)
+            for place in np.flatnonzero(self.profiles != None).tolist():  # noqa: E711  # element by element
+                bits = self.profiles[place].amount(float(self.began[place]), float(ends[place]))
+                through[place] = int(min(int(self.sizes[place]), bits / 8))
+        return through
+
+
+_NUMBERS = ("began", "ends", "sizes", "counted", "rates", "copies", "profiles")
+
+
+def bytes_moved(sizes: Ints, began: Floats, rates: Floats, now: Floats | float) -> Ints:
+    """Return the whole bytes of ``sizes`` that have moved until a later ``now``, at ``rates`` in bit/s."""
+    moved: Ints = np.minimum(sizes, (now - began) * rates / 8).astype(np.int64)
+    return moved
 
 
 State: TypeAlias = Literal["compute", "radio", "latency", "activation", "sleep"]

@@ -8,7 +8,6 @@ import numpy as np
 
 from vflsim.recurrences.chunk import Bools, Moves
 from vflsim.recurrences.errors import undecided
-from vflsim.recurrences.ledger import bytes_through, chosen_of
 from vflsim.recurrences.now import Now
 from vflsim.recurrences.peers import PeerMessages
 from vflsim.recurrences.stages import Ints, Stage
@@ -197,7 +196,7 @@ class FirstAnswers:
         counted = np.where(delivered, sizes, 0)
         moves = Moves("up", self._began, ends, sizes, counted, np.broadcast_to(way.rates, self._shape))
         cut = ~delivered & (self._began < heard)
-        counted[cut] = bytes_through(chosen_of(moves, cut), heard[cut])
+        counted[cut] = moves.only(cut).through(heard[cut])
         return moves, self._peers.moves(heard)
 
 

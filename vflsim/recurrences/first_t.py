@@ -8,7 +8,6 @@ from vflsim.recurrences.ages import TableAges
 from vflsim.recurrences.chunk import Bools, Moves
 from vflsim.recurrences.errors import undecided
 from vflsim.recurrences.first_answers import first_of
-from vflsim.recurrences.ledger import bytes_through, chosen_of
 from vflsim.recurrences.racing import Heat, Racing, undetermined
 from vflsim.recurrences.world import TimedWorld
 from vflsim.timing.delays.base import Floats
@@ -50,5 +49,5 @@ class FirstOfAll(Racing):
         up.counted[place] = np.where(delivered, up.sizes[place], 0)
         if cut.any():
             moves = Moves("up", up.began[place], up.ends[place], up.sizes[place], up.counted[place], up.rates)
-            up.counted[place, cut] = bytes_through(chosen_of(moves, cut), heard[cut])
+            up.counted[place, cut] = moves.only(cut).through(heard[cut])
         self.free = np.maximum(heat.free, heard)

@@ -201,5 +201,4 @@ class Conductor:
             self._reporter.after_step()
 
     def _done(self) -> Tally:
-        counts = self._recorder
-        return Tally(counts.rounds, counts.updates, counts.embeddings_used, self._world.now(), self._elapsed())
+        return Tally(**self._recorder.counted(), time_s=self._world.now(), wall_clock_s=self._elapsed())

@@ -10,10 +10,11 @@ from typing import Any, ClassVar, Literal, Self
 
 from typing_extensions import override
 
+from vflsim.books.counts import Counts
 from vflsim.intervals.variation import Variation
 from vflsim.learning.privacy.releases import Releases
 from vflsim.setting.batch_plan import BatchPlan
-from vflsim.stopping.stretch import End, EndCounts, Stretch, Tally
+from vflsim.stopping.stretch import End, Stretch, Tally
 from vflsim.timing.floats import Floats
 from vflsim.vocabulary.base import Part
 from vflsim.vocabulary.stop_rule import Row
@@ -68,7 +69,7 @@ class EndRule:
     def guard(self, releases: Releases, end: Callable[[], None]) -> None:
         """Have a client's releases call ``end``."""
 
-    def after_step(self, counts: EndCounts) -> bool:
+    def after_step(self, counts: Counts) -> bool:
         """Return whether the run ends with the round or update that has just been counted."""
         return False
 
@@ -134,11 +135,11 @@ class CountLimit(Limit):
     on_arrays = True
 
     @abstractmethod
-    def done(self, tally: EndCounts) -> float:
+    def done(self, tally: Counts) -> float:
         """Return the amount so far, which never falls."""
 
     @override
-    def after_step(self, counts: EndCounts) -> bool:
+    def after_step(self, counts: Counts) -> bool:
         return self.done(counts) >= self.limit
 
     @override

@@ -15,10 +15,11 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 from typing_extensions import override
 
+from vflsim.books.counts import Counts
 from vflsim.intervals.steady import SteadyMean, steady_mean
 from vflsim.intervals.variation import Variation, lacking
 from vflsim.stopping.end_rule import UNKNOWN, EndRule, Plain, RoundFacts
-from vflsim.stopping.stretch import End, EndCounts, Stretch, Tally
+from vflsim.stopping.stretch import End, Stretch, Tally
 from vflsim.timing.floats import Floats
 from vflsim.vocabulary.base import Part, Shorthand
 from vflsim.vocabulary.quantities import Quantity
@@ -138,7 +139,7 @@ class PrecisionRule(EndRule):
         self._now = run.world.now
 
     @override
-    def after_step(self, counts: EndCounts) -> bool:
+    def after_step(self, counts: Counts) -> bool:
         before, self._ended = self._ended, self._now()
         return self.add(self._ended - before)
 

@@ -10,10 +10,11 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import AfterValidator, Field
 from typing_extensions import override
 
+from vflsim.books.counts import Counts
 from vflsim.learning.privacy.releases import Releases
 from vflsim.stopping.end_rule import UNKNOWN, CountLimit, EndRule, Limit, Plain, RoundFacts
 from vflsim.stopping.precision import PrecisionField, PrecisionRule
-from vflsim.stopping.stretch import End, EndCounts, Stretch, Tally
+from vflsim.stopping.stretch import End, Stretch, Tally
 from vflsim.vocabulary.base import Refinable
 from vflsim.vocabulary.quantities import Count, PositiveNumber, PositiveSeconds
 from vflsim.vocabulary.stop_rule import AnyStopRule, Row, StopRule, row_of
@@ -142,7 +143,7 @@ class RoundsRule(CountLimit):
     key = "rounds"
 
     @override
-    def done(self, tally: EndCounts) -> float:
+    def done(self, tally: Counts) -> float:
         return tally.rounds
 
 
@@ -152,7 +153,7 @@ class UpdatesRule(CountLimit):
     key, by = "updates", "update"
 
     @override
-    def done(self, tally: EndCounts) -> float:
+    def done(self, tally: Counts) -> float:
         return tally.updates
 
 
@@ -162,7 +163,7 @@ class EpochsRule(CountLimit):
     key = "epochs"
 
     @override
-    def done(self, tally: EndCounts) -> float:
+    def done(self, tally: Counts) -> float:
         return self.facts.epochs(tally.rounds, tally.embeddings_used)
 
 

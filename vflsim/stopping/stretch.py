@@ -6,10 +6,11 @@ from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 
+from vflsim.books.counts import Counts
 from vflsim.recurrences.chunk import Chunk
 from vflsim.recurrences.errors import undecided
 from vflsim.recurrences.stages import Ints
@@ -18,21 +19,10 @@ from vflsim.timing.floats import Floats
 Moment: TypeAlias = Literal["round", "time", "update"]
 
 
-class EndCounts(Protocol):
-    """What a run has counted: steps of the server, steps of all clients, and embeddings that the server has used."""
-
-    rounds: int
-    updates: int
-    embeddings_used: int
-
-
-@dataclass(slots=True)
-class Tally:
+@dataclass(eq=False)
+class Tally(Counts):
     """What a run has done so far: its counts, its virtual seconds, and the real ones that it has taken."""
 
-    rounds: int = 0
-    updates: int = 0
-    embeddings_used: int = 0
     time_s: float = 0.0
     wall_clock_s: float = 0.0
 
@@ -78,13 +68,13 @@ class Stretch:
         """The time from each round's end to the next (n,)."""
         return np.diff(self.chunk.ends, prepend=self.ended)
 
-    def by_round(self, met: Callable[[EndCounts], bool], reason: str, other: End | None) -> End | None:
+    def by_round(self, met: Callable[[Counts], bool], reason: str, other: End | None) -> End | None:
         """Return the end by the first round with which ``met`` holds, if it precedes the ``other`` end."""
         first = self.chunk.first + 1
         after = bisect_left(
             range(len(self.chunk.ends)),
             True,
-            key=lambda place: met(Tally(first + place, self.updates, int(self.used_by[place]))),
+            key=lambda place: met(Counts(first + place, self.updates, int(self.used_by[place]))),
         )
         return self.after_rounds(after + 1, reason, other)
 
@@ -101,7 +91,7 @@ class Stretch:
             return other
         return End(seconds, rounds, reason, "time")
 
-    def by_update(self, met: Callable[[EndCounts], bool], reason: str, other: End | None) -> End | None:
+    def by_update(self, met: Callable[[Counts], bool], reason: str, other: End | None) -> End | None:
         """Return the end by the first client step with which ``met`` holds, if it precedes the ``other`` end.
 
         Raises ``UndecidedError``.
@@ -110,7 +100,7 @@ class Stretch:
         before = chunk.ends[-1] if other is None else other.time
         steps = np.concatenate([self.waiting, chunk.steps[chunk.steps <= before]])
         steps = steps[steps <= before]
-        place = bisect_left(range(len(steps)), True, key=lambda place: met(Tally(0, self.updates + place + 1)))
+        place = bisect_left(range(len(steps)), True, key=lambda place: met(Counts(0, self.updates + place + 1)))
         if place == len(steps):
             return other
         now = float(np.partition(steps, place)[place])

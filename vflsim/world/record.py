@@ -14,13 +14,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from vflsim.books.counts import Counts
 from vflsim.books.spans import RADIO
 from vflsim.learning.execution.operations import Handle
 from vflsim.learning.learners.staleness import NO_AGES, Ages, StepFacts
 from vflsim.world.messages import Message
 from vflsim.world.meter import Meter
 from vflsim.world.own_tables import OwnTables
-from vflsim.world.run_tables import COUNTS, ROUNDS, Counts, RoundRow, metrics_row, present, values_of
+from vflsim.world.run_tables import COUNTS, ROUNDS, MetricsRow, RoundRow, metrics_row, present, values_of
 
 OUTCOMES = ("done", "abandoned", "unfinished", "lost")
 
@@ -173,7 +174,7 @@ class RoundTable:
         return {name: own.lists() if isinstance(own, Lists) else np.array(own) for name, own in kept.items()}
 
 
-class Recorder:
+class Recorder(Counts):
     """Counts, and keeps the tables that ``keep`` names: ``events``, ``rounds`` or only the ``summary``.
 
     Invariants: ``bytes_up + bytes_down + bytes_peer`` is the sum of ``bytes`` over the transfers that have ended;
@@ -181,13 +182,12 @@ class Recorder:
     """
 
     def __init__(self, keep: str = "events") -> None:
+        super().__init__()
         self.keep = keep
-        self.rounds = self.updates = self.embeddings_used = 0
         self.current_round = 0
         """The round in progress, from 0: how many are complete or given up."""
-        self.skipped = self.skipped_in_a_row = 0
-        """Rounds that were given up without a server step: all, and those since the latest one."""
-        self.bytes_up = self.bytes_down = self.bytes_peer = 0
+        self.skipped_in_a_row = 0
+        """Rounds that were given up since the latest server step."""
         self.events = Events()
         self.event: Callable[..., None] = self.events.add if keep == "events" else _not_kept
         """Records an activity (``Events.add``), where events are kept."""
@@ -203,12 +203,7 @@ class Recorder:
 
     def transfer(self, message: Message, index: int, began: float, ended: float, sent: int, outcome: str) -> None:
         """Record a message that has left its link: delivered, abandoned on the way, or cut short by the run's end."""
-        if message.sender and message.receiver:
-            self.bytes_peer += sent
-        elif message.sender:
-            self.bytes_up += sent
-        else:
-            self.bytes_down += sent
+        self.add_bytes(message.sender, message.receiver, sent)
         if self.meter is not None and began == began:
             self.meter.end(RADIO, ended, message.sender, message.receiver, amount=sent)
         start = began if began == began else ended  # NaN: it never got to move
@@ -251,7 +246,8 @@ class Recorder:
         """Add a row of metrics: losses and ages are over the steps since the last row (their handles must be ready)."""
         losses = [handle.value for handle in self._losses if handle.ready]
         loss = sum(losses) / len(losses) if losses else math.nan
-        row = metrics_row(self._counts(now, loss, self._row_ages, self._client_ages), evaluated, self.metered)
+        facts = self._facts(now, train_loss=loss, row_ages=self._row_ages, client_ages=self._client_ages)
+        row = metrics_row(facts, evaluated, self.metered)
         self._losses.clear()
         self._row_ages = self._client_ages = NO_AGES
         self.metric_rows.append(row)
@@ -261,19 +257,16 @@ class Recorder:
         """Update bytes and energy of the latest metrics row when the run has ended, and with it all activities."""
         row = self.metric_rows[-1]
         settling = [column for column in COUNTS if column.settles]
-        row |= values_of(settling, self._counts(row["time_s"]), self.metered)
+        row |= values_of(settling, self._facts(row["time_s"]), self.metered)
 
     @property
     def metered(self) -> bool:
         """Whether rows of metrics have the energy."""
         return self.meter is not None
 
-    def _joules(self, now: float) -> float:
-        return 0.0 if self.meter is None else self.meter.settle(now)[0]
-
-    def _counts(self, now: float, loss: float = math.nan, rows: Ages = NO_AGES, clients: Ages = NO_AGES) -> Counts:
-        sent = self.bytes_up, self.bytes_down, self.bytes_peer
-        return Counts(now, self.rounds, self.updates, *sent, self._joules(now), loss, rows, clients)
+    def _facts(self, now: float, **since: Any) -> MetricsRow:
+        joules = 0.0 if self.meter is None else self.meter.settle(now)[0]
+        return MetricsRow(**self.counted(), time_s=now, energy_j=joules, **since)
 
     def losses_pending(self) -> list[Handle[float]]:
         """Return the handles of the losses that the next metrics row will average."""

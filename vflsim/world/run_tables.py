@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from vflsim.books.counts import BYTES, Counts
 from vflsim.learning.learners.staleness import NO_AGES, Ages
 
 ENERGY = "energy_j"
@@ -125,16 +126,11 @@ EVENTS = (
 links."""
 
 
-@dataclass(slots=True)
-class Counts:
+@dataclass(eq=False)
+class MetricsRow(Counts):
     """What a run has counted until a row of metrics; losses and ages are of the steps since the row before."""
 
-    time_s: float
-    round: int
-    updates: int
-    bytes_up: int
-    bytes_down: int
-    bytes_peer: int
+    time_s: float = 0.0
     energy_j: float = 0.0
     train_loss: float = math.nan
     row_ages: Ages = NO_AGES
@@ -143,20 +139,18 @@ class Counts:
 
 COUNTS = (
     Column("time_s", _NUMBER),
-    Column("round", _INTEGER, grows=True),
+    Column("round", _INTEGER, of=attrgetter("rounds"), grows=True),
     Column("updates", _INTEGER, grows=True),
-    Column("bytes_up", _INTEGER, grows=True, settles=True),
-    Column("bytes_down", _INTEGER, grows=True, settles=True),
-    Column("bytes_peer", _INTEGER, grows=True, settles=True),
+    *(Column(name, _INTEGER, grows=True, settles=True) for name in BYTES),
     Column(ENERGY, _NUMBER, metered=True, grows=True, settles=True),
     Column("train_loss", _NUMBER, ANY),
 )
 """The columns of metrics before the scores of the model."""
 AGES = (
-    Column("row_age_mean", _NUMBER, _ABSENT, lambda counts: counts.row_ages.mean),
-    Column("row_age_max", _NUMBER, _ABSENT, lambda counts: counts.row_ages.maximum),
-    Column("client_age_mean", _NUMBER, _ABSENT, lambda counts: counts.client_ages.mean),
-    Column("client_age_max", _NUMBER, _ABSENT, lambda counts: counts.client_ages.maximum),
+    Column("row_age_mean", _NUMBER, _ABSENT, lambda row: row.row_ages.mean),
+    Column("row_age_max", _NUMBER, _ABSENT, lambda row: row.row_ages.maximum),
+    Column("client_age_mean", _NUMBER, _ABSENT, lambda row: row.client_ages.mean),
+    Column("client_age_max", _NUMBER, _ABSENT, lambda row: row.client_ages.maximum),
 )
 """Those after the scores."""
 SPENT = Column(EPSILON, _NUMBER, ValueRange(infinite=True), grows=True)
@@ -168,14 +162,14 @@ def present(columns: Iterable[Column], metered: bool) -> list[Column]:
     return [column for column in columns if metered or not column.metered]
 
 
-def values_of(columns: Iterable[Column], row: RoundRow | Counts, metered: bool) -> dict[str, Any]:
+def values_of(columns: Iterable[Column], row: RoundRow | MetricsRow, metered: bool) -> dict[str, Any]:
     """Compute the columns of a row, or of arrays, that are present."""
     return {column.name: column.value(row) for column in present(columns, metered)}
 
 
-def metrics_row(counts: Counts, scores: Mapping[str, float], metered: bool) -> dict[str, float]:
+def metrics_row(facts: MetricsRow, scores: Mapping[str, float], metered: bool) -> dict[str, float]:
     """Make a row of metrics around the model's ``scores``."""
-    return values_of(COUNTS, counts, metered) | dict(scores) | values_of(AGES, counts, metered)
+    return values_of(COUNTS, facts, metered) | dict(scores) | values_of(AGES, facts, metered)
 
 
 def metrics_columns(rows: list[dict[str, float]]) -> dict[str, NDArray[Any]]:

@@ -9,7 +9,6 @@ import pytest
 
 from vflsim.recurrences import stages
 from vflsim.recurrences.chunk import Chunk, RoundAges
-from vflsim.recurrences.ledger import Steps
 from vflsim.recurrences.stages import Stage
 from vflsim.results.store.schema import LISTS_TOGETHER, RunTables, rounds_schema
 from vflsim.results.store.write import write_file
@@ -83,17 +82,6 @@ def test_latencies_come_in_blocks_as_they_come_one_by_one(laws: tuple[str, str])
     drawn = [one_by_one.draw(0.0)[1] for _ in range(3 * BLOCK)]
     assert blocks.blocks(1, 2).tolist() == drawn[BLOCK:]
     assert blocks.constant == (None if "d" in laws else 3.25)
-
-
-def test_steps_are_counted_up_to_the_instant_itself() -> None:
-    steps = Steps()
-    steps.expect(np.array([[1.0, 3.0], [np.inf, 2.0]]))
-    assert steps.until(0.5) == 0
-    assert steps.ending(2.0) == 1
-    assert steps.until(2.0) == 2
-    assert steps.waiting().tolist() == [3.0]
-    steps.expect(np.array([[2.5]]))
-    assert steps.until(9.0) == 4
 
 
 @pytest.mark.parametrize("clients", [1, 5])

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from vflsim.books.counts import BYTES
 from vflsim.intervals.means import chance
 from vflsim.intervals.steady import BATCHES
 from vflsim.results.statistics.estimates import GEOMETRIC, MEAN, Estimate, SeedSample, estimate, independent, paired
@@ -41,7 +42,7 @@ _COSTS = {
     "energy_to_target": (ENERGY, "J"),
 }
 _TOTALS = {"end": ("time_s", "s"), "rounds": ("round", "rounds"), "updates": ("updates", "updates")}
-_TOTALS |= {name: (name, "B") for name in ("bytes_up", "bytes_down", "bytes_peer", "bytes")}
+_TOTALS |= {name: (name, "B") for name in (*BYTES, "bytes")}
 _TOTALS |= {"energy": (ENERGY, "J")}
 
 
@@ -62,7 +63,7 @@ def outcomes(results: RunSet, targets: Mapping[str, Any] | None = None) -> pd.Da
 def _outcomes(results: RunSet, targets: Mapping[str, Any] | None) -> pd.DataFrame:
     wanted = wanted_targets(results, targets)
     rows: list[dict[str, Any]] = []
-    metrics = results.metrics.assign(bytes=lambda m: m["bytes_up"] + m["bytes_down"] + m["bytes_peer"])
+    metrics = results.metrics.assign(bytes=lambda m: m[[*BYTES]].sum(axis=1))
     by_run = dict(iter(metrics.groupby(["protocol", "seed"], observed=True, sort=False)))
     lasted = _mean_rounds(results)
     for run in results.runs:

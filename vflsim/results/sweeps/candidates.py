@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from vflsim.books.counts import BYTES
 from vflsim.intervals.means import step_values
 from vflsim.results.read import Results
 from vflsim.results.statistics.estimates import SeedSample
@@ -133,7 +134,7 @@ def _costs_of(measured: pd.DataFrame) -> Iterator[tuple[tuple[str, str], SeedSam
 
 
 def _curves_of(results: Results, metric: str | None) -> dict[tuple[str, str], dict[int, tuple[Floats, Floats]]]:
-    frame = results.metrics.assign(bytes=lambda m: m["bytes_up"] + m["bytes_down"] + m["bytes_peer"])
+    frame = results.metrics.assign(bytes=lambda m: m[[*BYTES]].sum(axis=1))
     found: dict[tuple[str, str], dict[int, tuple[Floats, Floats]]] = {}
     if metric is None or metric not in frame:
         return found

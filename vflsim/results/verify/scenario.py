@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import torch
 
+from vflsim.books.counts import BYTES
 from vflsim.codecs.frame import Spec, frame_bytes
 from vflsim.errors import VflsimError
 from vflsim.files import opened
@@ -245,7 +246,7 @@ def _bounds(info: RunInfo, frames: Frames) -> Iterator[tuple[str, float, float, 
     """Yield what a number belongs to, the number, and the ends of its range."""
     rounds, ended = info.counts.get("rounds", 0), frames.end
     if len(frames.metrics):
-        sent = sum(int(frames.metrics[name][-1]) for name in ("bytes_up", "bytes_down", "bytes_peer"))
+        sent = sum(int(frames.metrics[name][-1]) for name in BYTES)
         if info.codec is not None and not frames.cut:
             yield "codec.elements", info.codec.elements, info.codec.saturated, _BITS_A_BYTE * sent
     for client in info.stalled:

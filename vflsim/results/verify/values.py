@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
+from vflsim.books.counts import BYTES, ended_until, way_of
 from vflsim.learning.learners.staleness import ArrivalSteps
 from vflsim.results.statistics.improper import broken_rows, improper_metrics
 from vflsim.results.store.columns import range_of_column
@@ -202,12 +203,10 @@ def _until(frames: Frames, ends: NDArray[Any], amounts: NDArray[Any] | int = 1, 
     What ends exactly at the time of a row may count on either side of it. If ``whole``, the last row of a finished run
     has all.
     """
-    order = np.argsort(ends, kind="stable")
-    added = np.concatenate([[0], np.broadcast_to(amounts, ends.shape)[order].cumsum()])
     rows = frames.metrics["time_s"]
-    least, most = (added[np.searchsorted(ends[order], rows, side)] for side in ("left", "right"))
+    least, most = ended_until(rows, ends, amounts, "left"), ended_until(rows, ends, amounts)
     if whole and len(rows) and not frames.cut:
-        least[-1] = most[-1] = added[-1]
+        least[-1] = most[-1] = np.broadcast_to(amounts, ends.shape).sum()
     return least, most
 
 
@@ -225,10 +224,10 @@ def _bytes_add_up(frames: Frames, info: RunInfo) -> Iterator[str]:
     transfers = frames.of("transfer.")
     party, peer = transfers.names("party"), transfers.names("peer")
     yield from each(transfers, peer.codes < 0, "has no receiver")
-    sends, receives = party.are(SERVER), peer.are(SERVER)
-    links = {"bytes_up": ~sends & receives, "bytes_down": sends & ~receives, "bytes_peer": ~sends & ~receives}
-    for column, on_link in links.items():
-        bounds = _until(frames, transfers["end_s"][on_link], transfers["bytes"][on_link])
+    ways = way_of(~party.are(SERVER), ~peer.are(SERVER))
+    for place, column in enumerate(BYTES):
+        own = ways == place
+        bounds = _until(frames, transfers["end_s"][own], transfers["bytes"][own])
         yield from _other_counts(frames, column, bounds, "its transfers")
 
 

@@ -7,16 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from vflsim.books.counts import EndedAmounts, StepEnds
 from vflsim.recurrences.chunk import AgeSums, Chunk, Direction, Moves
 from vflsim.recurrences.errors import undecided
-from vflsim.recurrences.ledger import Bytes, Steps, rows_of
 from vflsim.scenario.evaluate import Every
 from vflsim.simulation.vectorised.ends import EarliestEnd, never_still
 from vflsim.simulation.vectorised.energy import ROW, Asked, EnergyBooks
 from vflsim.simulation.vectorised.schedule import evaluation_schedule
 from vflsim.stopping.end_rule import EndRule
 from vflsim.stopping.stretch import End
-from vflsim.world.run_tables import ENERGY, Counts, metrics_columns, metrics_row
+from vflsim.timing.floats import Floats
+from vflsim.world.run_tables import ENERGY, MetricsRow, metrics_columns, metrics_row
 
 
 class Books:
@@ -24,9 +25,9 @@ class Books:
 
     def __init__(self, rules: Sequence[EndRule], every: Every, energy: EnergyBooks | None = None) -> None:
         self._ends, self._schedule = EarliestEnd(rules), evaluation_schedule(every)
-        self._steps = Steps()
-        self._up, self._down, self._peer = Bytes(), Bytes(), Bytes()
-        self._ways: dict[Direction, Bytes] = {"up": self._up, "down": self._down, "peer": self._peer}
+        self._steps = EndedAmounts[StepEnds]()
+        self._up, self._down, self._peer = (EndedAmounts[Moves]() for _ in range(3))
+        self._ways: dict[Direction, EndedAmounts[Moves]] = {"up": self._up, "down": self._down, "peer": self._peer}
         self._energy = energy
         self.joules = [0.0]
         """The energy until the beginning, and until the end of each round, where it is counted."""
@@ -52,7 +53,7 @@ class Books:
         self._begun = self._ended = self._aged = 0
         rows = len(self._rows)
         self._expect(chunk.before, 0, len(chunk.ends))
-        self.end = end = self._ends.find(chunk, self._steps.total, self._steps.waiting())
+        self.end = end = self._ends.find(chunk, self._steps.total, self._waiting_steps())
         done = len(chunk.ends) if end is None else end.rounds
         never_still(chunk, self._horizon, done)
         for now in self._schedule.times(chunk).tolist():
@@ -98,18 +99,22 @@ class Books:
         if ended > self._ended:
             self._expect(chunk.after, self._ended, ended)
             if not chunk.steps_during:
-                self._steps.expect(chunk.steps[self._ended : ended])
+                self._steps.expect(StepEnds(chunk.steps[self._ended : ended]))
             self._ended = ended
         if begun > self._begun:
             self._expect(chunk.during, self._begun, begun)
             if chunk.steps_during:
-                self._steps.expect(chunk.steps[self._begun : begun])
+                self._steps.expect(StepEnds(chunk.steps[self._begun : begun]))
             self._begun = begun
+
+    def _waiting_steps(self) -> Floats:
+        """Return the times of client steps of rounds so far that are later (n,)."""
+        return np.concatenate([np.empty(0), *(steps.ends[steps.ends < np.inf] for steps in self._steps.waiting)])
 
     def _expect(self, transfers: tuple[Moves, ...], start: int, stop: int) -> None:
         """Add the transfers of rounds ``start`` up to ``stop``."""
         for moves in transfers:
-            self._ways[moves.direction].expect(rows_of(moves, start, stop))
+            self._ways[moves.direction].expect(moves.only(slice(start, stop)))
 
     def _age(self, chunk: Chunk, rounds: int) -> None:
         if rounds > self._aged:
@@ -133,7 +138,9 @@ class Books:
         self._age(chunk, rounds)
         self._count(now)
         for way in self._ways.values():
-            way.cut(now)
+            for moves in way.waiting:
+                cut = moves.only((moves.began < now) & (moves.ends > now))
+                way.total += int((cut.through(now) * (1 if cut.copies is None else cut.copies)).sum())
         self._write(now, chunk.first + rounds, self._steps.total if end.updates is None else end.updates)
 
     def _refuse_ties(self, chunk: Chunk, end: End) -> None:
@@ -154,6 +161,6 @@ class Books:
     def _write(self, now: float, rounds: int, updates: int) -> None:
         self.rounds, self.updates = rounds, updates
         ages, self._ages = self._ages, AgeSums()
-        sent = self._up.total, self._down.total, self._peer.total
-        counts = Counts(now, rounds, updates, *sent, row_ages=ages.rows, client_ages=ages.clients)
-        self._rows.append(metrics_row(counts, {}, self._energy is not None))
+        sent = {f"bytes_{direction}": way.total for direction, way in self._ways.items()}
+        facts = MetricsRow(rounds, updates, **sent, time_s=now, row_ages=ages.rows, client_ages=ages.clients)
+        self._rows.append(metrics_row(facts, {}, self._energy is not None))

@@ -13,7 +13,6 @@ from vflsim.books.energy import Energy
 from vflsim.books.spans import COMPUTE, RADIO, PartySpans
 from vflsim.recurrences.chunk import AT_SERVER, Bools, Chunk, Moves
 from vflsim.recurrences.errors import undecided
-from vflsim.recurrences.ledger import bytes_through
 from vflsim.recurrences.stages import Ints
 from vflsim.stopping.stretch import End
 from vflsim.streams import SERVER
@@ -176,7 +175,7 @@ def _cut(items: _Items, chunk: Chunk, end: End) -> tuple[_Items, Bools]:
 def _bytes_through(items: _Items, now: float) -> Ints:
     """Return the bytes that are through of messages that end later."""
     sizes = items.whole.astype(np.int64)
-    return bytes_through(Moves("up", items.began, items.ends, sizes, sizes, items.pace, profiles=items.profiles), now)
+    return Moves("up", items.began, items.ends, sizes, sizes, items.pace, profiles=items.profiles).through(now)
 
 
 def _operations_through(items: _Items, now: float) -> Ints:

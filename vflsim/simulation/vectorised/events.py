@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vflsim.recurrences.chunk import AT_SERVER, Chunk, Told
+from vflsim.recurrences.chunk import AT_SERVER, Chunk, Told, bytes_moved
 from vflsim.recurrences.errors import undecided
-from vflsim.recurrences.ledger import bytes_moved
 from vflsim.recurrences.stages import Ints
 from vflsim.simulation.vectorised.order import LATER, EventOrder
 from vflsim.stopping.stretch import End

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow.compute as pc
 
+from vflsim.books.counts import BYTES
 from vflsim.intervals.variation import Variation
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.protocols.defaults import untraced
@@ -85,13 +86,13 @@ def expectation(scenario: Scenario, name: str, data: LoadedData, steps: int = TR
     if done:
         step_s = rounds.column("end_s")[-1].as_py() / done
         last = outcome.tables.metrics.slice(outcome.tables.metrics.num_rows - 1).to_pylist()[0]
-        round_bytes = (last["bytes_up"] + last["bytes_down"] + last["bytes_peer"]) / done
+        round_bytes = sum(last[name] for name in BYTES) / done
         used = int(pc.sum(pc.list_value_length(rounds.column("used"))).as_py())
         updates, every = outcome.info.counts["updates"] / done, scenario.evaluate_of(name).every
         evaluations = {"seconds": step_s, "rounds": 1.0, "updates": updates}[every.unit] / every.amount
         batches = entry.protocol.batch_plan().batches(data.rows, scenario.training_of(name), 0).per_epoch
         ends = rounds.column("end_s").to_pylist()
-        tally, durations = Tally(done, outcome.info.counts["updates"], used, ends[-1]), np.diff([0.0, *ends])
+        tally, durations = Tally(done, outcome.info.counts["updates"], used, time_s=ends[-1]), np.diff([0.0, *ends])
         rules = stop.each(RoundFacts.of(entry.protocol.batch_plan(), clients, batches, variation))
         limit = min((rule.rounds_needed(tally, durations) for rule in rules), default=math.inf)
     said = entry.protocol.describe(resolved), untraced(entry.protocol, resolved)

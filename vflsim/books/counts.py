@@ -1,0 +1,137 @@
+"""What a run counts, by whoever plays it: steps of the server and of clients, embeddings used, bytes by their way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Generic, Literal, Protocol, Self, TypeVar, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vflsim.books.spans import ArrayFields
+from vflsim.streams import SERVER
+from vflsim.timing.floats import Floats
+
+BYTES = ("bytes_up", "bytes_down", "bytes_peer")
+"""Counts of bytes: of messages from clients to the server, from the server to clients, and between clients."""
+
+
+@overload
+def way_of(sender: int, receiver: int) -> int: ...
+@overload
+def way_of(sender: NDArray[Any], receiver: NDArray[Any]) -> NDArray[np.int64]: ...
+def way_of(sender: Any, receiver: Any) -> Any:
+    """Return the place in ``BYTES`` of what counts a message, or each of many."""
+    return (receiver != SERVER) * (1 + (sender != SERVER))
+
+
+@dataclass(eq=False)
+class Counts:
+    """What a run has counted so far. Bytes count when their message ends, those of one cut short as far as it got."""
+
+    rounds: int = 0
+    """Steps of the server."""
+    updates: int = 0
+    """Steps of all clients."""
+    embeddings_used: int = 0
+    """By the server, one for each client and step."""
+    bytes_up: int = 0
+    bytes_down: int = 0
+    bytes_peer: int = 0
+    skipped: int = 0
+    """Rounds that were given up without a server step."""
+
+    def add_bytes(self, sender: int, receiver: int, amount: int) -> None:
+        """Count the bytes of a message."""
+        name = BYTES[way_of(sender, receiver)]
+        setattr(self, name, getattr(self, name) + amount)
+
+    def counted(self) -> dict[str, Any]:
+        """Return the counts by name."""
+        return {count.name: getattr(self, count.name) for count in fields(Counts)}
+
+
+def ended_until(
+    times: Floats, ends: Floats, amounts: NDArray[np.integer[Any]] | int = 1, side: Literal["left", "right"] = "right"
+) -> NDArray[np.int64]:
+    """Return what has ended until each of many times (n,), in any order: what ends just then is told last (``right``).
+
+    ``left`` leaves it out: a row of metrics in the midst of an instant may have been written before it.
+    """
+    order = np.argsort(ends, kind="stable")
+    sums = np.concatenate([[0], np.broadcast_to(amounts, ends.shape)[order].cumsum()])
+    found: NDArray[np.int64] = sums[np.searchsorted(ends[order], times, side)]
+    return found
+
+
+class Ending(Protocol):
+    """Spans (n,), or (n, m), that count an amount as they end (inf: never)."""
+
+    @property
+    def ends(self) -> Floats:
+        """When (s)."""
+
+    @property
+    def counted(self) -> NDArray[np.integer[Any]]:
+        """How much."""
+
+    def only(self, chosen: NDArray[np.bool_]) -> Self:
+        """Select some by marks, as flat arrays."""
+
+    @classmethod
+    def joined(cls, some: Sequence[Self]) -> Self:
+        """Join flat arrays."""
+
+
+_Spans = TypeVar("_Spans", bound=Ending)
+
+
+@dataclass(frozen=True, slots=True)
+class StepEnds(ArrayFields):
+    """Client steps, one each, of any shape."""
+
+    ends: Floats
+
+    @property
+    def counted(self) -> NDArray[np.integer[Any]]:
+        """One for each step."""
+        return np.broadcast_to(1, self.ends.shape)
+
+
+class EndedAmounts(Generic[_Spans]):
+    """Adds up what spans count until times that never fall, while more and more spans are told.
+
+    At every time, ``total`` is what ``ended_until`` gives for all spans at once.
+    """
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.waiting: list[_Spans] = []
+        """Spans that end later."""
+
+    def expect(self, spans: _Spans) -> None:
+        """Add spans, none of which has ended by the latest time."""
+        self.waiting.append(spans)
+
+    def until(self, now: float) -> int:
+        """Count what ends up to and including ``now``; return the total."""
+        later = []
+        for spans in self.waiting:
+            due = spans.ends <= now
+            if due.all():
+                self.total += int(spans.counted.sum())
+            else:
+                self.total += int(spans.counted[due].sum())
+                later.append(spans.only(~due & (spans.ends < np.inf)))
+        later = [spans for spans in later if spans.ends.size]
+        self.waiting = [type(later[0]).joined(later)] if len(later) > _PIECES else later
+        return self.total
+
+    def ending(self, now: float) -> int:
+        """Count the spans that end at ``now`` and have not been counted."""
+        return sum(int(np.count_nonzero(spans.ends == now)) for spans in self.waiting)
+
+
+_PIECES = 4
+"""Most arrays of spans that are looked through one by one."""
