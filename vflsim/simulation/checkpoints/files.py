@@ -28,7 +28,7 @@ from vflsim.results.store.write import errors_named, write_file, write_tensors
 from vflsim.simulation.checkpoints.position import Position
 from vflsim.simulation.checkpoints.snapshot import Snapshot
 
-FORMAT = "3"
+FORMAT = "4"
 KEPT = 2
 _FORMAT = "checkpoint format"
 _OWN = ("protocol", "seed")

@@ -96,7 +96,7 @@ class Keeper:
             self._return = Return(course, *found)
             self._kept_at = found.snapshot.position.events
             position = found.snapshot.position
-            self._notes[f"resumed from {position.time_s:.6g} s, round {position.rounds}"] = None
+            self._notes[f"resumed from {position.time_s:.6g} s, round {position.counts['rounds']}"] = None
             course.world.visit(self._arrive, self._kept_at)
         elif self._files.passed_over:
             self._notes["no checkpoint is sound: started anew"] = None

@@ -19,29 +19,17 @@ class Position(BaseModel, frozen=True, extra="forbid"):
 
     events: int
     time_s: float
-    rounds: int
-    updates: int
-    embeddings_used: int
-    skipped: int
-    bytes_up: int
-    bytes_down: int
-    bytes_peer: int
+    counts: dict[str, int]
     recorded: str
 
     @classmethod
     def of(cls, world: VirtualWorld, recorder: Recorder) -> Self:
         """Return the current position."""
-        counts = ("rounds", "updates", "embeddings_used", "skipped", "bytes_up", "bytes_down", "bytes_peer")
-        return cls(
-            events=world.events,
-            time_s=world.now(),
-            recorded=_digest(recorder),
-            **{name: getattr(recorder, name) for name in counts},
-        )
+        return cls(events=world.events, time_s=world.now(), counts=recorder.counted(), recorded=_digest(recorder))
 
     def differences(self, other: Position) -> list[str]:
         """Describe how ``other`` differs: ``rounds 12, not 13``."""
-        one, two = self.model_dump(), other.model_dump()
+        one, two = ({**each.model_dump(exclude={"counts"}), **each.counts} for each in (self, other))
         found = [f"{name} {two[name]}, not {one[name]}" for name in one if one[name] != two[name] != two["recorded"]]
         return found or (["other rows recorded"] if self.recorded != other.recorded else [])
 

@@ -132,7 +132,7 @@ class Stations:
 
     def _stop_by(self, course: Course) -> None:
         events = course.world.events
-        enough = self.stations and self.stations[-1][0].position.rounds >= ENOUGH
+        enough = self.stations and self.stations[-1][0].position.counts["rounds"] >= ENOUGH
         if enough and time.monotonic() - self._began > BUDGET_S:
             self.last = events
             course.world.finish("tried out")

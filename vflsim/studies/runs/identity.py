@@ -117,7 +117,7 @@ class Identity:
     def passes(self, waypoint: Waypoint) -> bool:
         """Whether the run passes the place of a checkpoint that has the same ``course``."""
         found = waypoint.position
-        place = {"time": found.time_s, "rounds": found.rounds, "updates": found.updates}
+        place = {"time": found.time_s, **found.counts}
         return not hindrance({**place, "wall_clock": waypoint.elapsed_s}, waypoint.until, self.rules)
 
 
