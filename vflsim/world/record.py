@@ -218,8 +218,7 @@ class Recorder(Counts):
         if self.keep == "summary":
             self._ends.append(now)
         else:
-            clients = facts.used, facts.missing, facts.fresh
-            self.round_rows.add(RoundRow(self.rounds, self._round_start, now, *clients))
+            self.round_rows.add(RoundRow(self.rounds, self._round_start, now, facts))
             if self.meter is not None:
                 self.meter.end_round(now)
         self._round_start = now

@@ -85,14 +85,13 @@ class Column:
 
 @dataclass(slots=True)
 class RoundRow:
-    """A server step and its clients; of arrays all, with a value a round in each field."""
+    """A server step, and what it used; of arrays all, with a value a round in each field."""
 
     round: Any
     start_s: Any
     end_s: Any
-    used: Any
-    missing: Any
-    fresh: Any
+    facts: Any
+    """As ``StepFacts``."""
     energy_j: Any = 0.0
 
 
@@ -100,9 +99,9 @@ ROUNDS = (
     Column("round", _INTEGER),
     Column("start_s", _NUMBER),
     Column("end_s", _NUMBER),
-    Column("used", _CLIENTS, _CLIENT),
-    Column("missing", _CLIENTS, _CLIENT),
-    Column("fresh", _CLIENTS, _CLIENT),
+    Column("used", _CLIENTS, _CLIENT, attrgetter("facts.used")),
+    Column("missing", _CLIENTS, _CLIENT, attrgetter("facts.missing")),
+    Column("fresh", _CLIENTS, _CLIENT, attrgetter("facts.fresh")),
     Column(ENERGY, _NUMBER, metered=True),
 )
 """One row per server step: its round's start and end, clients used, clients missing, clients with client age 0."""

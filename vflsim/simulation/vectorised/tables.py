@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,8 @@ class RoundColumns:
         used, missing = (pa.chunked_array(lists, pa.list_(pa.int32())) for lists in (self._used, self._missing))
         fresh = self._everybody(len(ends)) if self._all_fresh else used
         starts = np.concatenate([[0.0], ends])[: len(ends)]
-        rounds = RoundRow(np.arange(len(ends), dtype=np.int64), starts, ends, used, missing, fresh, joules)
+        facts = SimpleNamespace(used=used, missing=missing, fresh=fresh)
+        rounds = RoundRow(np.arange(len(ends), dtype=np.int64), starts, ends, facts, joules)
         return values_of(ROUNDS, rounds, joules is not None)
 
     def _note(self, used: Bools) -> None:
