@@ -9,6 +9,7 @@ from vflsim.scenario.models import Scenario
 from vflsim.scenario.problems import Problem
 from vflsim.scenario.resolve import location_of, party_timings
 from vflsim.stopping.end_rule import CountLimit
+from vflsim.stopping.rules import COUNTED, UNSCORED
 from vflsim.timing.activation import Immediate
 from vflsim.timing.availability import Always
 from vflsim.timing.compute import ComputeModel
@@ -17,6 +18,7 @@ from vflsim.vocabulary.imported import tried_out
 from vflsim.vocabulary.metrics import LOSS, belongs_to_a_party, column_of
 from vflsim.vocabulary.plain_yaml import Location
 from vflsim.vocabulary.targets import Targets
+from vflsim.world.run_tables import COUNTS, present
 
 
 def stop_problems(scenario: Scenario, name: str, task: str | None, waits: bool) -> Iterator[Problem]:
@@ -28,7 +30,7 @@ def stop_problems(scenario: Scenario, name: str, task: str | None, waits: bool) 
         yield Problem(location_of(scenario, name, "stop"), what, f"at least one of {allowed}", "add `time: 600 s`, say")
     if stop.criteria.keys() <= {"time"} and stop.time is not None and not waits:
         what = "time would never pass: no party, link or delay takes any"
-        remedy = "give durations in `timing`, or stop by rounds, updates or epochs"
+        remedy = f"give durations in `timing`, or stop by one of {COUNTED}"
         yield Problem(location_of(scenario, name, "stop", "time"), what, remedy=remedy)
     if stop.epsilon is not None and scenario.protocols[name].mechanism is None:
         what = f"protocol {name!r} spends no ε: it has no mechanism"
@@ -42,7 +44,7 @@ def stop_problems(scenario: Scenario, name: str, task: str | None, waits: bool) 
     if views is not None and views.keep == "all" and not any(isinstance(rule, CountLimit) for rule in stop.each()):
         what = f"views that keep all grow with every message, and nothing limits those of protocol {name!r}"
         remedy = "add `epochs: 30`, say, beside the other stop rules, or `keep: last`"
-        yield Problem(location_of(scenario, name, "stop"), what, "a limit of rounds, updates or epochs", remedy)
+        yield Problem(location_of(scenario, name, "stop"), what, f"a limit: {COUNTED}", remedy)
 
 
 def _rules(scenario: Scenario, name: str, task: str) -> Iterator[Problem]:
@@ -57,7 +59,7 @@ def columns_in(scenario: Scenario, task: str) -> list[str]:
     """Return the columns of metrics that every run of a scenario has."""
     splits = ("validation", "test") if scenario.data.validation_fraction else ("test",)
     names = (LOSS, *task_of(task).metric_names, *scenario.metrics)
-    counts = ("time_s", "round", "updates", "bytes_up", "bytes_down", "bytes_peer", "train_loss")
+    counts = (column.name for column in present(COUNTS, metered=False))
     return [*counts, *(f"{split}_{name}" for split in splits for name in names)]
 
 
@@ -88,10 +90,10 @@ def metric_problems(scenario: Scenario, task: str | None) -> Iterator[Problem]:
 def end_problems(scenario: Scenario, name: str) -> Iterator[Problem]:
     """Refuse a run that only updates could end and that has none. Its participants have been checked before."""
     nobody = not participants_of(scenario.protocols[name].protocol, scenario.clients, scenario.symbols)
-    if nobody and scenario.stop_of(name).criteria.keys() == {"updates"}:
+    if nobody and {rule.by for rule in scenario.stop_of(name).each()} == {"update"}:
         what = f"protocol {name!r} would never end: no client takes part in it, so there are no updates"
         remedy = f"add `stop: {{rounds: 100}}` to {name!r}, say"
-        yield Problem(location_of(scenario, name, "stop", "updates"), what, "rounds, epochs or time beside it", remedy)
+        yield Problem(location_of(scenario, name, "stop", "updates"), what, f"another of {UNSCORED} beside it", remedy)
 
 
 def evaluation_problems(scenario: Scenario, name: str) -> Iterator[Problem]:

@@ -89,8 +89,8 @@ def planned_rounds(scenario: Scenario, name: str, per_epoch: int = 1) -> int | N
     protocol, stop = scenario.protocols[name].protocol, scenario.stop_of(name)
     availabilities = [timing.availability for timing in party_timings(scenario)]
     crashes = any(not isinstance(each, Always) and each.interrupted == "lost" for each in availabilities)
-    limits = [limit for limit in (stop.rounds, stop.epochs and math.ceil(stop.epochs * per_epoch)) if limit]
-    return min(limits) if limits and protocol.traits.waits_for_all and not crashes else None
+    most = min((rule.rounds_at_most(per_epoch) for rule in stop.each()), default=math.inf)
+    return int(most) if most < math.inf and protocol.traits.waits_for_all and not crashes else None
 
 
 def check_context(scenario: Scenario, name: str | None = None) -> CheckContext:

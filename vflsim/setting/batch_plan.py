@@ -30,7 +30,7 @@ class BatchPlan:
         """Make the mini-batches of ``rows`` training rows that all parties share. Raises ValueError if it cannot."""
         return BatchSequence(rows, training.model_copy(update={"batches": "shared"}), seed, SHARED)
 
-    def epochs(self, rounds: int, embeddings_used: int, clients: int, batches_per_epoch: int) -> float:
+    def epochs(self, rounds: float, embeddings_used: float, clients: int, batches_per_epoch: int) -> float:
         """Return the passes over the training data after this many server steps and used embeddings."""
         return rounds / batches_per_epoch if self.together else embeddings_used / (clients * batches_per_epoch)
 

@@ -89,6 +89,10 @@ class EndRule:
         """Estimate after how many rounds it ends a run that goes on like its first ones (n,); inf if it may not."""
         return math.inf
 
+    def rounds_at_most(self, per_epoch: int) -> float:
+        """Return the most rounds that wait for all clients, with so many batches an epoch; inf if only a run tells."""
+        return math.inf
+
     def note(self, reason: str | None, rounds: int, seconds: float) -> str:
         """Say why it could not end a run that ended for this ``reason``; empty if there is nothing to say."""
         return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Collection
 from functools import partial
@@ -143,6 +144,10 @@ class RoundsRule(CountLimit):
     key = "rounds"
 
     @override
+    def rounds_at_most(self, per_epoch: int) -> float:
+        return self.limit
+
+    @override
     def done(self, tally: Counts) -> float:
         return tally.rounds
 
@@ -161,6 +166,10 @@ class EpochsRule(CountLimit):
     """Ends a run after so many passes over the training rows."""
 
     key = "epochs"
+
+    @override
+    def rounds_at_most(self, per_epoch: int) -> float:
+        return math.ceil(self.limit * per_epoch)
 
     @override
     def done(self, tally: Counts) -> float:
@@ -240,3 +249,13 @@ RULES: dict[str, type[EndRule]] = {
     "rules": MetricsRule,
 }
 """The rule of each key of ``stop``. The first of those that end a run at one instant is its reason."""
+
+
+def _keys(meant: Callable[[type[EndRule]], bool]) -> str:
+    return ", ".join(key for key, rule in RULES.items() if meant(rule))
+
+
+COUNTED = _keys(lambda rule: issubclass(rule, CountLimit))
+"""The keys of limits of counts, for people."""
+UNSCORED = _keys(lambda rule: rule.by not in ("row", "release"))
+"""The keys of rules that end runs without training, for people."""

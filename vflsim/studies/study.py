@@ -8,7 +8,7 @@ from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.problems import Problem, failure
 from vflsim.scenario.resolve import location_of
-from vflsim.stopping.rules import Stop
+from vflsim.stopping.rules import UNSCORED, Stop
 from vflsim.studies.checks.data import read_and_check
 from vflsim.studies.checks.describe import described
 from vflsim.studies.checks.first_round import refuse_hopeless
@@ -91,7 +91,7 @@ def _endless(stop: Stop) -> str:
 
 def _must_end(scenario: Scenario) -> None:
     """Raise ScenarioError for a protocol that never stops without training."""
-    allowed = "time, rounds, updates, epochs, precision or wall_clock besides"
+    allowed = f"another of {UNSCORED} besides"
     remedy = "add `time: 600 s`, say, or train"
     problems = [
         Problem(location_of(scenario, name, "stop"), _endless(scenario.stop_of(name)), allowed, remedy)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from vflsim.learning.data.shelf import can_share
 from vflsim.scenario.models import Scenario
+from vflsim.stopping.rules import COUNTED
 from vflsim.streams import few
 from vflsim.studies.checks.expected import TRIAL_STEPS, Expectation
 from vflsim.studies.checks.run_speed import Speed, together
@@ -50,7 +51,7 @@ def expectation_table(
     largest = max(found, key=lambda each: each.size.bytes)
     notes = [
         f"Times and bytes: means over {many} steps simulated without training, seed {scenario.seeds[0]}.",
-        "Rounds at most: by stop's time, rounds, updates or epochs; a target or a budget ε may end a run earlier.",
+        f"Rounds at most: by stop's time, {COUNTED}; a target or a budget ε may end a run earlier.",
         f"Memory of a run, about: {largest.protocol} takes {largest.size.told}.",
         *map(target_note, scenario.targets),
         *_few_evaluations(scenario, found),
@@ -68,13 +69,9 @@ def expectation_table(
         for row, each in zip(rows, found, strict=True):
             row.append(_run_time(each, speeds[each.protocol]))
         notes.append(_study_time(len(scenario.seeds), found, speeds, workers, start_s))
-    if any(scenario.stop_of(each.protocol).precision for each in found):
+    if any(scenario.stop_of(each.protocol).asks_variation for each in found):
         notes.insert(2, "Where stop.precision ends a run, its rounds are a guess from the spread of those steps.")
-        notes[3:3] = [
-            f"{each.protocol}: stop.precision {each.variation.waits()}."
-            for each in found
-            if scenario.stop_of(each.protocol).precision and each.variation
-        ]
+        notes[3:3] = [f"{each.protocol}: stop.precision {each.variation.waits()}." for each in found if each.variation]
     return DataTable(header, rows, notes=notes, left=(0, 1))
 
 

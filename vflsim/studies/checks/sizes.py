@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil
+from math import ceil, inf
 from typing import Any
 
 from vflsim.learning.batching.kernels import KERNELS, evaluated_as_sum, trained_as_sum
@@ -16,7 +16,6 @@ from vflsim.protocols.hook_checks import learners_of
 from vflsim.scenario.evaluate import ViewRecording
 from vflsim.scenario.models import Scenario
 from vflsim.setting import Learners, Setting
-from vflsim.stopping.rules import Stop
 from vflsim.vocabulary.amounts import quantity
 
 KEPT = "table and the like"
@@ -55,16 +54,16 @@ def run_size(scenario: Scenario, name: str, setting: Setting) -> Size:
 def arrivals_of_a_row(protocol: Protocol, setting: Setting, scenario: Scenario, name: str) -> int:
     """Return the most arrivals of messages about a row until the run's end, per kind and sender.
 
-    Counted from the limits in epochs, rounds and updates; at least 1.
+    Counted from the stop rules that tell; at least 1.
     """
-    stop: Stop = scenario.stop_of(name)
+    stop = scenario.stop_of(name)
     clients = max(1, len(setting.clients))
     plan = protocol.batch_plan()
     batches = plan.batches(setting.data.rows, scenario.training_of(name), 0).per_epoch
-    epochs = [float(stop.epochs)] if stop.epochs is not None else []
-    epochs += [plan.epochs(stop.rounds, stop.rounds * clients, clients, batches)] if stop.rounds else []
-    epochs += [stop.updates / (clients * batches)] if stop.updates else []
-    return ceil(min(epochs, default=1.0)) + 1  # the last pass may repeat rows
+    rounds = [most for rule in stop.each() if (most := rule.rounds_at_most(batches)) < inf]
+    rounds += [stop.updates / clients] if stop.updates else []
+    passes = min((plan.epochs(most, most * clients, clients, batches) for most in rounds), default=1.0)
+    return ceil(passes) + 1  # the last pass may repeat rows
 
 
 def size_of(protocol: Protocol, setting: Setting, views: ViewRecording | None = None, arrivals: int = 1) -> Size:

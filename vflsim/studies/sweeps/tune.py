@@ -23,6 +23,7 @@ from vflsim.results.sweeps.tuning import (
 from vflsim.scenario import emit
 from vflsim.scenario.load import load
 from vflsim.scenario.models import Scenario
+from vflsim.stopping.rules import UNSCORED
 from vflsim.studies.study import checked
 from vflsim.studies.sweeps.plan import Axis, planned
 from vflsim.studies.sweeps.sweep import SweepDone, SweepWatcher, run_sweep
@@ -177,7 +178,7 @@ def _check(scenario: Scenario, tuned: Scenario, keys: Sequence[str], values: Seq
                 raise ScenarioError(what, where, "none in a tuning", f"take it out, or --set {where}=null")
         if all(rule.by == "row" for rule in tuned.stop_of(name).each()):
             what = f"targets end no run in a tuning, and nothing else ends those of {name}"
-            raise ScenarioError(what, "stop", "time, rounds, updates or epochs besides", "add --set stop.time=…")
+            raise ScenarioError(what, "stop", f"another of {UNSCORED} besides", "add --set stop.time=…")
 
 
 def _without_targets(scenario: Scenario) -> list[str]:
