@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Generic, Literal, Protocol, Self, TypeVar, overload
+from typing import Any, Generic, Literal, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +17,6 @@ BYTES = ("bytes_up", "bytes_down", "bytes_peer")
 """Counts of bytes: of messages from clients to the server, from the server to clients, and between clients."""
 
 
-@overload
-def way_of(sender: int, receiver: int) -> int: ...
-@overload
-def way_of(sender: NDArray[Any], receiver: NDArray[Any]) -> NDArray[np.int64]: ...
 def way_of(sender: Any, receiver: Any) -> Any:
     """Return the place in ``BYTES`` of what counts a message, or each of many."""
     return (receiver != SERVER) * (1 + (sender != SERVER))
@@ -55,9 +51,9 @@ class Counts:
 def ended_until(
     times: Floats, ends: Floats, amounts: NDArray[np.integer[Any]] | int = 1, side: Literal["left", "right"] = "right"
 ) -> NDArray[np.int64]:
-    """Return what has ended until each of many times (n,), in any order: what ends just then is told last (``right``).
+    """Return what has ended until each of many times (n,), in any order, what ends at the very time included.
 
-    ``left`` leaves it out: a row of metrics in the midst of an instant may have been written before it.
+    The ``left`` side leaves that out: within an instant, it may follow.
     """
     order = np.argsort(ends, kind="stable")
     sums = np.concatenate([[0], np.broadcast_to(amounts, ends.shape)[order].cumsum()])
@@ -65,26 +61,19 @@ def ended_until(
     return found
 
 
-class Ending(Protocol):
-    """Spans (n,), or (n, m), that count an amount as they end (inf: never)."""
+class _Ending(Protocol):
+    """Spans of any shape that count an amount as they end (inf: never). Selected by marks they are flat."""
 
     @property
-    def ends(self) -> Floats:
-        """When (s)."""
-
+    def ends(self) -> Floats: ...
     @property
-    def counted(self) -> NDArray[np.integer[Any]]:
-        """How much."""
-
-    def only(self, chosen: NDArray[np.bool_]) -> Self:
-        """Select some by marks, as flat arrays."""
-
+    def counted(self) -> NDArray[np.integer[Any]]: ...
+    def only(self, chosen: NDArray[np.bool_]) -> Self: ...
     @classmethod
-    def joined(cls, some: Sequence[Self]) -> Self:
-        """Join flat arrays."""
+    def joined(cls, some: Sequence[Self]) -> Self: ...
 
 
-_Spans = TypeVar("_Spans", bound=Ending)
+_Spans = TypeVar("_Spans", bound=_Ending)
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,14 +113,10 @@ class Moves:
 
         def column(name: str) -> Any:
             values = [getattr(each, name) for each in some]
-            if all(each is None for each in values):
+            if all(value is None for value in values):
                 return None
-            return np.concatenate(
-                [
-                    np.full(len(moves.ends), None, object) if each is None else each
-                    for moves, each in zip(some, values, strict=True)
-                ]
-            )
+            nothing = (np.full(each.ends.shape, None, object) for each in some)
+            return np.concatenate([none if own is None else own for own, none in zip(values, nothing, strict=True)])
 
         return cls(some[0].direction, *map(column, _NUMBERS))
 
