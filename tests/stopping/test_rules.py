@@ -13,6 +13,7 @@ from vflsim.books.counts import Counts
 from vflsim.intervals.steady import steady_mean
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.endless import awaited_by
+from vflsim.simulation.reporter import Progress
 from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.simulation.vectorised import run_vectorised
 from vflsim.stopping.end_rule import CountLimit, RoundFacts, share_of
@@ -51,6 +52,13 @@ def ends_of(outcome: Outcome) -> list[float]:
     assert outcome.tables.rounds is not None
     ends: list[float] = outcome.tables.rounds.column("end_s").to_pylist()
     return ends
+
+
+def test_progress_of_arrays_counts_the_epochs_of_clients_at_their_own_pace() -> None:
+    told, scenario = list[Progress](), quick(OWN_PACE, stop={"epochs": 400}, timing=RANDOM_TIMING)
+    run_vectorised(scenario, "it", 0, data_of(scenario, "it"), report=told.append)
+    shares = [each.share for each in told]
+    assert 0 < shares[0] < shares[-1] == 1.0
 
 
 def test_every_key_of_stop_has_a_rule_of_its_name() -> None:

@@ -44,6 +44,11 @@ class Books:
         """The latest row."""
         return self._rows[-1]
 
+    @property
+    def embeddings_used(self) -> int:
+        """The embeddings that the server has used in the chunks so far."""
+        return self._ends.used
+
     def columns(self) -> dict[str, Any]:
         """Return the columns of the metrics so far."""
         return metrics_columns(self._rows)

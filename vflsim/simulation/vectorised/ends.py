@@ -19,7 +19,8 @@ class EarliestEnd:
     def __init__(self, rules: Sequence[EndRule]) -> None:
         order = {"time": 1, "update": 2}  # each looks whether it precedes the earliest end so far
         self._rules = sorted(rules, key=lambda rule: order.get(rule.by, 0))
-        self._used = 0
+        self.used = 0
+        """The embeddings that the server has used in the rounds so far."""
         self._before = 0.0
 
     def find(self, chunk: Chunk, updates: int, waiting: Floats) -> End | None:
@@ -28,10 +29,10 @@ class EarliestEnd:
         ``updates`` counts the client steps before the chunk's first round began; ``waiting`` are the times of later
         steps from earlier rounds. Raises ``UndecidedError``.
         """
-        stretch, found = Stretch(chunk, self._used, self._before, updates, waiting), None
+        stretch, found = Stretch(chunk, self.used, self._before, updates, waiting), None
         for rule in self._rules:
             found = rule.in_chunk(stretch, found)
-        self._used, self._before = int(stretch.used_by[-1]), float(chunk.ends[-1])
+        self.used, self._before = int(stretch.used_by[-1]), float(chunk.ends[-1])
         return found
 
 

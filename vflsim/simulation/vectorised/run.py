@@ -98,7 +98,7 @@ def run_vectorised(
         first += count
         if report is not None:
             now = float(chunk.ends[-1])
-            share = share_of(rules, Tally(first, books.updates, time_s=now))
+            share = share_of(rules, Tally(first, books.updates, books.embeddings_used, time_s=now))
             report(Progress(now, first, books.updates, dict(books.row), share))
         count = min(2 * count, most)
         if stop.rounds is not None:
