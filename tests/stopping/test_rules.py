@@ -1,5 +1,6 @@
 """What ends a run, on events and on arrays: each rule at its limit, and what a rule of one class gets by itself."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -59,6 +60,14 @@ def test_progress_of_arrays_counts_the_epochs_of_clients_at_their_own_pace() -> 
     run_vectorised(scenario, "it", 0, data_of(scenario, "it"), report=told.append)
     shares = [each.share for each in told]
     assert 0 < shares[0] < shares[-1] == 1.0
+
+
+def test_rounds_and_epochs_alone_tell_how_many_rounds_wait_for_all() -> None:
+    stop = Stop.model_validate({"rounds": 30, "epochs": 2.5, "updates": 7, "time": 9, "precision": 0.1})
+    most = {rule.key: rule.rounds_at_most(per_epoch=11) for rule in stop.each()}
+    assert most.pop("rounds") == 30
+    assert most.pop("epochs") == 28
+    assert set(most.values()) == {math.inf}
 
 
 def test_every_key_of_stop_has_a_rule_of_its_name() -> None:
