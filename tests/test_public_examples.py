@@ -63,7 +63,7 @@ def block_of(name: str) -> str:
     return dedent(found[1]).strip() if found else ""
 
 
-NAMES = protocol.__all__
+NAMES = [name for name in vars(protocol) if not name.startswith("_")]
 WITH_BLOCKS = [name for name in NAMES if block_of(name)]
 
 
