@@ -1,14 +1,15 @@
 """Imports point one way: the layers, no cycle, no concrete protocol outside ``protocols/``, one user of each loop."""
 
 import ast
+import inspect
 import re
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from vflsim import protocol as facade
 from vflsim.protocols import PROTOCOLS, Protocol
 
 PACKAGE = Path(__file__).parents[1] / "vflsim"
@@ -29,6 +30,7 @@ LAYERS: list[set[str]] = [
     {"kinds", "protocol", "scenario"},
     {"results"},
     {"plotting", "simulation", "trained"},
+    {"finished"},
     {"remote"},
     {"attacks", "explaining", "exporting", "reporting", "studies"},
     {"api"},
@@ -98,22 +100,11 @@ MUTUAL = [
     {"scenario.depends", "scenario.models", "scenario.resolve"},  # a scenario checks protocols that are added to it
     {"world.free_node", "world.node"},  # a node makes a node without cost, which is a subclass
 ]
-# What attacks and trackers' writers need beyond the public facade, ``vflsim.protocol``: it may get shorter.
-BEYOND_THE_FACADE = {
-    "attacks": {
-        *["codecs.round", "coding.field", "coding.quantise", "errors", "intervals.means", "learning.data.loaded"],
-        *["learning.models.tabular", "learning.tasks", "plotting.protocol_style", "plotting.style"],
-        *["protocols.defaults"],
-        *["results.read", "results.store.scenario", "results.store.views", "results.store.write"],
-        *["results.tables.comparison", "scenario.data", "scenario.models", "scenario.overrides", "scenario.problems"],
-        *["scenario.translation", "tables", "tables.formats", "timing.floats", "trained", "vocabulary.amounts"],
-        *["vocabulary.quantities"],
-    },
-    "exporting": {
-        *["errors", "results.read", "results.statistics.summary", "results.store.write", "results.sweeps.axis"],
-        *["results.sweeps.sweep", "scenario.emit"],
-    },
-}
+# The public facades, each for its kind of users; what stands on them needs no other module.
+FACADES = ("errors", "finished", "plotting", "protocol")
+LISTS = ("finished", "protocol")
+"""The facades that are lists of names."""
+ON_FACADES = ("attacks", "exporting")
 ONLY_IN = {
     "simpy": {"world/virtual.py"},
     "asyncio": {
@@ -206,12 +197,42 @@ def test_only_one_module_knows_the_event_loop(library: str) -> None:
     assert users == ONLY_IN[library]
 
 
-@pytest.mark.parametrize("top", BEYOND_THE_FACADE)
-def test_what_stands_on_the_facade_takes_from_it_all_that_it_has(top: str) -> None:
-    others = [(name, names) for path in files_of(top) for name, names in imported_by(path)
-              if name.startswith("vflsim.") and name.split(".")[1] not in (top, "protocol")]  # fmt: skip
-    assert {name.removeprefix("vflsim.") for name, _ in others} == BEYOND_THE_FACADE[top]
-    assert set().union(*(names for _, names in others)) & {*vars(facade)} == set()
+@pytest.mark.parametrize("top", ON_FACADES)
+def test_what_stands_on_the_facades_imports_nothing_else(top: str) -> None:
+    allowed = tuple(f"vflsim.{each}" for each in FACADES)
+    own = f"vflsim.{top}"
+    others = [(name_of(path), name) for path in files_of(top) for name, _ in imported_by(path)
+              if name.split(".")[0] == "vflsim" and not f"{name}.".startswith(f"{own}.")]  # fmt: skip
+    assert [f"{path} imports {name}" for path, name in others if name not in allowed] == []
+
+
+@pytest.mark.parametrize("top", ON_FACADES)
+def test_what_stands_on_the_facades_takes_what_they_list(top: str) -> None:
+    lists = {f"vflsim.{name}": set(listed(name)) for name in LISTS}
+    taken = [(path, name, names) for path in files_of(top) for name, names in imported_by(path) if name in lists]
+    assert {f"{name_of(path)}: {name} lists no {names - lists[name]}" for path, name, names in taken
+            if names - lists[name]} == set()  # fmt: skip
+
+
+def test_the_facades_list_each_name_once() -> None:
+    names = [name for each in LISTS for name in listed(each)]
+    assert sorted(names) == sorted(set(names))
+
+
+@pytest.mark.parametrize("facade", LISTS)
+def test_every_name_that_a_facade_lists_says_what_it_is(facade: str) -> None:
+    module = import_module(f"vflsim.{facade}")
+    things = {name: getattr(module, name) for name in listed(facade)}
+    said = {name for name, each in things.items() if inspect.isclass(each) or inspect.isfunction(each)}
+    assert {name for name in said if not (things[name].__doc__ or "").strip()} == set()
+
+
+def listed(facade: str) -> list[str]:
+    """The names that a facade imports as themselves, and so gives away."""
+    lines = tree(MODULES[f"vflsim.{facade}"]).body
+    aliases = [alias for each in lines if isinstance(each, ast.ImportFrom) for alias in each.names]
+    assert [alias.name for alias in aliases if alias.asname != alias.name] == []
+    return [alias.name for alias in aliases]
 
 
 def test_every_module_belongs_to_a_layer() -> None:

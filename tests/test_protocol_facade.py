@@ -65,13 +65,6 @@ def test_every_public_name_is_there_and_says_what_it_is(name: str) -> None:
         assert (thing.__doc__ or "").strip()
 
 
-def test_each_name_is_listed_once_and_given_away_as_it_is() -> None:
-    tree = ast.parse(Path(protocol.__file__ or "").read_text(encoding="utf-8"))
-    listed = [alias for each in tree.body if isinstance(each, ast.ImportFrom) for alias in each.names]
-    assert [alias.name for alias in listed if alias.asname != alias.name] == []
-    assert sorted([*(alias.name for alias in listed), "API_VERSION"]) == sorted(NAMES)
-
-
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_has_an_example(verb: str) -> None:
     documented = inspect.getdoc(getattr(Node, verb)) or ""

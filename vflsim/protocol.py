@@ -131,6 +131,7 @@ from vflsim.timing.compute import ComputeModel as ComputeModel
 from vflsim.timing.compute import OperationCost as OperationCost
 from vflsim.timing.delays import AnyDelay as AnyDelay
 from vflsim.timing.delays.base import Delay as Delay
+from vflsim.timing.floats import Floats as Floats
 from vflsim.timing.laws.law import Law as Law
 from vflsim.timing.profile import Flat as Flat
 from vflsim.timing.profile import Interrupted as Interrupted
@@ -155,6 +156,7 @@ from vflsim.vocabulary.quantities import Number as Number
 from vflsim.vocabulary.quantities import PerSecond as PerSecond
 from vflsim.vocabulary.quantities import PositiveNumber as PositiveNumber
 from vflsim.vocabulary.quantities import PositiveSeconds as PositiveSeconds
+from vflsim.vocabulary.quantities import Quantity as Quantity
 from vflsim.vocabulary.quantities import Seconds as Seconds
 from vflsim.vocabulary.stop_rule import Row as Row
 from vflsim.vocabulary.stop_rule import StopRule as StopRule

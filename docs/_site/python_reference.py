@@ -55,6 +55,13 @@ _PROTOCOL = (
     "party_name",
 )
 _PARTS = ("Delay", "Law", "Sampler", "Codec", "Envelope", "Spec", "Aggregate", "Optimizer", "Part")
+_FINISHED = (
+    *("open_folder", "outcomes", "costs_to_target", "NotRecordedError", "RecordedViews", "PartyView"),
+    *("stored_scenario", "ScenarioData", "LoadedData", "TableShape", "PredictionTask", "Uploads"),
+    *("Round", "RoundingError", "rounding_error", "sampled_rounding_error", "PrimeField", "Quantiser", "eliminated"),
+    *("DataTable", "Amount", "quantity", "markdown", "packed", "write_file", "flow"),
+    *("values_of", "Problem", "Known", "problems_of", "t_interval"),
+)
 PAGES = {
     "index": (
         "Python",
@@ -68,13 +75,13 @@ PAGES = {
         "Results and figures",
         "What the verbs return. [Results](../../results.md) explains the tables and their columns.",
         (
-            "results.read.Results",
+            "finished.Results",
             "results.run_set.RunSet",
-            "results.store.run.StoredRun",
+            "finished.StoredRun",
             "results.joined.JoinedResults",
             "trained.results.StudyResults",
-            "trained.models.TrainedModels",
-            "results.sweeps.sweep.Sweep",
+            "finished.TrainedModels",
+            "finished.Sweep",
             "results.sweeps.table.SweepResults",
             "results.sweeps.tuning.Tuning",
             "results.sweeps.table.TuningResults",
@@ -87,7 +94,7 @@ PAGES = {
     "scenario": (
         "Scenarios",
         "What `vflsim.load` returns. Its attributes are the [keys of a scenario file](../scenario/index.md).",
-        ("scenario.models.Scenario", "scenario.load.dump"),
+        ("finished.Scenario", "scenario.load.dump"),
     ),
     "protocol": (
         "Classes of your own",
@@ -100,6 +107,11 @@ PAGES = {
         "Delays, codecs, aggregates",
         "What other classes of your own derive from, all in `vflsim.protocol`.",
         tuple(f"protocol.{name}" for name in _PARTS),
+    ),
+    "finished": (
+        "Packages that read finished runs",
+        "`vflsim.finished` has all that attacks, exports and tables of your own need, some of it on the pages before.",
+        tuple(f"finished.{name}" for name in _FINISHED),
     ),
     "errors": (
         "Errors",

@@ -10,13 +10,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from vflsim.attacks.base import Attack, AttackedRun, Measured, logits_of
-from vflsim.learning.tasks import PredictionTask
-from vflsim.protocol import SERVER, Count, party_name
-from vflsim.protocols.defaults import participants_of
-from vflsim.results.read import Results
-from vflsim.scenario.models import Scenario
-from vflsim.timing.floats import Floats
-from vflsim.trained import Uploads
+from vflsim.finished import PredictionTask, Results, Scenario, Uploads
+from vflsim.protocol import SERVER, Count, Floats, party_name
 
 Method: TypeAlias = Literal["integrated_gradients", "deeplift", "ablation"]
 COMPLETE = 1e-3
@@ -92,7 +87,7 @@ class Attribution(Attack):
         alike = [name for name in attacked.selected if scenario.models_of(name) == scenario.models_of(own)]
         for name in alike if len(alike) > 1 else ():
             protocol = scenario.protocols[name].protocol
-            apart = not protocol.traits.reference and participants_of(protocol, scenario.clients, scenario.symbols)
+            apart = not protocol.traits.reference and scenario.participants_of(name)
             if apart and scenario.codec_of(name).towards(SERVER).lossless:
                 return name
         raise ValueError(

@@ -14,14 +14,17 @@ from scipy.special import betaincinv
 from torch import Tensor
 from torch.nn import functional
 
-from vflsim.intervals.means import CONFIDENCE
-from vflsim.learning.tasks import BINARY, REGRESSION, PredictionTask
-from vflsim.protocol import SHARED, Part, Split, generator
-from vflsim.results.read import Results, StoredRun
-from vflsim.scenario.data import ScenarioData
-from vflsim.scenario.models import Scenario
-from vflsim.trained import TrainedModels, Uploads
-from vflsim.vocabulary.quantities import Quantity
+from vflsim.finished import (
+    CONFIDENCE,
+    PredictionTask,
+    Results,
+    Scenario,
+    ScenarioData,
+    StoredRun,
+    TrainedModels,
+    Uploads,
+)
+from vflsim.protocol import SHARED, Part, Quantity, Split, generator
 
 OneOrEach = Annotated[int | Literal["each"], Quantity(at_least=1, whole=True, word="each")]
 """The number of a client, or each of them in turn."""
@@ -131,31 +134,31 @@ def share(hits: torch.Tensor) -> tuple[float, float, float]:
 
 def need_classes(task: PredictionTask) -> None:
     """Raise ``ValueError`` for a regression, whose predictions are neither right nor wrong."""
-    if task.name == REGRESSION.name:
+    if task.name == "regression":
         raise ValueError(f"a {task.name} has no classes to mistake; allowed: binary and multiclass tasks")
 
 
 def classes_of(prediction: Tensor, task: PredictionTask) -> Tensor:
     """Return the predicted class of every row, int64, as the task's accuracy counts it."""
-    return (prediction[:, 0] > 0).long() if task.name == BINARY.name else prediction.argmax(1)
+    return (prediction[:, 0] > 0).long() if task.name == "binary" else prediction.argmax(1)
 
 
 def truth_of(labels: Tensor, task: PredictionTask) -> Tensor:
     """Return the class of every row, int64."""
-    return (labels[:, 0] > 0.5).long() if task.name == BINARY.name else labels
+    return (labels[:, 0] > 0.5).long() if task.name == "binary" else labels
 
 
 def total_loss(prediction: Tensor, labels: Tensor, task: PredictionTask) -> Tensor:
     """Return the sum of the losses of the rows: of the loss that the run was trained on."""
     if task.own_loss is not None:
         return task.loss(prediction, labels) * len(prediction)
-    if task.name == BINARY.name:
+    if task.name == "binary":
         return functional.binary_cross_entropy_with_logits(prediction, labels, reduction="none")[:, 0].sum()
     return functional.cross_entropy(prediction, labels, reduction="none").sum()
 
 
 def logits_of(prediction: Tensor, labels: Tensor, task: PredictionTask) -> Tensor:
     """Return the logit of every row's own class; of a yes-or-no task the logit, with its sign turned for no."""
-    if task.name == BINARY.name:
+    if task.name == "binary":
         return torch.where(labels[:, 0] > 0.5, prediction[:, 0], -prediction[:, 0])
     return prediction.gather(1, labels[:, None])[:, 0]

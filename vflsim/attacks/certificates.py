@@ -25,12 +25,8 @@ from vflsim.attacks.base import (
     share,
     truth_of,
 )
-from vflsim.codecs.round import Round, RoundingError, rounding_error, sampled_rounding_error
-from vflsim.learning.tasks import PredictionTask
-from vflsim.protocol import SHARED, Count, PositiveNumber, generator
-from vflsim.timing.floats import Floats
-from vflsim.trained import Uploads
-from vflsim.vocabulary.quantities import Quantity
+from vflsim.finished import PredictionTask, Round, RoundingError, Uploads, rounding_error, sampled_rounding_error
+from vflsim.protocol import SHARED, Count, Floats, PositiveNumber, Quantity, generator
 
 _ELEMENTS = 2**21
 """Elements of noisy embeddings that are held at a time."""

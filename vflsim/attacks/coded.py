@@ -15,13 +15,8 @@ from torch import Tensor
 from vflsim.attacks.base import AttackedRun, Measured
 from vflsim.attacks.probing import AttackOfClients, Indices, linear, numbers
 from vflsim.attacks.reconstruction import explained, numeric
-from vflsim.coding.field import PrimeField, eliminated
-from vflsim.coding.quantise import Quantiser
-from vflsim.protocol import Count, generator, party_name
-from vflsim.results.read import StoredRun
-from vflsim.results.store.views import PartyView, RecordedViews
-from vflsim.timing.floats import Floats
-from vflsim.vocabulary.quantities import Quantity
+from vflsim.finished import PartyView, PrimeField, Quantiser, RecordedViews, StoredRun, eliminated
+from vflsim.protocol import Count, Floats, Quantity, generator, party_name
 
 Method: TypeAlias = Literal["linear", "field"]
 CODED, SUMS = "coded_embedding", "mean"

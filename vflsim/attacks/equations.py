@@ -14,10 +14,8 @@ from torch import Tensor
 from vflsim.attacks.base import AttackedRun, Measured
 from vflsim.attacks.probing import AttackOfClients
 from vflsim.attacks.reconstruction import explained
-from vflsim.learning.tasks import MULTICLASS
-from vflsim.protocol import Count, generator, party_name
-from vflsim.timing.floats import Floats
-from vflsim.trained import TrainedModels, Uploads
+from vflsim.finished import TrainedModels, Uploads
+from vflsim.protocol import Count, Floats, generator, party_name
 
 Knows: TypeAlias = Literal["nothing", "means"]
 View: TypeAlias = Literal["upload", "sum", "prediction"]
@@ -101,7 +99,7 @@ class EquationSolving(AttackOfClients):
             known = sum(received[client] - each.bias for client, each in maps.items())
             found.append(Equations("sum", {client: each.weight for client, each in maps.items()}, np.asarray(known)))
         try:
-            found.append(predicted(uploads, maps, models.data.task.name == MULTICLASS.name))
+            found.append(predicted(uploads, maps, models.data.task.name == "multiclass"))
         except ValueError as error:
             attacked.remarks.append(str(error))
         for equations, knows in product(found, self.knows):

@@ -12,18 +12,26 @@ import pyarrow as pa
 from vflsim.attacks.base import Attack, AttackedRun, Measured
 from vflsim.attacks.strongest import STRONGEST
 from vflsim.errors import ResultsError
-from vflsim.intervals.means import t_interval
+from vflsim.finished import (
+    TABLES_FILE,
+    Amount,
+    Cell,
+    DataTable,
+    NotRecordedError,
+    Problem,
+    Results,
+    Scenario,
+    ScenarioData,
+    StoredRun,
+    costs_to_target,
+    markdown,
+    packed,
+    quantity,
+    stored_scenario,
+    t_interval,
+    write_file,
+)
 from vflsim.protocol import ScenarioError
-from vflsim.results.read import NotRecordedError, Results, StoredRun
-from vflsim.results.store.scenario import stored_scenario
-from vflsim.results.store.write import write_file
-from vflsim.results.tables.comparison import costs_to_target
-from vflsim.scenario.data import ScenarioData
-from vflsim.scenario.models import Scenario
-from vflsim.scenario.problems import Problem
-from vflsim.tables import Cell, DataTable
-from vflsim.tables.formats import TABLES_FILE, markdown, packed
-from vflsim.vocabulary.amounts import Amount, quantity
 
 VALUES = ("measure", "value", "low", "high", "chance", "chance_low", "chance_high", "chosen")
 """The last columns of a table of an attack."""

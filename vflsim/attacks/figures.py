@@ -7,8 +7,7 @@ from matplotlib.patches import Patch
 
 from vflsim.attacks import Attack, Evaluation
 from vflsim.attacks.evaluate import headline, means_of, settings_of
-from vflsim.plotting.protocol_style import kinds_in, protocol_styles
-from vflsim.plotting.style import Picture, legend, picture, remark
+from vflsim.plotting import Picture, kinds_in, legend, picture, protocol_styles, remark
 
 
 def attack_figures(evaluation: Evaluation) -> Iterator[tuple[str, Picture]]:

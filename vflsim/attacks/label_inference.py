@@ -28,11 +28,8 @@ from vflsim.attacks.label_scores import (
 from vflsim.attacks.probing import AttackOfClients, Indices, by_chance, numbers, spread_of
 from vflsim.attacks.received import EVERYTHING, Epochs, Seen, remark_on_epochs
 from vflsim.attacks.strongest import STRONGEST, Attempt, halved, strongest
-from vflsim.learning.tasks import BINARY
-from vflsim.protocol import generator, party_name, torch_seed
-from vflsim.results.store.views import PartyView
-from vflsim.timing.floats import Floats
-from vflsim.vocabulary.quantities import Quantity
+from vflsim.finished import PartyView
+from vflsim.protocol import Floats, Quantity, generator, party_name, torch_seed
 
 _FORMS: Mapping[Method, Literal["values", "units", "directions"]] = {
     "sign": "values",
@@ -89,7 +86,7 @@ class LabelInference(AttackOfClients):
         clients = self.clients(attacked)
         need_classes(models.data.task)
         labels = truth_of(models.data.labels["train"][torch.from_numpy(views.rows)], models.data.task).numpy()
-        classes = 2 if models.data.task.name == BINARY.name else models.data.outputs
+        classes = 2 if models.data.task.name == "binary" else models.data.outputs
         learners = {"completion": models.learners.clients}
         if "untrained" in self.method:
             learners["untrained"] = models.protocol.learners(models.setting, seed).clients

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vflsim.attacks.probing import Indices, scaled
-from vflsim.timing.floats import Floats
+from vflsim.protocol import Floats
 
 Method: TypeAlias = Literal["sign", "norm", "clusters", "cosine", "regression", "completion", "untrained"]
 HEADS = ("regression", "completion", "untrained")

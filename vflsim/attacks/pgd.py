@@ -10,9 +10,8 @@ from torch import Tensor
 
 from vflsim.attacks.base import AttackedRun, Measured, OneOrEach, classes_of, need_classes, share, total_loss, truth_of
 from vflsim.attacks.probing import AttackOfClients
-from vflsim.learning.tasks import PredictionTask
+from vflsim.finished import PredictionTask, Uploads
 from vflsim.protocol import Count, PositiveNumber, generator, party_name
-from vflsim.trained import Uploads
 
 Norm = Literal["linf", "l2"]
 

@@ -9,10 +9,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vflsim.attacks.base import Attack, AttackedRun, OneOrEach
-from vflsim.intervals.means import CONFIDENCE
-from vflsim.results.read import Results
-from vflsim.scenario.models import Scenario
-from vflsim.timing.floats import Floats
+from vflsim.finished import CONFIDENCE, Results, Scenario
+from vflsim.protocol import Floats
 
 Indices = NDArray[np.int64]
 RESAMPLED = 500

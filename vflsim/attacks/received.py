@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from vflsim.attacks.base import AttackedRun
 from vflsim.attacks.probing import numbers
-from vflsim.results.store.views import PartyView
-from vflsim.timing.floats import Floats
+from vflsim.finished import PartyView
+from vflsim.protocol import Floats
 
 Epochs: TypeAlias = Literal["last", "all"]
 Form: TypeAlias = Literal["values", "directions"]

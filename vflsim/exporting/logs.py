@@ -10,11 +10,7 @@ from typing import Any, Literal, TypeAlias
 import pandas as pd
 
 from vflsim.errors import ResultsError
-from vflsim.results.read import Results, StoredRun
-from vflsim.results.statistics.summary import outcomes
-from vflsim.results.store.write import SWEEP
-from vflsim.results.sweeps.axis import SweepAxis
-from vflsim.results.sweeps.sweep import Sweep
+from vflsim.finished import Results, StoredRun, Sweep, flow, open_folder, outcomes
 
 AXES = ("time_s", "round")
 """The columns of the metrics that series are drawn against: virtual time and server steps."""
@@ -60,18 +56,15 @@ def step_of(time_s: float) -> int:
 
 def logs_of(folder: Path) -> Iterator[Log]:
     """Yield every run of a results folder, or of all finished points of a sweep. Raises ResultsError."""
-    if not (folder / SWEEP).is_file():
-        yield from _logs(Results.open(folder), {})
+    opened = open_folder(folder)
+    if isinstance(opened, Results):
+        yield from _logs(opened, {})
         return
-    sweep = Sweep.open(folder)
-    for position, results in enumerate(sweep.results):
-        yield from _logs(results, {axis.name: _plain(axis, position) for axis in sweep.axes}, sweep)
+    for position, results in enumerate(opened.results):
+        yield from _logs(results, {axis.name: _plain(axis.values[position]) for axis in opened.axes}, opened)
 
 
-def _plain(axis: SweepAxis, position: int) -> str | int | float:
-    from vflsim.scenario.emit import flow
-
-    value = axis.values[position]
+def _plain(value: Any) -> str | int | float:
     return value if isinstance(value, int | float | str) else flow(value)
 
 
@@ -79,7 +72,6 @@ def _logs(results: Results, values: Mapping[str, str | int | float], sweep: Swee
     group = ", ".join(f"{name} = {value}" for name, value in values.items())
     measured = outcomes(results)
     for run in results.runs:
-        own = measured[(measured["protocol"] == run.protocol) & (measured["seed"] == run.seed)]
         rows = run.frame("metrics").drop(columns=["protocol", "seed"])
         rows = rows[[*AXES, *(name for name in rows.columns if name not in AXES)]]
         yield Log(
@@ -88,32 +80,31 @@ def _logs(results: Results, values: Mapping[str, str | int | float], sweep: Swee
             name=", ".join(filter(None, [run.protocol, group, f"seed {run.seed}"])),
             parameters={**_parameters(results, run), **values},
             rows=rows,
-            totals=_totals(own),
+            totals=_totals(measured[(measured["protocol"] == run.protocol) & (measured["seed"] == run.seed)]),
             finished=not run.failed,
         )
 
 
 def _parameters(results: Results, run: StoredRun) -> dict[str, str | int | float]:
     """Return what a run was: protocol and its own settings, seed, how it ended, versions."""
-    from vflsim.scenario.emit import flow
-
-    own: Mapping[str, Any] = results.scenario["protocols"].get(run.protocol) or {}
-    found: dict[str, str | int | float] = {"scenario": results.name, "protocol": run.protocol, "seed": run.seed}
-    found |= {
-        f"protocol.{key}": value if isinstance(value, int | float | str) else flow(value) for key, value in own.items()
+    settings: Mapping[str, Any] = results.scenario["protocols"].get(run.protocol) or {}
+    info = run.info
+    parameters: dict[str, str | int | float] = {
+        **{"scenario": results.name, "protocol": run.protocol, "seed": run.seed},
+        **{f"protocol.{key}": _plain(value) for key, value in settings.items()},
+        **{"status": info.status, "stop_reason": info.stop_reason or "", "error": info.error or ""},
+        **{f"version.{name}": version for name, version in info.versions.items()},
     }
-    found |= {"status": run.info.status, "stop_reason": run.info.stop_reason or "", "error": run.info.error or ""}
-    found |= {f"version.{name}": version for name, version in run.info.versions.items()}
-    return {key: value for key, value in found.items() if value != ""}
+    return {key: value for key, value in parameters.items() if value != ""}
 
 
-def _totals(own: pd.DataFrame) -> dict[str, float]:
+def _totals(outcomes_of_run: pd.DataFrame) -> dict[str, float]:
     """Return a run's numbers; with several targets, costs of the first one. Costs that were not paid are left out.
 
     A cost lies above the one with ``_lower`` behind its name, which the evaluation before tells.
     """
-    targets = own["target"].dropna().unique()
-    shown = own[(own["target"].isna() | own["target"].isin(targets[:1])) & ~own["censored"].astype(bool)]
+    target, censored = outcomes_of_run["target"], outcomes_of_run["censored"].astype(bool)
+    shown = outcomes_of_run[(target.isna() | target.isin(target.dropna().unique()[:1])) & ~censored]
     costs = shown[shown["target"].notna()]
     pairs = [*zip(shown["measure"], shown["value"], strict=True)]
     pairs += zip(costs["measure"] + "_lower", costs["lower"], strict=True)

@@ -19,17 +19,17 @@ from vflsim.plotting.curves import (
 )
 from vflsim.plotting.durations import round_durations, survival
 from vflsim.plotting.own import is_path, own_figure
-from vflsim.plotting.protocol_style import protocol_styles
+from vflsim.plotting.protocol_style import kinds_in, protocol_styles
 from vflsim.plotting.selection import known_protocols, only
-from vflsim.plotting.style import Picture, picture
+from vflsim.plotting.style import Picture, legend, picture, remark
 from vflsim.plotting.sweeps import round_time_against, time_to_target_against
 from vflsim.plotting.theme import appearance
 from vflsim.plotting.timeline import timeline
 from vflsim.plotting.utilisation import link_utilisation
 from vflsim.plotting.waits import waited_for
 from vflsim.results.read import NotRecordedError, Results
-from vflsim.results.store.write import SWEEP, write_file
-from vflsim.results.sweeps.sweep import Sweep
+from vflsim.results.store.write import write_file
+from vflsim.results.sweeps.sweep import Sweep, open_folder
 
 PLOTS: dict[str, Callable[..., Picture]] = {
     "time": metric_against_time,
@@ -52,11 +52,6 @@ PLOTS: dict[str, Callable[..., Picture]] = {
 
 SWEEP_PLOTS: dict[str, Callable[..., Picture]] = {"sweep": round_time_against, "sweep-target": time_to_target_against}
 """Figures of a sweep, likewise."""
-
-
-def open_folder(folder: Path | str, trust: bool = False) -> Results | Sweep:
-    """Open a folder of results or of a sweep. Raises ResultsError for any other folder."""
-    return Sweep.open(folder, trust=trust) if (Path(folder) / SWEEP).is_file() else Results.open(folder, trust)
 
 
 def plots_of(results: Results | Sweep) -> dict[str, Callable[..., Picture]]:
@@ -142,6 +137,8 @@ __all__ = [
     "answers_under_deadlines",
     "costs_to_target",
     "figure_of",
+    "kinds_in",
+    "legend",
     "link_utilisation",
     "metric_against_bytes",
     "metric_against_energy",
@@ -153,6 +150,7 @@ __all__ = [
     "plot",
     "plots_of",
     "protocol_styles",
+    "remark",
     "round_durations",
     "round_time_against",
     "save_all",

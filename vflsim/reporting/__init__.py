@@ -22,9 +22,9 @@ def write_report(
     ``out`` defaults to ``report.html`` in the only folder, or else in the working directory; ``baseline`` is the
     protocol that the others are compared with. Raises ResultsError.
     """
-    from vflsim.plotting import open_folder
     from vflsim.reporting.page import page
     from vflsim.results.store.write import REPORT, write_file
+    from vflsim.results.sweeps.sweep import open_folder
 
     found = [open_folder(each) if isinstance(each, Path | str) else each for each in studies]
     place = Path(out) if out is not None else (found[0].folder if len(found) == 1 else Path()) / REPORT

@@ -16,7 +16,7 @@ from vflsim.learning.data.spec import Data
 from vflsim.learning.privacy.blinding import BLINDING_OFF, Blinding
 from vflsim.learning.training import Training
 from vflsim.protocols import Protocol
-from vflsim.protocols.defaults import default_blinding_of
+from vflsim.protocols.defaults import default_blinding_of, participants_of
 from vflsim.protocols.hook_checks import mismatches
 from vflsim.scenario.document import Document
 from vflsim.scenario.evaluate import Evaluate, Record, Recording, recording
@@ -236,6 +236,10 @@ class Scenario(Part):
     def training_of(self, protocol: str) -> Training:
         """Return the training settings of ``protocol``."""
         return self.training.overridden(self.protocols[protocol].training)
+
+    def participants_of(self, protocol: str) -> list[int]:
+        """Return the clients that take part under ``protocol``, in their order."""
+        return participants_of(self.protocols[protocol].protocol, self.clients, self.symbols)
 
     def models_of(self, protocol: str) -> Models:
         """Return the split model of ``protocol``."""

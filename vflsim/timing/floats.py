@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Floats: TypeAlias = NDArray[np.float64]
+"""An array of floats. Example: ``def sample(self, u: Floats) -> Floats: return -np.log1p(-u)``."""
 
 
 def floats(x: ArrayLike) -> Floats:

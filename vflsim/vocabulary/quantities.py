@@ -89,6 +89,11 @@ class Quantity:
     ``word`` is kept unchanged in place of a number.
     ``plain_from``: in a scenario, a number without a unit must be at least this, or 0. Plain numbers are SI, so a
     bandwidth of 300 would be 300 bit/s; more likely the unit is missing. Values from Python are always SI.
+
+    Example: a share, as in ``kept: Annotated[float, SHARE] = 0.5``::
+
+        SHARE = Quantity(above=0, at_most=1)
+        SHARE.convert("1/4", {})  # 0.25
     """
 
     dimension: Dimension = PURE

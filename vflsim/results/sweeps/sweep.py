@@ -231,3 +231,8 @@ class Sweep:
     def summaries(self) -> tuple[pd.DataFrame, ...]:
         """The summary of every point's results."""
         return tuple(summarise(found, self.targets) for found in self.results)
+
+
+def open_folder(folder: Path | str, trust: bool = False) -> Results | Sweep:
+    """Open a folder of results or of a sweep. Raises ResultsError for any other folder."""
+    return Sweep.open(folder, trust=trust) if (Path(folder) / SWEEP).is_file() else Results.open(folder, trust)

@@ -1,0 +1,51 @@
+"""All that packages need which read finished runs: attacks on them, exports, tables of their own.
+
+The names here keep their meaning; the modules that they come from may change. Figures come from ``vflsim.plotting``.
+
+Example: the bytes that each run has sent to the server::
+
+    from vflsim.finished import Results
+
+    results = Results.open("results/mine")
+    sent = {(run.protocol, run.seed): run.table("metrics")["bytes_up"][-1].as_py() for run in results.runs}
+"""
+
+from vflsim.codecs.round import Round as Round
+from vflsim.codecs.round import RoundingError as RoundingError
+from vflsim.codecs.round import rounding_error as rounding_error
+from vflsim.codecs.round import sampled_rounding_error as sampled_rounding_error
+from vflsim.coding.field import PrimeField as PrimeField
+from vflsim.coding.field import eliminated as eliminated
+from vflsim.coding.quantise import Quantiser as Quantiser
+from vflsim.intervals.means import CONFIDENCE as CONFIDENCE
+from vflsim.intervals.means import t_interval as t_interval
+from vflsim.learning.data.loaded import LoadedData as LoadedData
+from vflsim.learning.models.tabular import TableShape as TableShape
+from vflsim.learning.tasks import PredictionTask as PredictionTask
+from vflsim.results.read import NotRecordedError as NotRecordedError
+from vflsim.results.read import Results as Results
+from vflsim.results.read import StoredRun as StoredRun
+from vflsim.results.statistics.summary import outcomes as outcomes
+from vflsim.results.store.scenario import stored_scenario as stored_scenario
+from vflsim.results.store.views import PartyView as PartyView
+from vflsim.results.store.views import RecordedViews as RecordedViews
+from vflsim.results.store.write import write_file as write_file
+from vflsim.results.sweeps.sweep import Sweep as Sweep
+from vflsim.results.sweeps.sweep import open_folder as open_folder
+from vflsim.results.tables.comparison import costs_to_target as costs_to_target
+from vflsim.scenario.data import ScenarioData as ScenarioData
+from vflsim.scenario.emit import flow as flow
+from vflsim.scenario.models import Scenario as Scenario
+from vflsim.scenario.overrides import values_of as values_of
+from vflsim.scenario.problems import Problem as Problem
+from vflsim.scenario.translation import Known as Known
+from vflsim.scenario.translation import problems_of as problems_of
+from vflsim.tables import Cell as Cell
+from vflsim.tables import DataTable as DataTable
+from vflsim.tables.formats import TABLES_FILE as TABLES_FILE
+from vflsim.tables.formats import markdown as markdown
+from vflsim.tables.formats import packed as packed
+from vflsim.trained.models import TrainedModels as TrainedModels
+from vflsim.trained.models import Uploads as Uploads
+from vflsim.vocabulary.amounts import Amount as Amount
+from vflsim.vocabulary.amounts import quantity as quantity
