@@ -30,7 +30,7 @@ LAYERS: list[set[str]] = [
     {"kinds", "protocol", "scenario"},
     {"results"},
     {"plotting", "simulation", "trained"},
-    {"finished"},
+    {"finished", "worlds"},
     {"remote"},
     {"attacks", "explaining", "exporting", "reporting", "studies"},
     {"api"},
@@ -101,10 +101,10 @@ MUTUAL = [
     {"world.free_node", "world.node"},  # a node makes a node without cost, which is a subclass
 ]
 # The public facades, each for its kind of users; what stands on them needs no other module.
-FACADES = ("errors", "finished", "plotting", "protocol")
-LISTS = ("finished", "protocol")
+FACADES = ("errors", "finished", "plotting", "protocol", "scenario", "streams", "worlds")
+LISTS = ("finished", "protocol", "scenario", "worlds")
 """The facades that are lists of names."""
-ON_FACADES = ("attacks", "exporting")
+ON_FACADES = ("attacks", "exporting", "remote")
 ONLY_IN = {
     "simpy": {"world/virtual.py"},
     "asyncio": {
@@ -227,12 +227,24 @@ def test_every_name_that_a_facade_lists_says_what_it_is(facade: str) -> None:
     assert {name for name in said if not (things[name].__doc__ or "").strip()} == set()
 
 
+@pytest.mark.parametrize("facade", ["finished", "worlds"])
+def test_the_example_of_a_facade_imports_what_there_is(facade: str) -> None:
+    example = inspect.cleandoc((import_module(f"vflsim.{facade}").__doc__ or "").split("::\n", 1)[1])
+    lines = [each for each in ast.parse(example).body if isinstance(each, ast.ImportFrom | ast.ClassDef)]
+    assert lines
+    exec("\n".join(map(ast.unparse, lines)), {})
+
+
 def listed(facade: str) -> list[str]:
     """The names that a facade imports as themselves, and so gives away."""
     lines = tree(MODULES[f"vflsim.{facade}"]).body
     aliases = [alias for each in lines if isinstance(each, ast.ImportFrom) for alias in each.names]
     assert [alias.name for alias in aliases if alias.asname != alias.name] == []
     return [alias.name for alias in aliases]
+
+
+def test_every_folder_is_a_package() -> None:
+    assert {path.parent for path in FILES} == {path.parent for path in FILES if path.name == "__init__.py"}
 
 
 def test_every_module_belongs_to_a_layer() -> None:

@@ -19,7 +19,6 @@ from vflsim.coding.field import eliminated as eliminated
 from vflsim.coding.quantise import Quantiser as Quantiser
 from vflsim.intervals.means import CONFIDENCE as CONFIDENCE
 from vflsim.intervals.means import t_interval as t_interval
-from vflsim.learning.data.loaded import LoadedData as LoadedData
 from vflsim.learning.models.tabular import TableShape as TableShape
 from vflsim.learning.tasks import PredictionTask as PredictionTask
 from vflsim.results.read import NotRecordedError as NotRecordedError
@@ -33,13 +32,6 @@ from vflsim.results.store.write import write_file as write_file
 from vflsim.results.sweeps.sweep import Sweep as Sweep
 from vflsim.results.sweeps.sweep import open_folder as open_folder
 from vflsim.results.tables.comparison import costs_to_target as costs_to_target
-from vflsim.scenario.data import ScenarioData as ScenarioData
-from vflsim.scenario.emit import flow as flow
-from vflsim.scenario.models import Scenario as Scenario
-from vflsim.scenario.overrides import values_of as values_of
-from vflsim.scenario.problems import Problem as Problem
-from vflsim.scenario.translation import Known as Known
-from vflsim.scenario.translation import problems_of as problems_of
 from vflsim.tables import Cell as Cell
 from vflsim.tables import DataTable as DataTable
 from vflsim.tables.formats import TABLES_FILE as TABLES_FILE

@@ -55,12 +55,21 @@ _PROTOCOL = (
     "party_name",
 )
 _PARTS = ("Delay", "Law", "Sampler", "Codec", "Envelope", "Spec", "Aggregate", "Optimizer", "Part")
+_SCENARIO = (
+    *("Scenario", "dump", "schema", "setting", "client_models", "party_timings", "PartyTiming", "ScenarioData"),
+    *("LoadedData", "values_of", "Problem", "Known", "problems_of", "flow", "placeless"),
+)
 _FINISHED = (
     *("open_folder", "outcomes", "costs_to_target", "NotRecordedError", "RecordedViews", "PartyView"),
-    *("stored_scenario", "ScenarioData", "LoadedData", "TableShape", "PredictionTask", "Uploads"),
+    *("stored_scenario", "TableShape", "PredictionTask", "Uploads"),
     *("Round", "RoundingError", "rounding_error", "sampled_rounding_error", "PrimeField", "Quantiser", "eliminated"),
-    *("DataTable", "Amount", "quantity", "markdown", "packed", "write_file", "flow"),
-    *("values_of", "Problem", "Known", "problems_of", "t_interval"),
+    *("DataTable", "Amount", "quantity", "markdown", "packed", "write_file", "t_interval"),
+)
+_WORLDS = (
+    *("World", "RealTimeWorld", "Task", "Timer", "Party", "RunContext", "Draws", "Mailbox", "Transport", "Transfer"),
+    *("Wires", "Outages", "Presence", "Recorder", "Events", "Meter", "InputOrder", "Executor", "ImmediateExecutor"),
+    *("Conductor", "EventRun", "RunPlan", "Parties", "Outcome", "Progress", "Execution", "RunTables", "Conditions"),
+    *("Releases", "Training", "Content", "Energy"),
 )
 PAGES = {
     "index": (
@@ -94,7 +103,7 @@ PAGES = {
     "scenario": (
         "Scenarios",
         "What `vflsim.load` returns. Its attributes are the [keys of a scenario file](../scenario/index.md).",
-        ("finished.Scenario", "scenario.load.dump"),
+        tuple(f"scenario.{name}" for name in _SCENARIO),
     ),
     "protocol": (
         "Classes of your own",
@@ -112,6 +121,11 @@ PAGES = {
         "Packages that read finished runs",
         "`vflsim.finished` has all that attacks, exports and tables of your own need, some of it on the pages before.",
         tuple(f"finished.{name}" for name in _FINISHED),
+    ),
+    "worlds": (
+        "Worlds of your own",
+        "`vflsim.worlds` has all that runs parties in another world; live runs stand on it.",
+        tuple(f"worlds.{name}" for name in _WORLDS),
     ),
     "errors": (
         "Errors",

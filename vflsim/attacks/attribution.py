@@ -10,8 +10,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from vflsim.attacks.base import Attack, AttackedRun, Measured, logits_of
-from vflsim.finished import PredictionTask, Results, Scenario, Uploads
+from vflsim.finished import PredictionTask, Results, Uploads
 from vflsim.protocol import SERVER, Count, Floats, party_name
+from vflsim.scenario import Scenario
 
 Method: TypeAlias = Literal["integrated_gradients", "deeplift", "ablation"]
 COMPLETE = 1e-3

@@ -14,17 +14,9 @@ from scipy.special import betaincinv
 from torch import Tensor
 from torch.nn import functional
 
-from vflsim.finished import (
-    CONFIDENCE,
-    PredictionTask,
-    Results,
-    Scenario,
-    ScenarioData,
-    StoredRun,
-    TrainedModels,
-    Uploads,
-)
+from vflsim.finished import CONFIDENCE, PredictionTask, Results, StoredRun, TrainedModels, Uploads
 from vflsim.protocol import SHARED, Part, Quantity, Split, generator
+from vflsim.scenario import Scenario, ScenarioData
 
 OneOrEach = Annotated[int | Literal["each"], Quantity(at_least=1, whole=True, word="each")]
 """The number of a client, or each of them in turn."""

@@ -18,10 +18,7 @@ from vflsim.finished import (
     Cell,
     DataTable,
     NotRecordedError,
-    Problem,
     Results,
-    Scenario,
-    ScenarioData,
     StoredRun,
     costs_to_target,
     markdown,
@@ -32,6 +29,7 @@ from vflsim.finished import (
     write_file,
 )
 from vflsim.protocol import ScenarioError
+from vflsim.scenario import Problem, Scenario, ScenarioData
 
 VALUES = ("measure", "value", "low", "high", "chance", "chance_low", "chance_high", "chosen")
 """The last columns of a table of an attack."""

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vflsim.attacks.base import Attack, AttackedRun, OneOrEach
-from vflsim.finished import CONFIDENCE, Results, Scenario
+from vflsim.finished import CONFIDENCE, Results
 from vflsim.protocol import Floats
+from vflsim.scenario import Scenario
 
 Indices = NDArray[np.int64]
 RESAMPLED = 500

@@ -14,8 +14,8 @@ from vflsim.attacks.label_inference import LabelInference
 from vflsim.attacks.pgd import Pgd
 from vflsim.attacks.reconstruction import Reconstruction
 from vflsim.errors import check_known
-from vflsim.finished import Known, problems_of, values_of
 from vflsim.protocol import ScenarioError
+from vflsim.scenario import Known, problems_of, values_of
 
 AttackKind: TypeAlias = (
     Pgd | Smoothing | Attribution | RoundingBound | Reconstruction | EquationSolving | CodedEmbeddings | LabelInference

@@ -10,7 +10,8 @@ from typing import Any, Literal, TypeAlias
 import pandas as pd
 
 from vflsim.errors import ResultsError
-from vflsim.finished import Results, StoredRun, Sweep, flow, open_folder, outcomes
+from vflsim.finished import Results, StoredRun, Sweep, open_folder, outcomes
+from vflsim.scenario import flow
 
 AXES = ("time_s", "round")
 """The columns of the metrics that series are drawn against: virtual time and server steps."""

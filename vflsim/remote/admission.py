@@ -12,11 +12,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from vflsim.errors import RunError, VflsimError
+from vflsim.protocol import party_name
 from vflsim.remote.channel import HANDSHAKE_S, Channel, LostError, ended
 from vflsim.remote.control import MOST_BYTES, Common, ControlError, Hello, Refused, Welcome, packed, unpacked
 from vflsim.remote.frames import CONTROL, HEAD, frame
 from vflsim.remote.keys import party_of, server_context
-from vflsim.streams import party_name
 
 MOST_STRANGERS = 64
 """The most connections at a time that have not yet shown who they are."""

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from vflsim.errors import RunError, VflsimError
+from vflsim.protocol import SERVER, party_name
 from vflsim.remote.control import (
     MOST_BYTES,
     Beat,
@@ -23,7 +24,6 @@ from vflsim.remote.control import (
 )
 from vflsim.remote.frames import CONTROL, FREE, HEAD, TIMED, frame
 from vflsim.remote.keys import client_context, host_of
-from vflsim.streams import SERVER, party_name
 
 HANDSHAKE_S = 5.0
 """Seconds for TLS and for the first message of whoever connects."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from vflsim.errors import RunError, VflsimError
-from vflsim.protocols.capabilities import Peering
+from vflsim.protocol import Peering
 from vflsim.remote.channel import Channel, LostError, connected
 from vflsim.remote.client_run import ClientRun
 from vflsim.remote.control import (
@@ -36,9 +36,8 @@ from vflsim.remote.orders import StudyOrders
 from vflsim.remote.party import Public, checked_facts
 from vflsim.remote.private_data import PrivateData
 from vflsim.remote.world import precise_loop
-from vflsim.scenario.models import Scenario
-from vflsim.scenario.resolve import setting
-from vflsim.simulation.build import interruptible_of
+from vflsim.scenario import Scenario, setting
+from vflsim.worlds import interruptible_of
 
 T = TypeVar("T")
 

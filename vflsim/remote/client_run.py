@@ -10,11 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from vflsim.errors import RunError
-from vflsim.learning.execution.operations import Operation
-from vflsim.learning.privacy.blinding import public_key
-from vflsim.learning.randomness import drawing_from
-from vflsim.protocols.defaults import evaluation_of
-from vflsim.protocols.hook_checks import coroutine_of
+from vflsim.protocol import SERVER, SHARED, Message, Operation, party_name, torch_seed
 from vflsim.remote.channel import Channel
 from vflsim.remote.control import (
     Away,
@@ -49,14 +45,17 @@ from vflsim.remote.releases import telling
 from vflsim.remote.state_files import StateFiles
 from vflsim.remote.transport import Outbox, unconnected
 from vflsim.remote.world import LiveWorld
-from vflsim.scenario.models import Scenario
-from vflsim.scenario.resolve import setting
-from vflsim.simulation.build import interruptible_of
-from vflsim.streams import SERVER, SHARED, party_name, torch_seed
-from vflsim.vocabulary.execution_options import Execution
-from vflsim.world.messages import Message
-from vflsim.world.record import Recorder
-from vflsim.world.task import Task
+from vflsim.scenario import Scenario, setting
+from vflsim.worlds import (
+    Execution,
+    Recorder,
+    Task,
+    coroutine_of,
+    drawing_from,
+    evaluation_of,
+    interruptible_of,
+    public_key,
+)
 
 
 class ClientHost(Protocol):

@@ -9,7 +9,7 @@ from typing import Any
 from typing_extensions import override
 
 from vflsim.remote.control import EvaluateNow
-from vflsim.simulation.conductor import Conductor
+from vflsim.worlds import Conductor
 
 
 class LiveConductor(Conductor):

@@ -9,20 +9,21 @@ from functools import partial
 
 import numpy as np
 
-from vflsim.codecs.frame import Envelope, Spec
 from vflsim.errors import DataError
-from vflsim.learning.batches import Batch, BatchSequence
-from vflsim.learning.learners.watch import from_outside
-from vflsim.protocols import Protocol
-from vflsim.protocols.defaults import exchanges_of, untraced
+from vflsim.protocol import (
+    SERVER,
+    Batch,
+    BatchSequence,
+    Envelope,
+    EvaluationAnswer,
+    Message,
+    Protocol,
+    Setting,
+    Spec,
+    party_name,
+)
 from vflsim.remote.control import Passing
-from vflsim.setting import Setting
-from vflsim.simulation.build import interruptible_of
-from vflsim.streams import SERVER, party_name
-from vflsim.tracing.contents import Content
-from vflsim.world.mailbox import Mailbox
-from vflsim.world.messages import EvaluationAnswer, Message
-from vflsim.world.record import Recorder
+from vflsim.worlds import Content, Mailbox, Recorder, exchanges_of, from_outside, interruptible_of, untraced
 
 _MOST_UNKNOWN = 256 * 2**20
 """The bytes of a party that may wait where nothing says how many of its messages are under way."""

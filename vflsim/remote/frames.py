@@ -16,14 +16,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vflsim.codecs import Codec
-from vflsim.codecs.frame import ONLY, Envelope, Spec, check_length, from_raw, raw_bytes, read_frame, write_frame
 from vflsim.errors import DataError, ProtocolError
-from vflsim.learning.batches import Batch, BatchSequence
-from vflsim.learning.execution.operations import Handle
+from vflsim.protocol import SERVER, SHARED, Batch, BatchSequence, Codec, Envelope, Handle, Message, Spec
 from vflsim.remote.wires import PLAIN, UNCHANGED, LiveWires
-from vflsim.streams import SERVER, SHARED
-from vflsim.world.messages import Message
+from vflsim.worlds import ONLY, check_length, from_raw, raw_bytes, read_frame, write_frame
 
 if TYPE_CHECKING:
     from vflsim.remote.expected import Expected

@@ -14,7 +14,7 @@ from pathlib import Path
 from vflsim.errors import VflsimError
 from vflsim.remote.client import LiveClient
 from vflsim.remote.private_data import PrivateData
-from vflsim.scenario.models import Scenario
+from vflsim.scenario import Scenario
 
 
 @dataclass(frozen=True, slots=True)

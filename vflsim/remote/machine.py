@@ -8,14 +8,11 @@ from pathlib import Path
 
 import torch
 
-from vflsim.protocols.capabilities import Peering
-from vflsim.protocols.defaults import exchanges_of
+from vflsim.protocol import Peering
 from vflsim.remote.control import Common
 from vflsim.remote.private_data import PrivateData
-from vflsim.scenario.load import placeless
-from vflsim.scenario.models import Scenario
-from vflsim.scenario.resolve import client_models, setting
-from vflsim.version import __version__
+from vflsim.scenario import Scenario, client_models, placeless, setting
+from vflsim.worlds import __version__, exchanges_of
 
 _ROOM = 2**20
 

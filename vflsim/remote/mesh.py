@@ -8,10 +8,10 @@ from functools import partial
 from pathlib import Path
 
 from vflsim.errors import RunError
+from vflsim.protocol import party_name
 from vflsim.remote.admission import Admission
 from vflsim.remote.channel import Channel, GoneError, LostError, RefusedError, connected
 from vflsim.remote.control import Control, ControlError, Hello, Joined, Peer
-from vflsim.streams import party_name
 
 OnMessage = Callable[[int, bool, bytes], None]
 _AGAIN_S = 0.1

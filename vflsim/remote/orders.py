@@ -7,13 +7,11 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
-from vflsim.protocols.defaults import evaluated_splits, evaluates_wired, participants_of
+from vflsim.protocol import Setting, party_name
 from vflsim.remote.control import ControlError, EvaluateNow, Prepare, Start
 from vflsim.remote.machine import machine
-from vflsim.results.store.write import errors_named
-from vflsim.scenario.models import Scenario
-from vflsim.setting import Setting
-from vflsim.streams import party_name
+from vflsim.scenario import Scenario
+from vflsim.worlds import errors_named, evaluated_splits, evaluates_wired
 
 MOST_WAIT_S = 3_600
 """The longest that a run may begin after the order to begin it (s)."""
@@ -45,7 +43,7 @@ class StudyOrders:
         if name not in scenario.protocols or announced.seed not in scenario.seeds:
             seeds = ", ".join(map(str, scenario.seeds))
             raise ControlError(what, allowed=f"{', '.join(scenario.protocols)}; seeds {seeds}")
-        if self._party not in participants_of(scenario.protocols[name].protocol, scenario.clients, scenario.symbols):
+        if self._party not in scenario.participants_of(name):
             raise ControlError(what, allowed=f"protocols in which {party_name(self._party)} takes part")
         if run in self._runs or (announced.again and self._runs):
             raise ControlError(f"{what} again", allowed="each run once, and one that goes on only in a new process")

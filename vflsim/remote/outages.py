@@ -9,12 +9,10 @@ from functools import partial
 
 from typing_extensions import override
 
+from vflsim.protocol import Availability, party_name
 from vflsim.remote.control import CameUp, ControlError
 from vflsim.remote.orders import APART_S
-from vflsim.streams import party_name
-from vflsim.timing.availability import Availability
-from vflsim.world.outages import Outages, Presence, Run
-from vflsim.world.task import Task
+from vflsim.worlds import Outages, Presence, Run, Task
 
 
 class LiveOutages(Outages):

@@ -16,19 +16,27 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from vflsim.errors import ResultsError
-from vflsim.files import array_of, json_of
+from vflsim.protocol import SERVER, party_name
 from vflsim.remote.party import LocalParty
 from vflsim.remote.recorder import LiveRecorder, energy_of, without_flops
-from vflsim.results.store.columns import ENERGY_BY_PARTY
-from vflsim.results.store.schema import RunTables
-from vflsim.results.store.write import errors_named, write_tensors, written_aside
-from vflsim.simulation.replay import ORDER, order_table
-from vflsim.simulation.run import Outcome, tables_of
-from vflsim.streams import SERVER, party_name
-from vflsim.timing.party import Power
-from vflsim.world.order import InputOrder, Item
-from vflsim.world.record import Events
-from vflsim.world.run_tables import ENERGY
+from vflsim.worlds import (
+    ENERGY,
+    ENERGY_BY_PARTY,
+    ORDER,
+    Events,
+    InputOrder,
+    Item,
+    Outcome,
+    Power,
+    RunTables,
+    array_of,
+    errors_named,
+    json_of,
+    order_table,
+    tables_of,
+    write_tensors,
+    written_aside,
+)
 
 _EVENTS, _KINDS, _ORDER, _WEIGHTS = "events.npy", "kinds.json", "order.json", "weights.safetensors"
 _RUN = "run.json"

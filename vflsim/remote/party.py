@@ -12,35 +12,31 @@ from torch import Tensor
 from typing_extensions import override
 
 from vflsim.errors import ScenarioError
-from vflsim.learning.batches import BatchSequence
-from vflsim.learning.learners.party import PartyLearner
-from vflsim.learning.learners.watch import Watch
-from vflsim.learning.randomness import drawing_apart
-from vflsim.protocols.capabilities import OwnNodes, Peering
-from vflsim.protocols.defaults import participants_of
-from vflsim.protocols.hook_checks import learners_of
+from vflsim.protocol import SERVER, BatchSequence, Delay, Message, Node, OwnNodes, PartyLearner, Peering, Setting
 from vflsim.remote.control import ControlError
 from vflsim.remote.expected import Expected
 from vflsim.remote.frames import Reader, kinds_of
 from vflsim.remote.recorder import LiveRecorder
 from vflsim.remote.wires import LiveWires
 from vflsim.remote.world import LiveWorld
-from vflsim.results.facts import Conditions
-from vflsim.scenario.models import Scenario
-from vflsim.setting import Setting
-from vflsim.simulation.build import brings_code, party_clock
-from vflsim.simulation.conditions import conditions_of
-from vflsim.streams import SERVER
-from vflsim.timing.delays import Delay
-from vflsim.timing.party import PartyTiming
-from vflsim.world.kernel import World
-from vflsim.world.mailbox import Mailbox
-from vflsim.world.messages import Message
-from vflsim.world.node import Node
-from vflsim.world.outages import Outages
-from vflsim.world.party import Draws, Party, RunContext
-from vflsim.world.record import Recorder
-from vflsim.world.transport import Transport
+from vflsim.scenario import PartyTiming, Scenario
+from vflsim.worlds import (
+    Conditions,
+    Draws,
+    Mailbox,
+    Outages,
+    Party,
+    Recorder,
+    RunContext,
+    Transport,
+    Watch,
+    World,
+    brings_code,
+    conditions_of,
+    drawing_apart,
+    learners_of,
+    party_clock,
+)
 
 Public: TypeAlias = Mapping[int, Mapping[str, float]]
 """The facts of all clients of a run, in client order."""
@@ -160,7 +156,7 @@ def refuse_unfit(scenario: Scenario) -> None:
 
 def _unfit(scenario: Scenario, name: str) -> str:
     protocol = scenario.protocols[name].protocol
-    if not participants_of(protocol, scenario.clients, scenario.symbols):
+    if not scenario.participants_of(name):
         return "no client takes part in it"
     if protocol.traits.reference:
         return "it is a reference, without parties"

@@ -6,9 +6,9 @@ import struct
 from collections import Counter
 from collections.abc import Callable
 
+from vflsim.protocol import Message
 from vflsim.remote.channel import MOST_WAITING
 from vflsim.remote.control import ControlError, Dropped, IsDue
-from vflsim.world.messages import Message
 
 _NUMBER = struct.Struct("<Q")
 """Before a message to another client: its number among all that its sender has sent in the run."""

@@ -8,14 +8,9 @@ from dataclasses import replace
 
 import torch
 
-from vflsim.learning.batches import Split
-from vflsim.learning.data.loaded import SPLITS, LoadedData, Windows
-from vflsim.learning.training import Training
-from vflsim.protocols import Protocol
-from vflsim.protocols.capabilities import LabelSharing
-from vflsim.scenario.data import ScenarioData
-from vflsim.scenario.models import Scenario
-from vflsim.streams import SERVER
+from vflsim.protocol import SERVER, LabelSharing, Protocol, Split
+from vflsim.scenario import LoadedData, Scenario, ScenarioData
+from vflsim.worlds import SPLITS, Training, Windows
 
 
 class PrivateData:

@@ -11,15 +11,20 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
-from vflsim.books.energy import Energy
-from vflsim.books.spans import COMPUTE, FLOPS, spans_of
-from vflsim.learning.execution.operations import Operation
-from vflsim.learning.learners.staleness import StepFacts
-from vflsim.results.store.columns import energy_by_party
-from vflsim.timing.party import Power
-from vflsim.world.meter import Meter
-from vflsim.world.order import InputOrder
-from vflsim.world.record import Events, Recorder
+from vflsim.protocol import Operation
+from vflsim.worlds import (
+    COMPUTE,
+    FLOPS,
+    Energy,
+    Events,
+    InputOrder,
+    Meter,
+    Power,
+    Recorder,
+    StepFacts,
+    energy_by_party,
+    spans_of,
+)
 
 
 class NotedFlops(Meter):

@@ -6,11 +6,9 @@ from collections.abc import Callable
 from functools import partial
 
 from vflsim.errors import ProtocolError
-from vflsim.learning.batches import BatchSequence
-from vflsim.learning.privacy.releases import BatchKey, Releases, Rows
+from vflsim.protocol import BatchSequence, Setting, party_name
 from vflsim.remote.control import Control, ControlError, NoiseAdded
-from vflsim.setting import Setting
-from vflsim.streams import party_name
+from vflsim.worlds import BatchKey, Releases, Rows
 
 
 class ReleaseCounts:

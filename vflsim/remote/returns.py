@@ -7,11 +7,11 @@ from collections.abc import Callable, Collection
 from functools import partial
 
 from vflsim.errors import IncompleteRoundError, RunError
+from vflsim.protocol import party_name
 from vflsim.remote.channel import GoneError
 from vflsim.remote.control import Control, Introduced, Peer, Prepare
 from vflsim.remote.peers import LIFE
-from vflsim.streams import party_name
-from vflsim.world.clock import Timer
+from vflsim.worlds import Timer
 
 
 class Returns:

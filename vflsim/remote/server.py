@@ -10,8 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from vflsim.errors import RunError
-from vflsim.protocols.capabilities import Peering
-from vflsim.protocols.defaults import participants_of
+from vflsim.protocol import SERVER, Peering
 from vflsim.remote.admission import Admission
 from vflsim.remote.channel import Channel, LostError
 from vflsim.remote.control import Bye, Control, Failed, Introduced, Peer, Prepare, Ready, Written
@@ -21,10 +20,8 @@ from vflsim.remote.party import checked_facts
 from vflsim.remote.private_data import PrivateData
 from vflsim.remote.server_run import ServerRun
 from vflsim.remote.world import precise_loop
-from vflsim.scenario.models import Scenario
-from vflsim.simulation.reporter import Progress
-from vflsim.simulation.run import Outcome
-from vflsim.streams import SERVER
+from vflsim.scenario import Scenario
+from vflsim.worlds import Outcome, Progress
 
 
 class LiveServer:
@@ -73,7 +70,7 @@ class LiveServer:
         self._attend()
         scenario = self.scenario
         protocol = scenario.protocols[name].protocol
-        clients = tuple(participants_of(protocol, scenario.clients, scenario.symbols))
+        clients = tuple(scenario.participants_of(name))
         first = self._answers(clients, Introduced if isinstance(protocol, Peering) else Ready)
         announced = Prepare(protocol=name, seed=seed, run=secrets.token_hex(8))
         for client in clients:

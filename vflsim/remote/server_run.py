@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from vflsim.errors import RunError
-from vflsim.learning.randomness import drawing_from
+from vflsim.protocol import SERVER, SHARED, Message, party_name, torch_seed
 from vflsim.remote.admission import Admission
 from vflsim.remote.channel import Channel, GoneError, LostError
 from vflsim.remote.conductor import LiveConductor
@@ -50,15 +50,18 @@ from vflsim.remote.releases import ReleaseCounts
 from vflsim.remote.returns import Restarts, Returns
 from vflsim.remote.transport import ClientTransfers, stand_in
 from vflsim.remote.world import LiveWorld
-from vflsim.scenario.models import Scenario
-from vflsim.scenario.resolve import setting
-from vflsim.simulation.build import Parties, interruptible_of
-from vflsim.simulation.reporter import Progress
-from vflsim.simulation.run import EventRun, Outcome, RunPlan
-from vflsim.streams import SERVER, SHARED, party_name, torch_seed
-from vflsim.vocabulary.execution_options import Execution
-from vflsim.world.messages import Message
-from vflsim.world.transport import Transport
+from vflsim.scenario import Scenario, setting
+from vflsim.worlds import (
+    EventRun,
+    Execution,
+    Outcome,
+    Parties,
+    Progress,
+    RunPlan,
+    Transport,
+    drawing_from,
+    interruptible_of,
+)
 
 
 class Host(Protocol):

@@ -12,13 +12,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
 from vflsim.errors import ResultsError, RunError
-from vflsim.files import parsed_json
-from vflsim.learning.learners.party import PartyLearner
-from vflsim.learning.states import named, under
+from vflsim.protocol import SERVER, Message, PartyLearner, party_name
 from vflsim.remote.party import LiveParty
-from vflsim.streams import SERVER, party_name
-from vflsim.world.messages import Message
-from vflsim.world.record import Events
+from vflsim.worlds import Events, named, parsed_json, under
 
 
 class StateFiles:

@@ -9,15 +9,12 @@ from typing import Any
 from typing_extensions import override
 
 from vflsim.errors import ProtocolError
+from vflsim.protocol import SERVER, Message, party_name
 from vflsim.remote.channel import Channel
 from vflsim.remote.control import Control, ControlError, Dropped, IsDue, Passing, Withdrawn
 from vflsim.remote.frames import extra_fields
 from vflsim.remote.peers import numbered
-from vflsim.streams import SERVER, party_name
-from vflsim.world.kernel import World
-from vflsim.world.messages import Message
-from vflsim.world.transfers import Transfer
-from vflsim.world.transport import Transport
+from vflsim.worlds import Transfer, Transport, World
 
 
 class Outbox(Transport):

@@ -10,12 +10,8 @@ from weakref import WeakKeyDictionary
 from torch import Tensor
 from typing_extensions import override
 
-from vflsim.codecs import Codec
-from vflsim.codecs.base import Plain
-from vflsim.codecs.frame import raw
-from vflsim.learning.execution.operations import Executor, Handle
-from vflsim.learning.learners.inputs import KeptValue
-from vflsim.world.wire import Wires
+from vflsim.protocol import Codec, Handle
+from vflsim.worlds import Executor, KeptValue, Plain, Wires, raw
 
 AS_SENT, FORWARDED, UNCHANGED = 0, 1, 2
 """How a tensor is encoded: by the codec of its message, by that of a client's upload, by none (in an evaluation)."""

@@ -17,10 +17,8 @@ from typing import Any
 
 from typing_extensions import override
 
-from vflsim.learning.execution.operations import ImmediateExecutor, Operation
-from vflsim.learning.learners.inputs import KeptValue
-from vflsim.world.failures import STANDSTILL, stuck
-from vflsim.world.realtime import RealTimeWorld
+from vflsim.protocol import Operation
+from vflsim.worlds import STANDSTILL, ImmediateExecutor, KeptValue, RealTimeWorld, stuck
 
 MOST_BEHIND_S = 0.1
 """Seconds that events may happen after they were due before the schedule slips."""

@@ -1,8 +1,18 @@
-"""Scenario files: their vocabulary, reading, checking, resolving for each party, and writing."""
+"""All that packages need which read, change and resolve scenarios, and the options that people write."""
 
-from vflsim.scenario.load import dump, load, schema
-from vflsim.scenario.models import Scenario
-from vflsim.scenario.resolve import client_models, party_timings
-from vflsim.timing.party import PartyTiming
-
-__all__ = ["PartyTiming", "Scenario", "client_models", "dump", "load", "party_timings", "schema"]
+from vflsim.learning.data.loaded import LoadedData as LoadedData
+from vflsim.scenario.data import ScenarioData as ScenarioData
+from vflsim.scenario.emit import flow as flow
+from vflsim.scenario.load import dump as dump
+from vflsim.scenario.load import load as load
+from vflsim.scenario.load import placeless as placeless
+from vflsim.scenario.load import schema as schema
+from vflsim.scenario.models import Scenario as Scenario
+from vflsim.scenario.overrides import values_of as values_of
+from vflsim.scenario.problems import Problem as Problem
+from vflsim.scenario.resolve import client_models as client_models
+from vflsim.scenario.resolve import party_timings as party_timings
+from vflsim.scenario.resolve import setting as setting
+from vflsim.scenario.translation import Known as Known
+from vflsim.scenario.translation import problems_of as problems_of
+from vflsim.timing.party import PartyTiming as PartyTiming
