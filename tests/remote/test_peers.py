@@ -33,11 +33,11 @@ def bytes_of(number: int) -> Callable[[PeerMail], None]:
 
 
 def due(number: int, at: float) -> Callable[[PeerMail], None]:
-    return lambda box: box.told(IsDue(sender=2, number=number, at=at))
+    return lambda box: box.take(IsDue(sender=2, number=number, at=at))
 
 
 def dropped(number: int) -> Callable[[PeerMail], None]:
-    return lambda box: box.told(Dropped(sender=2, number=number))
+    return lambda box: box.take(Dropped(sender=2, number=number))
 
 
 @pytest.mark.parametrize(

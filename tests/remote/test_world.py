@@ -22,7 +22,7 @@ def ended_during(takes_s: float, ends_at: float, lasts_s: float) -> tuple[list[s
         ran.append("client_step")
 
     operation: Any = Operation("client_step", 1, work, None)
-    world.on_left = lambda operation: left.append(operation.kind)
+    world.on_leftover = lambda operation: left.append(operation.kind)
 
     async def compute() -> None:
         operation.at = 0, lasts_s

@@ -73,19 +73,19 @@ class Attribution(Attack):
             raise ValueError(f"its clients upload other embeddings than those of the reference {name}")
         for method in self.method:
             try:
-                own, reference = (attributions(each, task, method, self.steps) for each in (uploads, others))
+                vectors, reference = (attributions(each, task, method, self.steps) for each in (uploads, others))
             except ValueError as error:
                 attacked.remarks.append(str(error))
                 continue
             for client in uploads.sent:
-                for measure, value in distances(own[client], reference[client]).items():
+                for measure, value in distances(vectors[client], reference[client]).items():
                     yield Measured(measure, value, party_name(client), {"reference": name, "method": method})
 
     def _reference(self, attacked: AttackedRun) -> str:
         if self.reference is not None:
             return self.reference
-        scenario, own = attacked.scenario, attacked.run.protocol
-        alike = [name for name in attacked.selected if scenario.models_of(name) == scenario.models_of(own)]
+        scenario, protocol_name = attacked.scenario, attacked.run.protocol
+        alike = [name for name in attacked.selected if scenario.models_of(name) == scenario.models_of(protocol_name)]
         for name in alike if len(alike) > 1 else ():
             protocol = scenario.protocols[name].protocol
             apart = not protocol.traits.reference and scenario.participants_of(name)
@@ -129,9 +129,9 @@ def attributions(uploads: Uploads, task: PredictionTask, method: Method, steps: 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # captum warns of its temporary hooks
         if method == "integrated_gradients":
-            found = IntegratedGradients(model).attribute(together, n_steps=steps)
+            attribution = IntegratedGradients(model).attribute(together, n_steps=steps)
         elif method == "ablation":
-            found = FeatureAblation(model).attribute(together)
+            attribution = FeatureAblation(model).attribute(together)
         else:
             received = torch.cat([*uploads.received.values()], 1)
             plain = LabelLogits(uploads, task, wired=False)
@@ -140,8 +140,8 @@ def attributions(uploads: Uploads, task: PredictionTask, method: Method, steps: 
                 explained = (plain(received) - plain(torch.zeros_like(received))).abs().max()
             if float(missing.abs().max()) > COMPLETE * float(explained):
                 raise ValueError("DeepLIFT has no rule for a layer of the server's model; allowed: ReLU and its like")
-            found = DeepLift(model).attribute(together)
-    mean = found.detach().double().mean(0)
+            attribution = DeepLift(model).attribute(together)
+    mean = attribution.detach().double().mean(0)
     parts = zip(uploads.sent, torch.split(mean, widths_of(uploads)), strict=True)
     return {client: (part / part.abs().sum().clamp(min=torch.finfo().tiny)).numpy() for client, part in parts}
 
@@ -151,20 +151,20 @@ def widths_of(uploads: Uploads) -> list[int]:
     return [h.shape[1] for h in uploads.sent.values()]
 
 
-def distances(own: Floats, reference: Floats) -> dict[str, float]:
+def distances(vector: Floats, reference: Floats) -> dict[str, float]:
     """Compare two vectors by Euclidean and correlation distance, and by Kendall's τ with its p-value.
 
     Correlation distance and τ are NaN where a vector is constant.
     """
     from scipy.stats import kendalltau  # slow to import
 
-    centred, other = own - own.mean(), reference - reference.mean()
+    centred, other = vector - vector.mean(), reference - reference.mean()
     with np.errstate(invalid="ignore"):
         correlation = np.dot(centred, other) / np.sqrt(np.dot(centred, centred) * np.dot(other, other))
-    found = kendalltau(own, reference)
+    kendall = kendalltau(vector, reference)
     return {
-        "euclidean": float(np.linalg.norm(own - reference)),
+        "euclidean": float(np.linalg.norm(vector - reference)),
         "correlation": float(1 - correlation),
-        "tau": float(found.statistic),
-        "p_value": float(found.pvalue),
+        "tau": float(kendall.statistic),
+        "p_value": float(kendall.pvalue),
     }

@@ -118,8 +118,8 @@ def class_counts(
             }
             prediction = uploads.predict(received)
             classes = max(2, prediction.shape[1])
-            found = classes_of(prediction, task).view(count, rows)
-            counts = torch.nn.functional.one_hot(found, classes).sum(0)
+            predicted = classes_of(prediction, task).view(count, rows)
+            counts = torch.nn.functional.one_hot(predicted, classes).sum(0)
             total = counts if total is None else total + counts
     assert total is not None, "there is at least one sample"
     return total
@@ -188,8 +188,8 @@ class _Logit:
     """The logit of one row's own class as a function of all its embeddings side by side, (d,)."""
 
     def __init__(self, uploads: Uploads, row: int, task: PredictionTask) -> None:
-        own = None if uploads.own is None else uploads.own[row : row + 1]
-        self._uploads = replace(uploads, own=own)
+        features = None if uploads.own is None else uploads.own[row : row + 1]
+        self._uploads = replace(uploads, own=features)
         self._labels, self._task = uploads.labels[row : row + 1], task
 
     def __call__(self, y: Tensor) -> Tensor:

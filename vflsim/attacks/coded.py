@@ -80,9 +80,9 @@ class CodedEmbeddings(AttackOfClients):
                     setting = {"rounds": rounds, "method": method}
                     party, mean = party_name(client), y[known].mean(0)
                     bits = generator(seed, client, f"attack.coded_embeddings/{rounds}/{method}")
-                    found = explained(guess, y[others], mean, bits)
+                    fit = explained(guess, y[others], mean, bits)
                     chance = explained(alone, y[others], mean, bits)
-                    yield Measured("r2", found.r2, party, setting, found.low, found.high, *chance)
+                    yield Measured("r2", fit.r2, party, setting, fit.low, fit.high, *chance)
                     more = explained(guess, y[others], alone, bits)
                     yield Measured("partial_r2", more.r2, party, setting, more.low, more.high, 0.0)
                     if method == "field":
@@ -149,11 +149,11 @@ def _by_round(view: PartyView, times: Floats, width: int) -> tuple[Tensor, NDArr
     row, at = view.arrivals.row, view.arrivals.time_s
     place = (times[row] < at[:, None]).sum(1)  # a round ends when its sum is decoded
     inside = place < times.shape[1]
-    found = torch.zeros((*times.shape, width), dtype=torch.int64)
+    embeddings = torch.zeros((*times.shape, width), dtype=torch.int64)
     there = np.zeros(times.shape, bool)
-    found[row[inside], place[inside]] = view.arrivals.values[torch.from_numpy(inside)].long()
+    embeddings[row[inside], place[inside]] = view.arrivals.values[torch.from_numpy(inside)].long()
     there[row[inside], place[inside]] = True
-    return found, there
+    return embeddings, there
 
 
 def _segments(view: PartyView, rows: Indices) -> Indices:
@@ -175,17 +175,17 @@ def solved(
     integers = field.embed(quantiser.data(torch.from_numpy(y)))
     x, batch = seen.elements[rows], seen.batch[rows]
     for each in np.unique(batch):
-        own, unknown = known[batch[known] == each], np.flatnonzero(batch[others] == each)
-        if not len(own) or not len(unknown):
+        solving, unknown = known[batch[known] == each], np.flatnonzero(batch[others] == each)
+        if not len(solving) or not len(unknown):
             continue
-        echelon = eliminated(field, torch.cat([x[own], integers[own]], 1), x.shape[1])
+        echelon = eliminated(field, torch.cat([x[solving], integers[solving]], 1), x.shape[1])
         if not len(echelon.rest):  # with as many equations as known rows, nothing shows whether they hold
             continue
-        varies = (integers[own] != integers[own][0]).any(0)
+        varies = (integers[solving] != integers[solving][0]).any(0)
         fits = (varies & ~echelon.rest[:, x.shape[1] :].any(0)).numpy()
-        found, exact = echelon.explained(x[others[unknown]])
+        elements, exact = echelon.explained(x[others[unknown]])
         both = exact.numpy()[:, None] & fits
-        values = quantiser.data_values(field.signed(found)).numpy()
+        values = quantiser.data_values(field.signed(elements)).numpy()
         guess[unknown] = np.where(both, values, guess[unknown])
         determined[unknown] = both
     return guess, determined

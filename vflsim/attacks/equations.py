@@ -91,18 +91,18 @@ class EquationSolving(AttackOfClients):
         truth = {client: _flat(models.data.features[client - 1]["test"][rows]) for client in maps}
         received = {client: _flat(h) for client, h in uploads.received.items()}
         single = models.protocol.traits.shows_uploads and models.setting.blinding is None
-        found: list[Equations] = []
+        systems: list[Equations] = []
         if single:
             for client, each in maps.items():
-                found.append(Equations("upload", {client: each.weight}, received[client] - each.bias))
+                systems.append(Equations("upload", {client: each.weight}, received[client] - each.bias))
         elif len({each.weight.shape[1] for each in maps.values()}) == 1:
             known = sum(received[client] - each.bias for client, each in maps.items())
-            found.append(Equations("sum", {client: each.weight for client, each in maps.items()}, np.asarray(known)))
+            systems.append(Equations("sum", {client: each.weight for client, each in maps.items()}, np.asarray(known)))
         try:
-            found.append(predicted(uploads, maps, models.data.task.name == "multiclass"))
+            systems.append(predicted(uploads, maps, models.data.task.name == "multiclass"))
         except ValueError as error:
             attacked.remarks.append(str(error))
-        for equations, knows in product(found, self.knows):
+        for equations, knows in product(systems, self.knows):
             origin = {
                 client: _flat(models.data.features[client - 1]["train"]).mean(0) * (knows == "means") for client in maps
             }
@@ -129,7 +129,7 @@ def maps_of(attacked: AttackedRun) -> dict[int, Affine]:
     models = attacked.models
     widths = {client: columns.stop - columns.start for client, columns in enumerate(models.data.columns, 1)}
     at = np.concatenate([np.zeros((1, most := max(widths.values()))), np.eye(most)])
-    found: dict[int, list[Floats]] = {client: [] for client in models.learners.clients}
+    values_at: dict[int, list[Floats]] = {client: [] for client in models.learners.clients}
     for begin in range(0, len(at), count := len(models.data.labels["train"])):
         chunk = torch.from_numpy(at[begin : begin + count])
         joint = models.data.joint["train"].clone()
@@ -137,10 +137,10 @@ def maps_of(attacked: AttackedRun) -> dict[int, Affine]:
             joint[: len(chunk), columns] = chunk[:, : widths[client]].to(joint.dtype)
         data = models.data.with_joint({**models.data.joint, "train": joint})
         probed = TrainedModels(attacked.run, attacked.scenario, data).embeddings("train")
-        for client, values in found.items():
+        for client, values in values_at.items():
             values.append(_flat(probed[client][: len(chunk)]))
     maps = {}
-    for client, values in found.items():
+    for client, values in values_at.items():
         y = np.concatenate(values)[: widths[client] + 1]
         maps[client] = Affine(y[1:] - y[0], y[0])
         x, sent = _flat(models.data.features[client - 1]["train"]), _flat(models.embeddings("train")[client])
@@ -179,8 +179,7 @@ def heads_of(uploads: Uploads) -> dict[int, Floats]:
             units.append(_predict(uploads, moved.__getitem__)[0] - base[0])
         heads[client] = np.stack(units)
     expected = base + sum(_flat(h) @ heads[client] for client, h in received.items())
-    found = _predict(uploads, received.__getitem__)
-    if not _close(expected, found):
+    if not _close(expected, _predict(uploads, received.__getitem__)):
         raise ValueError("predictions are not linear in the uploads, so they are no equations; allowed: linear servers")
     return heads
 
@@ -194,8 +193,8 @@ def _predict(uploads: Uploads, of: Callable[[int], Tensor]) -> Floats:
         return _flat(uploads.predict({client: of(client) for client in uploads.sent}))
 
 
-def _close(found: Floats, truth: Floats) -> bool:
-    return bool(np.abs(found - truth).max() <= _TOLERANCE * np.abs(truth).max())
+def _close(values: Floats, truth: Floats) -> bool:
+    return bool(np.abs(values - truth).max() <= _TOLERANCE * np.abs(truth).max())
 
 
 def _flat(values: Tensor) -> Floats:

@@ -127,11 +127,11 @@ def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
     return table if table["chosen"].any() else table.drop(columns="chosen")
 
 
-def _row(attack: Attack, run: StoredRun, found: Measured) -> dict[str, Any]:
-    fields = asdict(found)
+def _row(attack: Attack, run: StoredRun, measured: Measured) -> dict[str, Any]:
+    fields = asdict(measured)
     values = {name: fields[name] for name in VALUES}
-    whose = {"protocol": run.protocol, "seed": run.seed, "attack": attack.kind, "party": found.party}
-    return whose | dict(found.setting) | values
+    whose = {"protocol": run.protocol, "seed": run.seed, "attack": attack.kind, "party": measured.party}
+    return whose | dict(measured.setting) | values
 
 
 _TYPES = {"f": pa.float64(), "i": pa.int64()}
@@ -147,9 +147,9 @@ def means_of(table: pd.DataFrame) -> pd.DataFrame:
     keys = ["protocol", *settings_of(table), "measure"]
     by_seed = table.groupby([*keys, "seed"], sort=False)[["value", "chance"]].mean().reset_index()
     rows = []
-    for key, own in by_seed.groupby(keys, sort=False):
-        found = t_interval(own["value"].to_numpy())
-        rows.append((*key, found.n, found.mean, found.low, found.high, own["chance"].mean()))
+    for key, group in by_seed.groupby(keys, sort=False):
+        interval = t_interval(group["value"].to_numpy())
+        rows.append((*key, interval.n, interval.mean, interval.low, interval.high, group["chance"].mean()))
     return pd.DataFrame(rows, columns=[*keys, "n", "mean", "low", "high", "chance"])
 
 
@@ -202,8 +202,8 @@ def _table(attack: Attack, evaluation: Evaluation) -> DataTable:
         *evaluation.to_target,
     ]
     rows = []
-    for key, own in means.groupby(keys, sort=False):
-        mean = {each["measure"]: each for each in own.to_dict("records")}
+    for key, group in means.groupby(keys, sort=False):
+        mean = {each["measure"]: each for each in group.to_dict("records")}
         reached = ends[(ends["protocol"] == key[0]) & ends["seed"].isin(table["seed"])]
         spread = t_interval(reached["value"].to_numpy())
         rows.append(

@@ -37,9 +37,9 @@ def attack_figure(evaluation: Evaluation, attack: Attack) -> Picture:
     with picture(max(4.0, across * len(shown)), 3.2, {"means": means}) as figure:
         panels = figure.subplots(1, len(shown), squeeze=False)[0]
         for axes, measure in zip(panels, shown, strict=True):
-            own = means[means["measure"] == measure]
+            of_measure = means[means["measure"] == measure]
             for place, name in enumerate(names):
-                mine = own[own["protocol"] == name]
+                mine = of_measure[of_measure["protocol"] == name]
                 group = [groups.index(key) for key in mine[settings].itertuples(index=False, name=None)]
                 at = np.array(group) + (place - (len(names) - 1) / 2) * width
                 errors = np.stack([mine["mean"] - mine["low"], mine["high"] - mine["mean"]])
@@ -49,11 +49,11 @@ def attack_figure(evaluation: Evaluation, attack: Attack) -> Picture:
             axes.set_xticks(range(len(groups)), [_label(settings, key) for key in groups])
             axes.grid(visible=False, axis="x")
             axes.set_ylabel(attack.measures[measure])
-            if (own["mean"] >= 0).all():
+            if (of_measure["mean"] >= 0).all():
                 axes.set_ylim(bottom=0)
             axes.set_title(attack.title if axes is panels[0] else " ", loc="left")
             seeds = len(table["seed"].unique())
-            line = "; line: chance level" if own["chance"].notna().any() else ""
+            line = "; line: chance level" if of_measure["chance"].notna().any() else ""
             remark(axes, (f"mean and 95 % interval, {seeds} seeds" if seeds > 1 else "one seed") + line)
         legend(figure, [Patch(facecolor=styles[name].color) for name in names], names)
     return figure

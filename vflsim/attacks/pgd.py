@@ -67,9 +67,9 @@ class Pgd(AttackOfClients):
             blind = self._classes(uploads, client, uploads.sent[client] + edge, task) == truth
             chance = share(~blind[clean])
             for step in self.step:
-                found = self.perturbed(uploads, client, omega, step, task)
-                kept = classes_of(uploads.predict({**uploads.received, client: found}), task) == truth
-                arrived = lengths(found - uploads.received[client], self.norm)
+                moved = self.perturbed(uploads, client, omega, step, task)
+                kept = classes_of(uploads.predict({**uploads.received, client: moved}), task) == truth
+                arrived = lengths(moved - uploads.received[client], self.norm)
                 setting = {"omega": omega, "step": step}
                 for measure, values in (
                     ("accuracy", share(clean)),

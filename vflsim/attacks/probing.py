@@ -64,8 +64,8 @@ def scaled(x: Floats, known: Indices) -> Floats:
     centred, spread = seen - seen[known].mean(0), seen[known].std(0)
     if isinstance(centred, np.ma.MaskedArray):
         centred, spread = centred.filled(0), np.ma.filled(spread, 0)
-    found: Floats = np.divide(centred, spread, out=np.zeros_like(centred), where=spread > 0)
-    return np.clip(found, -FARTHEST, FARTHEST)
+    columns: Floats = np.divide(centred, spread, out=np.zeros_like(centred), where=spread > 0)
+    return np.clip(columns, -FARTHEST, FARTHEST)
 
 
 def spread_of(score: Callable[[Indices], float], rows: int, bits: np.random.Generator) -> tuple[float, float]:
@@ -78,8 +78,8 @@ def by_chance(score: Callable[[Indices], float], rows: int, bits: np.random.Gene
     return _middle([score(bits.permutation(rows)) for _ in range(RESAMPLED)])
 
 
-def _middle(found: list[float]) -> tuple[float, float]:
-    low, high = np.quantile(found, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+def _middle(draws: list[float]) -> tuple[float, float]:
+    low, high = np.quantile(draws, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return float(low), float(high)
 
 
@@ -114,7 +114,7 @@ def kernelled(x: Floats, y: Floats, known: Indices, others: Indices, beside: Flo
     Leave-one-out, in closed form, chooses the width, too.
     """
     z, mean, unit = _standard(y)
-    best, found = np.inf, np.zeros((len(others), z.shape[1]))
+    best, weighted = np.inf, np.zeros((len(others), z.shape[1]))
     for between, towards in _kernel_distances(x, known, others, beside):
         middle = float(np.median(between)) or 1.0
         for width in _WIDTHS:
@@ -126,8 +126,8 @@ def kernelled(x: Floats, y: Floats, known: Indices, others: Indices, beside: Flo
                 dual = vectors @ (each[:, None] * turned)
                 left_out = float(np.square(dual / spread[:, penalty, None]).sum())
                 if left_out < best:
-                    best, found = left_out, np.exp(-towards / (width * middle)) @ dual
-    guess: Floats = mean + unit * found
+                    best, weighted = left_out, np.exp(-towards / (width * middle)) @ dual
+    guess: Floats = mean + unit * weighted
     return guess
 
 

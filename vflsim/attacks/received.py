@@ -95,8 +95,8 @@ def seen_of(views: Collection[PartyView], party: str, attacker: str, members: Co
     other.
     """
     holders = members or (attacker,)
-    own = [view for view in views if view.receiver in holders]
-    about = [view for view in own if _about(view, party)]
+    held = [view for view in views if view.receiver in holders]
+    about = [view for view in held if _about(view, party)]
     groups: dict[str, list[PartyView]] = {}
     for view in about:
         named = "" if view.name == party else view.name
@@ -104,7 +104,7 @@ def seen_of(views: Collection[PartyView], party: str, attacker: str, members: Co
         groups.setdefault(name, []).append(view)
     for name, together in groups.items():
         yield Seen(attacker, name, tuple(together), _any(together))
-    real = tuple(view for view in own if view.values.dtype.is_floating_point)
+    real = tuple(view for view in held if view.values.dtype.is_floating_point)
     if about and len(real) > max(map(len, groups.values())):
         yield Seen(attacker, EVERYTHING, real, _any(about))
 

@@ -43,9 +43,9 @@ def write(logs: Iterable[Log], place: Path, uri: str | None) -> str:
 
 
 def _experiment(client: Any, name: str, place: Path | None) -> str:
-    found = client.get_experiment_by_name(name)
-    if found is not None:
-        return str(found.experiment_id)
+    experiment = client.get_experiment_by_name(name)
+    if experiment is not None:
+        return str(experiment.experiment_id)
     artifacts = None if place is None else (place.resolve() / "artifacts").as_uri()
     return str(client.create_experiment(name, artifact_location=artifacts))
 

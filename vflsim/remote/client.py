@@ -122,14 +122,14 @@ class LiveClient:
             return None
         resolved = setting(self.scenario, name, self.data.of(name))
         try:
-            told = {key: float(value) for key, value in protocol.public_facts(resolved, self.party).items()}
+            own_facts = {key: float(value) for key, value in protocol.public_facts(resolved, self.party).items()}
         except ValueError as error:
             raise RunError(str(error), f"protocols.{name}") from error
         if self.mesh is None:
             most = largest_between_clients(self.scenario, self.data, self.party)
             self.mesh = Mesh(self.identity, self._hello, self.scenario.clients, most, self._timeout)
             self.loop.run_until_complete(self.mesh.open(self.channel.hosts[0], self._peer_port))
-        self.channel.control(Introduced(port=self.mesh.port, facts=told))
+        self.channel.control(Introduced(port=self.mesh.port, facts=own_facts))
         others = len(resolved.clients) - 1
         peers = {
             each.party: each
@@ -144,8 +144,8 @@ class LiveClient:
         )
         work = self.mesh.join(peers, joined, returning - {self.party}, announced.again)
         self.unreached = self.loop.run_until_complete(self._unless_ended(work))
-        facts = {self.party: told} | {client: checked_facts(protocol, each.facts) for client, each in peers.items()}
-        return dict(sorted(facts.items()))
+        facts = {client: checked_facts(protocol, each.facts) for client, each in peers.items()}
+        return dict(sorted({self.party: own_facts, **facts}.items()))
 
     async def _unless_ended(self, work: Coroutine[Any, Any, T]) -> T:
         """Do work, unless the server ends the study or is lost meanwhile: then raise ``LostError``."""

@@ -255,7 +255,7 @@ class ClientRun:
             case Stopped():
                 self._world.deliver(lambda: self._world.finish(message.reason))
             case IsDue() | Dropped() if self._peering:
-                self._mail.told(message)
+                self._mail.take(message)
             case CameUp():
                 self._called_back(message)
             case Away() | Back():

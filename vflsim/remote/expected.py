@@ -66,8 +66,8 @@ class Expected:
     def batch(self, envelope: Envelope, origin: int) -> Batch:
         """Return the batch of a message that comes with its rows. Raises ``DataError`` for rows of no batch."""
         if origin not in self._sequences:
-            own = self._setting.training.batches == "own" and origin in self._setting.clients
-            self._sequences[origin] = self._own(origin) if own else self._sequence
+            drawn_alone = self._setting.training.batches == "own" and origin in self._setting.clients
+            self._sequences[origin] = self._own(origin) if drawn_alone else self._sequence
         sequence = self._sequences[origin]
         assert envelope.ids is not None, "asked for"
         if sequence.origin == origin and envelope.batch < 2**31:

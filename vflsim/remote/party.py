@@ -42,11 +42,11 @@ Public: TypeAlias = Mapping[int, Mapping[str, float]]
 """The facts of all clients of a run, in client order."""
 
 
-def checked_facts(protocol: Peering, told: Mapping[str, float]) -> Mapping[str, float]:
+def checked_facts(protocol: Peering, facts: Mapping[str, float]) -> Mapping[str, float]:
     """Return what a client has told. Raises ``ControlError`` unless these are the protocol's facts."""
-    if told.keys() != set(protocol.facts_told):
-        raise ControlError(f"the facts {sorted(told)}", allowed=f"{sorted(protocol.facts_told)}")
-    return told
+    if facts.keys() != set(protocol.facts_told):
+        raise ControlError(f"the facts {sorted(facts)}", allowed=f"{sorted(protocol.facts_told)}")
+    return facts
 
 
 class LiveDraws(Draws):
@@ -219,7 +219,7 @@ def local_party(
     recorder = LiveRecorder(scenario.record.tables, party, world.really)
     if powers := resolved.powers:
         recorder.count_energy(powers, lambda: world.instant)
-    world.on_left = recorder.left
+    world.on_leftover = recorder.leftover
     wires = LiveWires(resolved.codec, world.executor, seed)
     sequence = protocol.batch_plan().batches(resolved.data.rows, training, seed)
     mailboxes = {other: boxes(other) for other in (SERVER, *resolved.clients) if other != party}

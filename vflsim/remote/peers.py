@@ -76,7 +76,7 @@ class PeerMail:
         """Lose the messages that have arrived in emulated time, and whose bytes are still to come."""
         self._known = dict.fromkeys(self._known)
 
-    def told(self, word: IsDue | Dropped) -> None:
+    def take(self, word: IsDue | Dropped) -> None:
         """Take the server's word on a message from another client."""
         key, at = (word.sender, word.number), word.at if isinstance(word, IsDue) else None
         if (life := word.number // LIFE) > self._lives.get(word.sender, 0):

@@ -95,7 +95,7 @@ class LiveRecorder(Recorder):
         self.meter = NotedFlops(powers, self.events, lambda: self._really(now()))
         self.event = self._add
 
-    def left(self, operation: Operation[Any]) -> None:
+    def leftover(self, operation: Operation[Any]) -> None:
         """Note a computation of the party that has run, though the run ended before it: weights have its step."""
         if self.keep == "events":
             self.order.ended(f"compute.{operation.kind}")

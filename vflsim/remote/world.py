@@ -91,8 +91,8 @@ class LiveWorld(RealTimeWorld):
     back, is never ahead of real time, and at most ``MOST_BEHIND_S`` behind it: beyond that it slips. A computation
     begins so early that it ends when its drawn time is over, as far as earlier ones tell: not at once, since abandoned
     work must not run. If it takes longer, the schedule waits for it. Where nothing is ``emulated``, the schedule is
-    real time. ``on_finish(reason)`` is called once, within the event that ends the run; ``on_left(operation)`` for a
-    computation that has run although the run ended before its time was over. A computation that would end after
+    real time. ``on_finish(reason)`` is called once, within the event that ends the run; ``on_leftover(operation)`` for
+    a computation that has run although the run ended before its time was over. A computation that would end after
     ``crash_at()``, the instant of the next crash, does not begin.
     """
 
@@ -102,7 +102,7 @@ class LiveWorld(RealTimeWorld):
         self._most_behind = MOST_BEHIND_S if emulated else 0.0
         self._live = 1  # the connections
         self.on_finish: Callable[[str], None] | None = None
-        self.on_left: Callable[[Operation[Any]], None] | None = None
+        self.on_leftover: Callable[[Operation[Any]], None] | None = None
         self.crash_at: Callable[[], float] | None = None
         self.slipped_s = 0.0
         """By how much the schedule has slipped in all, because the machine could not follow it (s)."""
@@ -139,8 +139,8 @@ class LiveWorld(RealTimeWorld):
 
     @override
     def ran_unseen(self, operation: Operation[Any]) -> None:
-        if self.over and operation is self._working and self.on_left is not None:
-            self.on_left(operation)
+        if self.over and operation is self._working and self.on_leftover is not None:
+            self.on_leftover(operation)
 
     def deliver(self, call: Callable[[], object], at: float = 0.0) -> None:
         """Make a call as an event of this world, from within the loop; before the run, as soon as it runs.
