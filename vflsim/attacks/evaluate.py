@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 
 from vflsim.attacks.base import Attack, AttackedRun, Measured
-from vflsim.attacks.strongest import STRONGEST
+from vflsim.attacks.probing import STRONGEST
 from vflsim.errors import ResultsError
 from vflsim.finished import (
     TABLES_FILE,

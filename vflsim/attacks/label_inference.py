@@ -25,9 +25,18 @@ from vflsim.attacks.label_scores import (
     named_accuracy,
     unaided_scores,
 )
-from vflsim.attacks.probing import AttackOfClients, Indices, by_chance, numbers, spread_of
+from vflsim.attacks.probing import (
+    STRONGEST,
+    AttackOfClients,
+    Attempt,
+    Indices,
+    by_chance,
+    halved,
+    numbers,
+    spread_of,
+    strongest,
+)
 from vflsim.attacks.received import EVERYTHING, Epochs, Seen, remark_on_epochs
-from vflsim.attacks.strongest import STRONGEST, Attempt, halved, strongest
 from vflsim.finished import PartyView
 from vflsim.protocol import Floats, Quantity, generator, party_name, torch_seed
 

@@ -13,9 +13,19 @@ from pydantic import Field
 from torch import Tensor
 
 from vflsim.attacks.base import AttackedRun, Measured
-from vflsim.attacks.probing import AttackOfClients, Indices, decoded, kernelled, linear, spread_of
+from vflsim.attacks.probing import (
+    STRONGEST,
+    AttackOfClients,
+    Attempt,
+    Indices,
+    decoded,
+    halved,
+    kernelled,
+    linear,
+    spread_of,
+    strongest,
+)
 from vflsim.attacks.received import Epochs, Form, Seen, remark_on_epochs, seen_of
-from vflsim.attacks.strongest import STRONGEST, Attempt, halved, strongest
 from vflsim.finished import TableShape
 from vflsim.protocol import SERVER, Count, Floats, Quantity, generator, party_name, torch_seed
 from vflsim.scenario import LoadedData

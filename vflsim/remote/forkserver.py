@@ -4,9 +4,9 @@ import gc
 
 import torch._dynamo
 
-from vflsim.remote import local_client
+from vflsim.remote import client
 
-__all__ = ["local_client", "torch"]  # the first step of an optimiser imports ``torch._dynamo``
+__all__ = ["client", "torch"]  # the first step of an optimiser imports ``torch._dynamo``
 
 gc.collect()
 gc.freeze()  # a collection in a client would write to all these objects, and so copy the memory that clients share

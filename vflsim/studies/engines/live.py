@@ -16,8 +16,8 @@ from typing import Self
 from vflsim.errors import RunError, VflsimError
 from vflsim.protocols.defaults import participants_of
 from vflsim.remote.channel import LostError
+from vflsim.remote.client import LocalClient, play
 from vflsim.remote.keys import make_identities
-from vflsim.remote.local_client import LocalClient, play
 from vflsim.remote.private_data import PrivateData
 from vflsim.remote.server import LiveServer
 from vflsim.scenario.data import ScenarioData
