@@ -292,7 +292,7 @@ def export(
 
     Example: ``vflsim.export("results/mine", "tensorboard")``
     """
-    from vflsim.exporting.logs import export as exported
+    from vflsim.exporting.trackers import export as exported
 
     folder = Path(results) if isinstance(results, str | Path) else results.folder
     return exported(folder, to, None if out is None else Path(out), uri)

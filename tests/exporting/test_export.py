@@ -17,7 +17,8 @@ from toy_runs import toy_results
 
 import vflsim as package
 from vflsim.errors import ResultsError
-from vflsim.exporting.logs import TRACKERS, export, logs_of
+from vflsim.exporting.logs import logs_of
+from vflsim.exporting.trackers import TRACKERS, export
 from vflsim.results import Results
 
 RUNS = 8
@@ -212,7 +213,7 @@ def test_an_earlier_export_and_wrong_places_are_refused(
 
 def test_no_tracker_is_imported_until_it_is_asked_for(toy: Path) -> None:
     code = (
-        "import sys, vflsim.cli, vflsim.exporting.logs, vflsim.exporting.logs\n"
+        "import sys, vflsim.cli, vflsim.exporting.logs, vflsim.exporting.trackers\n"
         "from vflsim.results.read import Results\n"
         f"[*vflsim.exporting.logs.logs_of(__import__('pathlib').Path({str(toy)!r}))]\n"
         "print({'mlflow', 'tensorboard', 'wandb', 'trackio', 'polars', 'duckdb'} & sys.modules.keys())"

@@ -230,7 +230,7 @@ def export(
     uri: Annotated[str | None, typer.Option(help="Address of an MLflow server, instead of a local store.")] = None,
 ) -> None:
     """Export finished results, or a sweep's, to a tracker: every series by rounds and by virtual time."""
-    from vflsim.exporting.logs import export as exported
+    from vflsim.exporting.trackers import export as exported
 
     say(exported(results, to, out, uri))
 
