@@ -15,6 +15,7 @@ import tempfile
 import time
 import tracemalloc
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
 from typing import Any
@@ -119,10 +120,18 @@ def bare_simpy(count: int = 300_000) -> float:
 
 
 def client_rounds(
-    clients: int, folder: Path, record: str, path: PathWish = "event", network: str = "fair", many: int = CLIENT_ROUNDS
+    clients: int,
+    folder: Path,
+    record: str,
+    path: PathWish = "event",
+    network: str = "fair",
+    many: int = CLIENT_ROUNDS,
+    protocol: dict[str, Any] | None = None,
 ) -> float:
     """Client-rounds a second of a whole run, its tables included."""
     made = scenario(clients, max(2, many // clients), folder, record, network)
+    if protocol is not None:
+        made = vflsim.load({**made.document.raw, "protocols": {"wait": protocol}, "stop": {"updates": many}})
     data = ScenarioData(made).of(made.training)
 
     def once() -> float:
@@ -170,16 +179,16 @@ def event_path() -> None:
 
 def contended() -> None:
     """Client-rounds of links that all clients share, or queue for, as parts of those without contention."""
+    paths: tuple[tuple[PathWish, int], ...] = ("event", CLIENT_ROUNDS), ("vectorised", 10 * CLIENT_ROUNDS)
+    networks = ("dedicated", "fair", "fifo")
     with tempfile.TemporaryDirectory() as folder:
-        for clients in (100, 1000):
-            for path, many in (("event", CLIENT_ROUNDS), ("vectorised", 10 * CLIENT_ROUNDS)):
-                networks = ("dedicated", "fair", "fifo")
-                rates = [client_rounds(clients, Path(folder), "summary", path, network, many) for network in networks]
-                parts = ", ".join(
-                    f"{network} {rate:,.0f} ({rate / rates[0]:.2f})"
-                    for network, rate in zip(networks, rates, strict=True)
-                )
-                print(f"{path} path, {clients:>5,} clients, client-rounds/s: {parts}", flush=True)
+        for name, clients, (path, many) in product(("synchronous", "t-sync", "asynchronous"), (100, 1000), paths):
+            said = None if name == "synchronous" else RECURRENT[name][0]
+            rates = [client_rounds(clients, Path(folder), "summary", path, each, many, said) for each in networks]
+            parts = ", ".join(
+                f"{network} {rate:,.0f} ({rate / rates[0]:.2f})" for network, rate in zip(networks, rates, strict=True)
+            )
+            print(f"{name}, {path} path, {clients:>5,} clients, client-rounds/s: {parts}", flush=True)
         made = scenario(*CONTENDED, Path(folder), "summary", "fair")
         data, began = ScenarioData(made).of(made.training), time.process_time()
         run_vectorised(made, "wait", 0, data)

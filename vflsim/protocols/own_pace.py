@@ -19,6 +19,7 @@ from vflsim.protocols.vectorisable import Vectorisable
 from vflsim.recurrences import Obstacle, Recurrence
 from vflsim.recurrences.batch_rows import BatchRows
 from vflsim.recurrences.own_pace import OfStep, OwnPace
+from vflsim.recurrences.shared_pace import SharedPace
 from vflsim.recurrences.sources import unit_seconds
 from vflsim.recurrences.world import TimedWorld
 from vflsim.setting import Learners, Setting
@@ -51,8 +52,8 @@ class OwnPaceProtocol(Analysable, Vectorisable, TableProtocol):
 
     @property
     def vectorised_with(self) -> frozenset[str]:
-        """Return that clients may wait for activations, and pause."""
-        return frozenset({"activation", "energy", "pauses"})
+        """Return that clients may wait for activations, or pause, and that their messages may share links."""
+        return frozenset({"activation", "energy", "pauses", "sharing"})
 
     def obstacles(self) -> Iterator[Obstacle]:
         """Yield a bound on staleness, if there is one."""
@@ -76,7 +77,8 @@ class OwnPaceProtocol(Analysable, Vectorisable, TableProtocol):
             sequences = [BatchSequence(rows, training, world.seed, client) for client in world.clients.tolist()]
         modelled = isinstance(setting.timings[SERVER].compute, ComputeModel)
         seconds, flops = _costs(self, world)
-        return OwnPace(world, self.arrivals, BatchRows(sequences), seconds if modelled else None, flops)
+        made = OwnPace if world.shared_links is None else SharedPace
+        return made(world, self.arrivals, BatchRows(sequences), seconds if modelled else None, flops)
 
 
 def _costs(protocol: Protocol, world: TimedWorld) -> tuple[OfStep, OfStep]:

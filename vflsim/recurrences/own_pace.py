@@ -8,6 +8,7 @@ from functools import cache
 from heapq import heapify, heappop, heappush, heapreplace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vflsim.recurrences.ages import ArrivalAges
 from vflsim.recurrences.batch_rows import BatchRows
@@ -29,7 +30,8 @@ OfStep = Callable[[int, int], float]
 class Served:
     """Steps in their order: start, end and seconds of each; of each arrival the client, and its waits.
 
-    ``paused`` has the seconds of the cycles that begin with some of the arrivals, where clients may pause.
+    ``paused`` has the seconds of the cycles that begin with some of the arrivals, where clients may pause; ``shared``
+    the times of all these cycles that depend on others, where messages share links.
     """
 
     clients: list[int] = field(default_factory=list)
@@ -38,6 +40,7 @@ class Served:
     seconds: list[float] = field(default_factory=list)
     waits: list[tuple[float, float]] = field(default_factory=list)
     paused: dict[int, list[float]] = field(default_factory=dict)
+    shared: Floats | None = None
 
 
 class OwnPace:
@@ -75,25 +78,32 @@ class OwnPace:
             played = Program(world, world.before).play(0, np.zeros(1, np.int64), now)
             before, self._spans = played.during, played.spans
         self._free = now.server
-        first, self._heap = self._first_arrivals(now.clients)
-        self._before = (*before, first)
+        self._heap: list[tuple[float, int]] = []
+        self._before = self._first_messages(now, before)
 
-    def _first_arrivals(self, ready: Floats) -> tuple[Moves, list[tuple[float, int]]]:
-        """Return the first embeddings, which are sent before the first round, and their arrivals as a heap."""
-        taken = self._cycles.first()
+    def _first_messages(self, now: Now, before: tuple[Moves, ...]) -> tuple[Moves, ...]:
+        """Return what is sent before the first round: ``before`` clients embed, and the first embeddings."""
+        ready, taken = now.clients, self._cycles.first()
         if self._processes:
             waits = [self._waits(place, now) for place, now in enumerate(ready.tolist())]
-            ready = _times(ready, np.array(waits))[:, -1]
+            ready = running_times(ready, np.array(waits))[:, -1]
             for place in self._pauses.gates:
                 taken[place] = self._paused(place, float(ready[place]), taken[place].tolist(), HOME, 0)
-        times = _times(ready, taken)
+        times = running_times(ready, taken)
+        self._heap = [(arrival, place) for place, arrival in enumerate(times[:, -1].tolist())]
+        heapify(self._heap)
+        return (*before, self._first_embeddings(times, taken, times[:, 3]))
+
+    def _first_embeddings(self, times: Floats, taken: Floats, began: Floats) -> Moves:
+        """Return the first embeddings, and note what clients do until then, by times (M, 5) and seconds (M, 4)."""
         sizes = self._trip.up.way.sizes[self._world.kind_of(np.zeros(1, np.int64))]
-        began, ends = times[None, :, 3], times[None, :, 4]
         self._spans += self._span.first(times, taken)
-        heap = [(arrival, place) for place, arrival in enumerate(times[:, -1].tolist())]
-        heapify(heap)
-        rates, profiles = self._trip.up.way.rates, self._pauses.profiles("up") if self._pauses else None
-        return Moves("up", began, ends, sizes, sizes, rates, profiles=profiles), heap
+        began, ends, rates = began[None], times[None, :, 4], self._trip.up.way.rates
+        return Moves("up", began, ends, sizes, sizes, rates, profiles=self._profiles("up"))
+
+    def _profiles(self, direction: Direction) -> NDArray[np.object_] | None:
+        """Return what of each client's messages has moved by a time (M,), None if their rates tell."""
+        return self._pauses.profiles(direction) if self._pauses else None
 
     def _waits(self, place: int, now: float) -> tuple[float, float]:
         """Return the seconds from ``now`` until a client's next activation, and then until it is up."""
@@ -122,12 +132,17 @@ class OwnPace:
 
     def advance(self, first: int, count: int) -> Chunk:
         """Return the next ``count`` rounds, from ``first`` on. Raises ``UndecidedError``."""
+        plain = self._t == 1 and self._step_seconds is None and not self._processes
+        served = (self._one_by_one if plain else self._several)(self._drawn(first, count))
+        return self._chunk(first, count, served)
+
+    def _drawn(self, first: int, count: int) -> list[float]:
+        """Return the draws of the server's steps, seconds where all have one law."""
         drawn = self._trip.serve.draw.series.rows(first, count)[:, 0, 0]
         if self._step_seconds is None:
             drawn = drawn * self._trip.serve.factors[0, 0]
-        plain = self._t == 1 and self._step_seconds is None and not self._processes
-        served = (self._one_by_one if plain else self._several)(drawn.tolist())
-        return self._chunk(first, count, served)
+        found: list[float] = drawn.tolist()
+        return found
 
     def _one_by_one(self, drawn: list[float]) -> Served:
         """Play steps on single embeddings, which take ``drawn`` seconds."""
@@ -203,25 +218,25 @@ class OwnPace:
             taken[arrival] = lasting
         if waits:
             taken = np.insert(taken, [HOME, HOME], np.array(served.waits), axis=1)
-        times = _times(ends.repeat(self._t), taken)
+        times, *began = self._cycle_times(served, ends.repeat(self._t), taken)
         shape = count, self._t
 
         def at(activity: int) -> Floats:
             """Return when it ends."""
             return times[:, 1 + activity + (2 if waits and activity >= HOME else 0)].reshape(shape)
 
-        def moves(direction: Direction, began: int, over: int, numbers: Ints) -> Moves:
+        def moves(direction: Direction, began: Floats, over: int, numbers: Ints) -> Moves:
             way = self._trip.up.way if direction == "up" else self._trip.down.way
             sizes = way.sizes[self._world.kind_of(numbers), places].reshape(shape)
-            rates, profiles = way.rates[places].reshape(shape), None
-            if self._pauses:
-                profiles = self._pauses.profiles(direction)[places].reshape(shape)
-            whose = places.reshape(shape)
-            return Moves(direction, at(began), at(over), sizes, sizes, rates, profiles=profiles, places=whose)
+            rates, profiles = way.rates[places].reshape(shape), self._profiles(direction)
+            if profiles is not None:
+                profiles = profiles[places].reshape(shape)
+            begins, whose = began.reshape(shape), places.reshape(shape)
+            return Moves(direction, begins, at(over), sizes, sizes, rates, profiles=profiles, places=whose)
 
         used = np.zeros((count, len(self._world.clients)), bool)
         used[np.arange(count).repeat(self._t), places] = True
-        after = moves("down", BACK, RETURN, indices), moves("up", THERE, TRANSFER, indices + 1)
+        after = moves("down", began[0], RETURN, indices), moves("up", began[1], TRANSFER, indices + 1)
         arrivals = places.reshape(shape), indices.reshape(shape)
 
         def ages(start: int, stop: int) -> AgeSums:
@@ -240,6 +255,14 @@ class OwnPace:
             )
         return Chunk(first, ends, waited, used, at(STEP), (), after, ages, ordered=False, before=before, spans=spans)
 
+    def _cycle_times(self, served: Served, ends: Floats, taken: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return when activities of cycles begin and end that follow ``ends`` (n,), (n, 1 + k).
+
+        Also when the messages down and up begin to move, (n,) each. Activities and waits take ``taken`` seconds (n, k).
+        """
+        times = running_times(ends, taken)
+        return times, times[:, 1 + BACK], times[:, -2]
+
     def _cycles_of(self, places: Ints) -> tuple[Ints, Floats]:
         """Return the number of each arrival's batch, and the seconds of the cycle that begins with its step."""
         order = np.argsort(places.astype(self._small), kind="stable")  # a radix sort, where numbers are small
@@ -255,7 +278,7 @@ class OwnPace:
         return indices, taken
 
 
-def _times(start: Floats, taken: Floats) -> Floats:
+def running_times(start: Floats, taken: Floats) -> Floats:
     """Return ``start`` (n,) and the running sums with ``taken`` (n, k), added one by one from the left: (n, 1 + k)."""
     sums: Floats = np.add.accumulate(np.concatenate([start[:, None], taken], axis=1), axis=1)
     return sums

@@ -14,7 +14,7 @@ from vflsim.recurrences.errors import undecided
 from vflsim.recurrences.first_answers import FirstAnswers, Play, Skipped
 from vflsim.recurrences.now import Now
 from vflsim.recurrences.peers import PeerMessages
-from vflsim.recurrences.shared_links import Carry
+from vflsim.recurrences.shared_links import Carry, SharedLinks
 from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.timed import (
     Draw,
@@ -52,10 +52,11 @@ class PlayedRounds:
         now: Now,
         steps: int,
         processes: list[ActivationProcess | None],
+        links: SharedLinks | None = None,
         orders: Sequence[str] = (),
     ) -> None:
         self.world, self.first, self.kinds, self.now, self.processes = world, first, kinds, now, processes
-        self.pauses, self.links = world.pauses or None, world.shared_links
+        self.pauses, self.links = world.pauses or None, links
         self.orders = iter(orders)
         """Of each message to all clients, that of ``sending_orders``."""
         self.arrivals: dict[str, Floats] = {}

@@ -10,6 +10,7 @@ from vflsim.recurrences.first_answers import Skipped
 from vflsim.recurrences.now import Now
 from vflsim.recurrences.played_rounds import PlayedRounds
 from vflsim.recurrences.recorded_rounds import RecordedRounds
+from vflsim.recurrences.shared_links import SharedLinks
 from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.timed import (
     Draw,
@@ -37,11 +38,12 @@ _PAUSABLE = (
 class Program:
     """The acts of a round, one after the other: each party's times follow from its own acts and its waits.
 
-    Raises ValueError for acts that do not say whose work may be late, or what becomes of it.
+    ``shared`` are the links that messages share. Raises ValueError for acts that do not say whose work may be late, or
+    what becomes of it.
     """
 
-    def __init__(self, world: TimedWorld, acts: Timed) -> None:
-        self._world, self._acts = world, acts
+    def __init__(self, world: TimedWorld, acts: Timed, shared: SharedLinks | None = None) -> None:
+        self._world, self._acts, self._shared = world, acts, shared
         self.waits_for_all = _waits_for_all(acts)
         self._skipped: dict[Draw, Skipped] = {}
         self._steps = sum(_steps(act) for act in acts)
@@ -54,12 +56,14 @@ class Program:
     def play(self, first: int, kinds: Ints, now: Now) -> Played:
         """Play the rounds from ``first`` on, with batches of ``kinds`` (n,). Raises ``UndecidedError``."""
         made = PlayedRounds if now.trail is None else RecordedRounds
-        orders = self._world.orders[self._acts is not self._world.before]
-        chunk = made(self._world, first, kinds, now, self._steps, self._processes, orders)
+        answers = any(isinstance(act, TimedAnswers) for act in self._acts)
+        orders = self._world.orders[self._acts is not self._world.before] if answers else ()
+        chunk = made(self._world, first, kinds, now, self._steps, self._processes, self._shared, orders)
         if not self.waits_for_all:
             chunk.skipped = self._skipped
         plays = [play for act in self._acts for play in chunk.plays(act)]
-        if chunk.links is not None and chunk.links.serial:
+        links = self._world.shared_links
+        if links is not None and links.serial:
             plays = [each for play in plays for each in (play, lambda *_: now.sending.note(now.clients))]
         for k, kind in enumerate(kinds.tolist()):
             for play in plays:

@@ -40,11 +40,11 @@ class SendingOrder:
         order = np.argsort(entered, kind="stable")
         times = entered[order]
         if (times[1:] == times[:-1]).any():
-            causes = [self._causes(place, time) for place, time in enumerate(entered.tolist())]
+            causes = [self.causes(place, time) for place, time in enumerate(entered.tolist())]
             order = np.array(sorted(range(len(causes)), key=causes.__getitem__))
         return order
 
-    def _causes(self, place: int, time: float) -> list[float]:
+    def causes(self, place: int, time: float) -> list[float]:
         """Return the times of a client's latest events, from ``time`` back to the arrival of the server's message."""
         causes = [time]
         for times in reversed(self._since):

@@ -22,21 +22,21 @@ from vflsim.world.transfers import Transfer
 
 Carry: TypeAlias = Callable[[int, int], Floats]
 """Sets when the messages of a round, with a batch of a kind, begin to move and end, and returns their ends (M,)."""
+Entered: TypeAlias = tuple[float, int, float, int]
+"""When a message enters a link; the place of its client, the capacity of that one's link in bit/s; its bytes."""
 _MARGIN = 1e-12
 """How far apart, of the time that has passed, messages are that certainly do not meet: above all rounding."""
 
 
 class SharedLinks:
-    """The server's two links, on which at most one message of each client moves at a time: at once, or ``serial``.
+    """The server's two links: messages share each at once, or it is ``serial``.
 
-    Raises ``UndecidedError`` if more may move in a round of these acts, or clients pause or send each other messages.
+    ``capacities`` are that of either in bit/s, and those of the clients' own.
     """
 
-    def __init__(self, server: Link, clients: Sequence[Link], acts: Timed, pausing: bool, serial: bool) -> None:
-        if pausing or any(isinstance(act, TimedToPeers) for act in acts) or _overlap(acts):
-            raise undecided("messages share links with others of the same client, or stand aside", 0, 0.0)
+    def __init__(self, server: Link, clients: Sequence[Link], serial: bool) -> None:
         up, down = ([_constant(getattr(link, way)) for link in clients] for way in ("up", "down"))
-        self._capacities: dict[Direction, tuple[float, list[float]]] = {
+        self.capacities: dict[Direction, tuple[float, list[float]]] = {
             "up": (_constant(server.down), up),
             "down": (_constant(server.up), down),
         }
@@ -44,15 +44,25 @@ class SharedLinks:
         if not serial and len({*up, *down}) > MOST_CAPS:
             raise undecided(f"more than {MOST_CAPS} unlike links share one", 0, 0.0)
 
+    def check(self, acts: Timed, pausing: bool) -> None:
+        """Raise ``UndecidedError`` if several messages of a client may move at once in rounds of these acts.
+
+        Also if clients pause or send each other messages.
+        """
+        if pausing or any(isinstance(act, TimedToPeers) for act in acts) or _overlap(acts):
+            raise undecided("messages share links with others of the same client, or stand aside", 0, 0.0)
+
     def carrying(self, moves: Moves, way: Way, kinds: Ints, now: Now) -> Carry:
         """Return what carries messages of every client one way, whose times ``moves`` has, in rounds of ``kinds``."""
         if self.serial:
             return SerialWay(moves, way, now).carry
-        return SharedWay(moves, way, *self._capacities[moves.direction], kinds).carry
+        return SharedWay(moves, way, *self.capacities[moves.direction], kinds).carry
 
     def shares(self, moves: Moves, way: Way, kinds: Ints) -> NDArray[np.object_] | None:
         """Return what of each client's messages has moved by a time (M,), None if their rates tell."""
-        return None if self.serial else SharedWay(moves, way, *self._capacities[moves.direction], kinds).shares()
+        if self.serial:
+            return None
+        return shares_of(SharedWay(moves, way, *self.capacities[moves.direction], kinds).moved, moves.began.shape[1])
 
 
 @final
@@ -111,7 +121,9 @@ class SharedWay:
                 ends[order[start:stop]] = self._in_turn(times[start:stop].tolist(), 8.0 * float(self._sizes[kind, 0]))
             else:
                 some = order[start:stop].tolist()
-                ends[some] = self._play(some, self._sizes[kind].tolist(), entered.tolist())[0]
+                ends[some] = played(self._capacity, self._messages(some, self._sizes[kind].tolist(), entered.tolist()))[
+                    0
+                ]
         return ends
 
     def _in_turn(self, entered: list[float], bits: float) -> list[float]:
@@ -155,61 +167,64 @@ class SharedWay:
                 due = math.inf
         return ends
 
-    def _play(
-        self, places: list[int], sizes: list[int], entered: list[float], until: float = math.inf
-    ) -> tuple[list[float], Hub, list[Transfer]]:
-        """Return when messages end (inf: not by ``until``), and the link as it is then.
-
-        They are those of clients at ``places``, in the order in which they enter.
-        """
-        hub, ends, transfers = Hub(self._capacity), [math.inf] * len(places), [Transfer() for _ in places]
-        coming = 0
-        while True:
-            following = entered[places[coming]] if coming < len(places) else math.inf
-            now = min(hub.due, following)
-            if now > until or now == math.inf:
-                return ends, hub, transfers
-            if hub.due <= now:
-                for transfer in hub.through(now):
-                    ends[transfer.place] = now
-            while coming < len(places) and entered[place := places[coming]] == now:
-                transfer, rate = transfers[coming], self._own[place]
-                transfer.place, transfer.size = coming, sizes[place]
-                if min(rate, self._capacity) == math.inf:
-                    ends[coming] = now
-                else:
-                    hub.enter(transfer, place, rate, now)
-                coming += 1
-            if hub.changed:  # sharing it anew for nothing would round what has moved
-                hub.share(now)
-
-    def shares(self) -> NDArray[np.object_]:
-        """Return what of each client's messages has moved by a time (M,)."""
-        shares = np.empty(len(self._own), object)
-        shares[:] = [_Share(self, place) for place in range(len(shares))]
-        return shares
-
     def moved(self, place: int, start: float, now: float) -> float:
         """Return the bits that have moved by ``now`` of a client's message that has entered at ``start``."""
         k = int(np.searchsorted(self._began[:, place], start, "right")) - 1
-        entered, sizes = self._began[k], self._sizes[self._kinds[k]].tolist()
-        order = np.argsort(entered, kind="stable").tolist()
-        _, hub, transfers = self._play(order, sizes, entered.tolist(), now)
-        return 8.0 * float(sizes[place]) - (hub.left(transfers[order.index(place)], now) or 0.0)
+        order: list[int] = np.argsort(self._began[k], kind="stable").tolist()
+        messages = self._messages(order, self._sizes[self._kinds[k]].tolist(), self._began[k].tolist())
+        _, bits = played(self._capacity, messages, now)
+        return bits[order.index(place)]
+
+    def _messages(self, order: list[int], sizes: list[int], entered: list[float]) -> list[Entered]:
+        return [(entered[place], place, self._own[place], sizes[place]) for place in order]
+
+
+def played(capacity: float, messages: Sequence[Entered], until: float = math.inf) -> tuple[list[float], list[float]]:
+    """Return when messages on a link end (inf: not by ``until``), and the bits of each that have moved until then."""
+    hub, ends, transfers = Hub(capacity), [math.inf] * len(messages), [Transfer() for _ in messages]
+    coming = 0
+    while True:
+        now = min(hub.due, messages[coming][0] if coming < len(messages) else math.inf)
+        if now > until or now == math.inf:
+            left = [hub.left(transfer, until) or 0.0 for transfer in transfers]
+            return ends, [8.0 * one[3] - bits for one, bits in zip(messages, left, strict=True)]
+        if hub.due <= now:
+            for transfer in hub.through(now):
+                ends[transfer.place] = now
+        while coming < len(messages) and messages[coming][0] == now:
+            (_, client, own, size), transfer = messages[coming], transfers[coming]
+            transfer.place, transfer.size = coming, size
+            if min(own, capacity) == math.inf:
+                ends[coming] = now
+            else:
+                hub.enter(transfer, client, own, now)
+            coming += 1
+        if hub.changed:  # sharing it anew for nothing would round what has moved
+            hub.share(now)
+
+
+def shares_of(moved: Callable[[int, float, float], float], clients: int) -> NDArray[np.object_]:
+    """Return what of each client's messages has moved by a time (M,).
+
+    ``moved`` gives it for a place: the bits of the message that entered at one time, by another.
+    """
+    shares = np.empty(clients, object)
+    shares[:] = [_Share(moved, place) for place in range(clients)]
+    return shares
 
 
 @final
 class _Share:
     """What of a client's messages has moved by a time: the part of a ``Profile`` that bytes of cut messages ask for."""
 
-    __slots__ = ("_place", "_way")
+    __slots__ = ("_moved", "_place")
 
-    def __init__(self, way: SharedWay, place: int) -> None:
-        self._way, self._place = way, place
+    def __init__(self, moved: Callable[[int, float, float], float], place: int) -> None:
+        self._moved, self._place = moved, place
 
     def amount(self, start: float, end: float) -> float:
         """Return the bits that have moved by ``end`` of the message that has entered at ``start``."""
-        return self._way.moved(self._place, start, end) * (1 + TRACE)
+        return self._moved(self._place, start, end) * (1 + TRACE)
 
 
 def _meeting(times: Floats, lasting: Floats) -> list[tuple[int, int]]:

@@ -19,7 +19,7 @@ BARRIERS = frozenset({"activation", "blinding", "energy", "pauses"})
 
 Example: ``vectorised_with = BARRIERS`` in a class whose ``acts`` begin with ``Activated()``.
 """
-WITH_EVENTS = BARRIERS | {"events"}
+WITH_EVENTS = BARRIERS | {"events", "sharing"}
 """What they know where their acts are traced."""
 
 
@@ -39,12 +39,15 @@ class SynchronousRounds:
         self._world = world
         if not any(isinstance(act, TimedActivation) for act in world.round) and any(world.activations()):
             raise undecided("clients wait for activations, which the protocol's acts leave out", 0, 0.0)
-        self._round = Program(world, world.round)
+        links = world.shared_links
+        if links is not None:
+            links.check((*world.before, *world.round), bool(world.pauses))
+        self._round = Program(world, world.round, links)
         self._now = Now(len(world.clients), world.recorded)
         self._before: tuple[Moves, ...] = ()
         self._spans: tuple[Stretches, ...] = ()
         if world.before:
-            played = Program(world, world.before).play(0, np.zeros(1, np.int64), self._now)
+            played = Program(world, world.before, links).play(0, np.zeros(1, np.int64), self._now)
             self._before, self._spans = played.during, played.spans
         if self._now.trail is not None:
             self._now.trail.early = False

@@ -5,7 +5,7 @@ Sizes and FLOPs come from the learners' real operations and from the codec.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -67,8 +67,7 @@ class TimedWorld:
         if setting.training.batches == "own":  # messages name the rows of a batch that only one party knows
             batches = tuple(replace(batch, origin=1) for batch in batches)
         self.rows: Sequence[Row] = ()
-        self.orders: Orders = [], []
-        """In which order the server sends its messages, where events are recorded or messages queue."""
+        self._find_orders: Callable[[], Orders] = lambda: ([], [])
         table = Timetable(setting, seed, clients)
 
         def timed(parts: Sequence[Mapping[int, Acts]], alike: Sequence[int]) -> Timed:
@@ -80,7 +79,9 @@ class TimedWorld:
             traces = [found[len(batch)] for batch in batches]
             self.rows, sorts = traces[0].rows, traces[0].sorts
             if recorded or (setting.network.queued and setting.network.delays(each.link for each in setting.timings)):
-                self.orders = sending_orders(protocol, setting, seed, next(iter(known.values())))
+                self._find_orders = lambda: sending_orders(protocol, setting, seed, next(iter(known.values())))
+                if not rounds_by_hand:
+                    self.orders  # noqa: B018  # whether it is known decides the path
             places = {client: place for place, client in enumerate(clients)}
             alike = [places[sorts[client]] for client in clients]
             each = [[{places.get(client, 0): acts for client, acts in part.items()} for part in parts]
@@ -98,13 +99,20 @@ class TimedWorld:
         self.empty = setting.codec.size_of(specs_of(Gradient(round=0)))
 
     @cached_property
+    def orders(self) -> Orders:
+        """In which order the server sends its messages, where events are recorded or messages queue.
+
+        Raises ``Untraceable``.
+        """
+        return self._find_orders()
+
+    @cached_property
     def shared_links(self) -> SharedLinks | None:
-        """The server's links, where messages share them. Raises ``UndecidedError``."""
+        """The server's links, where messages share them, or wait for them. Raises ``UndecidedError``."""
         links = [self.setting.timings[party].link for party in (SERVER, *self.clients.tolist())]
         if len(links) == 1 or not self.setting.network.delays(links):
             return None
-        acts, serial = (*self.before, *self.round), self.setting.network.queued
-        return SharedLinks(links[0], links[1:], acts, bool(self.pauses), serial)
+        return SharedLinks(links[0], links[1:], self.setting.network.queued)
 
     @cached_property
     def metered(self) -> bool:

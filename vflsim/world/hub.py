@@ -64,7 +64,6 @@ class _Flow:
 _CAP = attrgetter("cap")
 
 
-@final
 class Hub:
     """The transfers on one link of ``capacity`` (bit/s), each through a link of a client that no other link shares.
 

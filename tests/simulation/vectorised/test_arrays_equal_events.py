@@ -63,7 +63,7 @@ ON_THE_WAY = {"exponential delays", "hyper_exponential delays", "mixture delays"
 """Worlds in which one gradient overtakes another."""
 SHARED = {world for world in WORLDS if "shared links" in world}
 """Worlds in which messages share the server's link."""
-NOT_LOCKSTEP = ("fedvs", "asynchronous", "t-synchronous", "ignore-fastest", "ignore-deadline", "bs_vfl", "celu_vfl")
+UNSHARED = ("fedvs", "t-synchronous-cancel", "ignore-fastest", "ignore-deadline", "bs_vfl", "celu_vfl")
 """Beginnings of the names of protocols that have a recurrence of their own, without shared links."""
 STOPS = {"two rules at one instant", "one rule just before", "an update in a round"}
 SECONDS = {"whole seconds", *STOPS, *(world for world in WORLDS if world.startswith("an end at"))}
@@ -118,7 +118,7 @@ def expected(name: str, world: str) -> str:
     coded = name.startswith("fedvs")
     if coded and world in INTEGERS:
         return "refused"
-    if world in SHARED and (name.startswith(NOT_LOCKSTEP) or name in {"laser_vfl", "laser_vfl-fastest"}):
+    if world in SHARED and (name.startswith(UNSHARED) or name in {"laser_vfl", "laser_vfl-fastest"}):
         return "network"
     if (key := NEEDS.get(world)) and key in LACKS.get("fedvs" if coded else name, set()):
         return key

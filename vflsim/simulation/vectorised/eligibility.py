@@ -35,6 +35,7 @@ _KNOWN: Mapping[type[Part], frozenset[str]] = {
 """The keys that the recurrences understand. All others must keep their defaults, since recurrences ignore them."""
 
 
+_UNSHARED = "dedicated; or no limit to any link's up and down"
 MOST_PEERS = 512
 """The most clients that may send each other messages with latencies of their own: some 1 GB of arrays."""
 
@@ -108,10 +109,12 @@ def _timing(scenario: Scenario, name: str) -> Iterator[Problem]:
     if participants and timings[0].concurrency is not None:
         what = f"a message may have to wait for one of the {timings[0].concurrency} slots of the server"
         yield Problem(("timing", "server", "concurrency"), what, "no limit (the default)", "leave it out")
-    if waits and not ("events" in knows and scenario.record.tables != "events"):
+    if waits and ("sharing" not in knows or scenario.record.tables == "events"):
         what = f"with {network.kind} links a message may have to wait for others"
-        allowed = "dedicated; or no limit to any link's up and down"
-        yield Problem(("timing", "network"), what, allowed, "set `network: dedicated`")
+        yield Problem(("timing", "network"), what, _UNSHARED, "set `network: dedicated`")
+    elif waits and any(not isinstance(timings[client].availability, Always) for client in participants):
+        what = f"on {network.kind} links messages of clients that pause stand aside, and others take their place"
+        yield Problem(("timing", "network"), what, _UNSHARED, "set `network: dedicated`")
 
 
 def _party(timing: PartyTiming, place: Location, who: str, knows: frozenset[str]) -> Iterator[Problem]:
