@@ -160,3 +160,29 @@ def test_what_is_through_of_a_message_that_stands_aside_counts(virtual, network)
         world.run(server, virtual.idle, stop_at=stop_at)
         (row,) = world.events("transfer.ball")
         assert (row["start"], row["end"], row["bytes"], row["outcome"]) == (0, stop_at, through, "unfinished")
+
+
+def test_a_message_that_moved_before_it_was_to_be_looked_at_can_be_abandoned(virtual: Any) -> None:
+    """Rounding puts the look at what waits for client 1 an ulp after it is back; another message comes just then."""
+    sent, back = 1.2, 3.9
+    assert sent + (back - sent) > back
+    world = virtual(
+        2, network=virtual.Fifo(), links={0: virtual.Link(up=BYTE_A_SECOND)}, availability={1: away(1, back)}
+    )
+    ended: list[int] = []
+
+    def send(receiver: int) -> Any:
+        ball = virtual.ball(2, round=receiver)
+        ball.sender, ball.receiver, ball.sent = 0, receiver, world.world.now()
+        return world.transport.send(ball, 2, lambda message: ended.append(receiver))
+
+    waiting: list[Any] = []
+    world.world.at(sent, lambda: waiting.append(send(1)))
+    world.world.at(back, lambda: (send(2), world.transport.abandon(waiting[0])))
+
+    async def idle(node: Any) -> None:
+        await node.sleep(9)
+
+    world.run(*[idle] * 3, stop_at=8)
+    world.transport.close()
+    assert ended == [2]

@@ -6,6 +6,7 @@ import math
 from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from operator import attrgetter
 from typing import final
 
@@ -13,6 +14,7 @@ from typing_extensions import override
 
 from vflsim.streams import SERVER
 from vflsim.timing.profile import Profile
+from vflsim.world.clock import Timer
 from vflsim.world.kernel import World
 from vflsim.world.transfers import Carrier, Line, Route, Transfer
 
@@ -91,6 +93,8 @@ class Queues(Unshared):
         self._entered = 0
         self._progress: dict[Transfer, tuple[float, float]] = {}
         """Of messages that have moved on a path that varies: since when they move, and the bits left then."""
+        self._looks: dict[Transfer, Timer] = {}
+        """Of messages that stand aside: when to look at them again."""
 
     @override
     def connect(self, path: Route, up: Profile, down: Profile) -> None:
@@ -139,9 +143,8 @@ class Queues(Unshared):
         now = self._world.instant
         if path.profile.value(now) > 0:
             return True
-        if not transfer.due and (opens := path.profile.finish(now, 0.0)) < math.inf:
-            transfer.due = True
-            self._world.schedule(opens - now, self._return, transfer)
+        if transfer not in self._looks and (opens := path.profile.finish(now, 0.0)) < math.inf:
+            self._looks[transfer] = self._world.after(opens - now, partial(self._return, transfer))
         return False
 
     def _wait(self, transfer: Transfer) -> None:
@@ -151,15 +154,13 @@ class Queues(Unshared):
 
     def _return(self, transfer: Transfer) -> None:
         """Look again at the messages that wait for the links of one whose path carries something."""
-        if transfer.state == "moving":  # rounding set this after its end, which was passed over in place of this
-            self._set_end(transfer)
-            return
-        transfer.due = False
+        del self._looks[transfer]
         self._advance(transfer.path.lines)
 
     def _free(self, gone: Transfer) -> None:
         """Let others move in the place of a message that has arrived, or that will not."""
         self._progress.pop(gone, None)
+        self._look_no_more(gone)
         for line in gone.path.lines:
             if gone in line.moving:
                 line.moving.remove(gone)
@@ -183,8 +184,7 @@ class Queues(Unshared):
         if transfer.path.rate is not None:
             super()._move(transfer)
             return
-        if transfer.due:  # it was to be looked at later
-            self._world.cancel(transfer)
+        self._look_no_more(transfer)
         now = self._world.instant
         if transfer not in self._progress:
             self._begin(transfer)
@@ -192,6 +192,10 @@ class Queues(Unshared):
         self._progress[transfer] = now, left
         transfer.state = "moving"
         self._set_end(transfer)
+
+    def _look_no_more(self, transfer: Transfer) -> None:
+        if (look := self._looks.pop(transfer, None)) is not None:
+            look.cancel()
 
     def _set_end(self, transfer: Transfer) -> None:
         """Schedule when a message that moves on a path that varies is through, or stands aside."""
