@@ -80,8 +80,9 @@ class FairSharing(Carrier):
         else:
             hub, client, cap = self._ways[path]
             hub.enter(transfer, client, cap, self._world.instant)
-            if not hub.changed:
-                self._ring_for_hubs()
+            if not hub.changed:  # it has the link for itself, where there was none
+                if hub.due < self._due:
+                    self._set_alarm(hub.due)
                 return
         self._share_later()
 
@@ -145,10 +146,12 @@ class FairSharing(Carrier):
         self._to_share = False
         now = self._world.instant
         if not self._together:
+            due = math.inf
             for hub in self._hubs.values():
                 if hub.changed:
                     hub.share(now)
-            self._ring_for_hubs()
+                due = min(due, hub.due)
+            self._set_alarm(due)
             return
         flows = self._flows
         flows.progress(now)
@@ -163,9 +166,6 @@ class FairSharing(Carrier):
             paths = {self._links.behind(transfer.path): transfer.path for transfer in flows.transfers}
             due = min(path.profile.finish(now, 0.0) for path in paths.values())
         self._set_alarm(due)
-
-    def _ring_for_hubs(self) -> None:
-        self._set_alarm(min([hub.due for hub in self._hubs.values()]))
 
     def _set_alarm(self, due: float) -> None:
         """Ring when it is ``due``. An earlier alarm stays: a cancelled timer would stay in the queue anyway."""
@@ -188,15 +188,21 @@ class FairSharing(Carrier):
             ended = self._flows.completed(now)
             self._share_later()
         else:
-            hubs = self._hubs.values()
-            ended = [transfer for hub in hubs if hub.due <= now for transfer in hub.through(now)]
-            if any(hub.changed for hub in hubs):
+            ended, due, changed = [], math.inf, False
+            for hub in self._hubs.values():
+                if hub.due <= now:
+                    ended += hub.through(now)
+                changed |= hub.changed
+                due = min(due, hub.due)
+            if changed:
                 self._share_later()
             else:
-                self._ring_for_hubs()
-        if len(ended) > 1:
-            ended.sort(key=_BY_SENDER)
+                self._set_alarm(due)
         waits = bool(self._through)
+        if len(ended) == 1 and not waits:
+            self._arrived(ended[0])
+            return
+        ended.sort(key=_BY_SENDER)
         self._through.update(dict.fromkeys(ended))
         if ended and not waits:
             self._deliver(ended[0])
