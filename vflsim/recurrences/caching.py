@@ -130,17 +130,18 @@ class CachingRounds:
         """Play round ``number``, whose draws are in row k."""
         kinds, embedding, uploading, up, down, serving = draws
         trip, times, kind = self._trip, self._times, int(kinds[k])
-        ready = times.activated(self._now, number)
+        sending, ready = times.now.sending, times.activated(self._now, number)
         embedded = ready + times.lasting(ready, embedding[k])
         sent = embedded + times.lasting(embedded, uploading[k])
-        moves = sent + up[k]
-        there = moves + times.moving("up", trip.up.way, kind, moves)
+        for ends in (ready, embedded, sent):
+            sending.note(ends)
+        moves, there = times.carried("up", trip.up.way, kind, sent + up[k])
         of_server = self._server_waits(float(there.max()), number)
         waited = max(self._server, float(there.max()))
         self._server = ended = waited + float(serving[k])
         self._server_cache.put(number)
-        leaves = down[k] + ended
-        arrives = leaves + times.moving("down", trip.down.way, kind, leaves)
+        sending.server = np.argsort(there, kind="stable")
+        leaves, arrives = times.carried("down", trip.down.way, kind, down[k] + ended)
         cached, now = self._clients_wait(embedded, arrives, number)
         which = np.zeros(len(now), np.int64)
         for work in cached:
@@ -149,6 +150,7 @@ class CachingRounds:
         self._stepped += 1
         self._caches.put(number)
         self._now = step.ends
+        sending.note(step.ends)
         embed = _Work(ready, embedded, embedding[k], _counted(trip.embed)[kind])
         serve = _Work(np.array([waited]), np.array([ended]), serving[k : k + 1], _counted(trip.serve)[kind])
         return _Round(embed, sent, moves, there, serve, leaves, arrives, step, cached, of_server)
@@ -178,6 +180,7 @@ class CachingRounds:
             self._stepped += able
             now = np.where(able, work.ends, now)
             works.append(work)
+            self._times.now.sending.note(now)
         return works, np.maximum(now, until)
 
     def _steps(self, now: Floats, which: Ints, kinds: Ints, whose: Bools) -> _Work:

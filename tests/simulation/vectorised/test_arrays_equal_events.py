@@ -63,7 +63,7 @@ ON_THE_WAY = {"exponential delays", "hyper_exponential delays", "mixture delays"
 """Worlds in which one gradient overtakes another."""
 SHARED = {world for world in WORLDS if "shared links" in world}
 """Worlds in which messages share the server's link."""
-UNSHARED = ("fedvs", "t-synchronous-cancel", "ignore-fastest", "ignore-deadline", "bs_vfl", "celu_vfl")
+UNSHARED = ("fedvs", "t-synchronous-cancel", "ignore-fastest", "ignore-deadline", "bs_vfl")
 """Beginnings of the names of protocols that have a recurrence of their own, without shared links."""
 STOPS = {"two rules at one instant", "one rule just before", "an update in a round"}
 SECONDS = {"whole seconds", *STOPS, *(world for world in WORLDS if world.startswith("an end at"))}

@@ -134,7 +134,7 @@ class CeluVfl(Analysable, ActsByHand, Remembering, Protocol):
     @property
     def vectorised_with(self) -> frozenset[str]:
         """Return what the recurrence knows besides."""
-        return frozenset({"activation", "energy", "pauses"})
+        return frozenset({"activation", "energy", "pauses", "sharing"})
 
     def acts(self, server: Any, clients: Mapping[int, Any], client: int, batch: Batch) -> Acts:
         """Return an embedding up, a gradient down, two kinds of steps along it, and steps on cached exchanges."""

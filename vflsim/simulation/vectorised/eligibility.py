@@ -111,6 +111,8 @@ def _timing(scenario: Scenario, name: str) -> Iterator[Problem]:
         yield Problem(("timing", "server", "concurrency"), what, "no limit (the default)", "leave it out")
     if waits and ("sharing" not in knows or scenario.record.tables == "events"):
         what = f"with {network.kind} links a message may have to wait for others"
+        if "sharing" not in knows:
+            what += ", here also for those of other rounds: late ones, or of batches in flight, or between clients"
         yield Problem(("timing", "network"), what, _UNSHARED, "set `network: dedicated`")
     elif waits and any(not isinstance(timings[client].availability, Always) for client in participants):
         what = f"on {network.kind} links messages of clients that pause stand aside, and others take their place"
