@@ -66,13 +66,13 @@ REFUSALS: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
     ({"kind": "t_synchronous", "t": 2, "cancel": True, "max_staleness": 3}, {}, "protocols.it.max_staleness", "3"),
     ({"kind": "asynchronous"}, {"record": "events"}, "record", "rounds that wait for all clients, and not of these"),
     (
-        {"kind": "asynchronous"},
+        {"kind": "bs_vfl", "window": 1},
         clients(link={"up": "1 Mbps"}) | {"network": "fifo"},
         "timing.network",
-        "may have to wait for others",
+        "may have to wait for others, here also for those of other rounds",
     ),
     (
-        {"kind": "asynchronous"},
+        {"kind": "t_synchronous", "t": 2, "cancel": True},
         clients(link={"up": "1 Mbps"}) | {"network": "fair"},
         "timing.network",
         "with fair links",
