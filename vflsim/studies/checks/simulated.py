@@ -8,6 +8,7 @@ from vflsim.analysis.findings import Finding, NoClosedForm, Range, Simulated
 from vflsim.intervals.steady import BATCHES, steady_mean
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.protocols.base import Protocol
+from vflsim.protocols.defaults import timed_world_of, vectorised_by_hand
 from vflsim.scenario.evaluate import Evaluate, Record, Recording
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
@@ -18,6 +19,8 @@ from vflsim.stopping.rules import Stop
 
 _CLIENT_ROUNDS = 400_000
 """Clients × rounds by arrays: some tenths of a second."""
+_MOVED = 20_000
+"""The same where arrays move one message after the other: clients at their own pace, on links that they share."""
 _ROUNDS = 20_000
 _MESSAGES = 3_000
 """The most messages of rounds that are simulated event by event: some tenths of a second."""
@@ -55,11 +58,15 @@ def tried(scenario: Scenario, name: str, rounds: int, record: Record, protocol: 
 
 def _by_arrays(scenario: Scenario, name: str, data: LoadedData) -> Outcome | None:
     """Run many rounds by arrays; None where only events can tell."""
-    rounds = min(_ROUNDS, max(2 * BATCHES, _CLIENT_ROUNDS // scenario.clients))
-    trial = tried(scenario, name, rounds, "rounds")
-    if obstacles(trial, name):
+    if obstacles(tried(scenario, name, 2 * BATCHES, "rounds"), name):
         return None
-    outcome = run_vectorised(trial, name, scenario.seeds[0], data)
+    protocol, seed = scenario.protocols[name].protocol, scenario.seeds[0]
+    moved = False
+    if vectorised_by_hand(protocol) is not None:
+        moved = timed_world_of(protocol, setting(scenario, name, data), seed).shared_links is not None
+    most = (_MOVED if moved else _CLIENT_ROUNDS) // scenario.clients
+    trial = tried(scenario, name, min(_ROUNDS, max(2 * BATCHES, most)), "rounds")
+    outcome = run_vectorised(trial, name, seed, data)
     return None if isinstance(outcome.error, UndecidedError) else outcome
 
 
