@@ -18,6 +18,7 @@ from vflsim.learning.privacy.releases import Releases
 from vflsim.streams import few, party_name
 from vflsim.timing.capacity import AnyCapacity, capacity_profile
 from vflsim.timing.link import Link
+from vflsim.world.connections import FLUID, AnyTransport
 from vflsim.world.networks import AnyNetwork
 
 
@@ -42,17 +43,19 @@ Rates = tuple[tuple[int, int, float], ...]
 
 
 class NetworkFacts(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
-    """The network of a run."""
+    """The network of a run, and how its messages begin to move."""
 
     kind: str
+    transport: AnyTransport = FLUID
     up: Rates = ()
     down: Rates = ()
 
     @classmethod
-    def of(cls, network: AnyNetwork, links: Sequence[Link]) -> NetworkFacts:
+    def of(cls, network: AnyNetwork, links: Sequence[Link], transport: AnyTransport = FLUID) -> NetworkFacts:
         """Collect the facts from the links of all parties, the server's first."""
         return cls(
             kind=network.kind,
+            transport=transport,
             up=_rates(_highest([link.up for link in links])),
             down=_rates(_highest([link.down for link in links])),
         )

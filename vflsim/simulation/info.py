@@ -19,7 +19,8 @@ from vflsim.scenario.resolve import party_timings
 
 def run_info(scenario: Scenario, name: str, seed: int, error: VflsimError | None, **facts: Any) -> RunInfo:
     """Assemble ``run.json`` of protocol ``name``; ``facts`` are the fields of the run."""
-    protocol, timings = scenario.protocols[name].protocol, party_timings(scenario)
+    protocol, timing = scenario.protocols[name].protocol, scenario.timing
+    links = [each.link for each in party_timings(scenario)]
     participants = tuple(participants_of(protocol, scenario.clients, scenario.symbols))
     known = {
         "scenario": scenario.name,
@@ -32,7 +33,7 @@ def run_info(scenario: Scenario, name: str, seed: int, error: VflsimError | None
         "installed": packages_of(run_part(scenario, name)),
         "participants": participants,
         "metrics": scenario.metric_facts,
-        "network": NetworkFacts.of(scenario.timing.network, [timing.link for timing in timings]),
+        "network": NetworkFacts.of(timing.network, links, timing.transport),
         **run_facts(protocol),
     }
     return RunInfo(**(known | facts))

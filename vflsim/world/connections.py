@@ -28,6 +28,11 @@ LEAST_TIMEOUT = 0.2
 class TransportLayer(Part):
     """How messages begin to move; a kind of transport is a final subclass with its own ``kind``."""
 
+    @property
+    def told(self) -> str:
+        """Its kind and what it does, in words."""
+        raise NotImplementedError
+
     def carrier(
         self, network: Network, world: World, links: Sequence[Link], arrived: Arrived, concurrency: int | None
     ) -> Carrier:
@@ -47,6 +52,11 @@ class Fluid(TransportLayer):
 
     kind: Literal["fluid"] = "fluid"
 
+    @property
+    @override
+    def told(self) -> str:
+        return "fluid (no slow start)"
+
 
 FLUID = Fluid()
 
@@ -63,6 +73,12 @@ class Tcp(TransportLayer):
     """Packets of 1,448 bytes that a new connection sends before the first acknowledgement (RFC 6928)."""
     idle_reset: bool = True
     """A pause of more than a retransmission timeout makes the window smaller again, as Linux does by default."""
+
+    @property
+    @override
+    def told(self) -> str:
+        idle = "a pause makes it smaller again" if self.idle_reset else "a pause leaves it as it is"
+        return f"tcp (a connection's window begins with {self.initial_window} packets of {PACKET:,} B; {idle})"
 
     @override
     def carrier(

@@ -9,6 +9,7 @@ from tiny_worlds import run, tiny
 from vflsim.results import RunInfo, RunTables, verify_run
 from vflsim.results.facts import NetworkFacts
 from vflsim.timing.link import Link
+from vflsim.world.connections import Tcp
 from vflsim.world.networks import Fair, Fifo
 
 SLOW = {"kind": "steps", "steps": [[0, "1 Mbps"], ["20 ms", 0], ["30 ms", "0.5 Mbps"]], "period": "40 ms"}
@@ -45,6 +46,14 @@ def test_a_run_tells_its_network_and_keeps_its_rules(found) -> None:
     assert info.network == NetworkFacts(kind=info.network.kind, up=((0, 4, 1e6),), down=((0, 4, 2e6),))
     assert RunInfo.model_validate_json(info.model_dump_json()) == info
     assert verify_run(tables, info) == []
+
+
+def test_a_run_tells_its_transport() -> None:
+    told = {"kind": "tcp", "initial_window": 4, "idle_reset": False}
+    outcome = run(tiny("synchronous", timing={"transport": told, "clients": {"link": {"up": "1 Mbps"}}}))
+    info = RunInfo.model_validate_json(outcome.info.model_dump_json())
+    assert info.network is not None
+    assert info.network.transport == Tcp(initial_window=4, idle_reset=False)
 
 
 def test_a_transfer_that_beats_its_links_is_noticed(found) -> None:

@@ -61,10 +61,13 @@ def notes_of(scenario: vflsim.Scenario, steps: int = 20) -> list[str]:
 FAST = {"link": {"up": "10 Mbps", "down": "10 Mbps"}}
 
 
-def contended(network: str, server: dict[str, Any], protocols: Any = "synchronous", **more: Any) -> vflsim.Scenario:
+def contended(
+    network: str, server: dict[str, Any], protocols: Any = "synchronous", transport: Any = "fluid", **more: Any
+) -> vflsim.Scenario:
     link = {"up": "1 Mbps", "down": "1 Mbps"}
     clients = {"compute": "1 ms", "link": {"up": "1 Mbps", "down": "300 kbps"}}
-    timing = {"network": network, "server": {"compute": "1 ms", "link": link, **server}, "clients": clients}
+    server = {"compute": "1 ms", "link": link, **server}
+    timing = {"network": network, "transport": transport, "server": server, "clients": clients}
     return tiny(protocols, timing=timing, record="events", stop={"rounds": 20}, seeds=[0], **more)
 
 
@@ -82,6 +85,27 @@ def test_check_names_the_link_that_waits_most_in_the_words_of_the_report(
     said = link_waited_for("synchronous", {"breakdown": vflsim.plot(results, "breakdown").numbers})
     assert [note.removeprefix("Links: synchronous: ") for note in told] == [text.removeprefix("Its ") for text in said]
     assert all("messages wait longest on the server's" in note for note in told)
+
+
+@pytest.mark.parametrize(
+    ("transport", "told"),
+    [
+        ("fluid", "fluid (no slow start)"),
+        ("tcp", "tcp (a connection's window begins with 10 packets of 1,448 B; a pause makes it smaller again)"),
+        (
+            {"kind": "tcp", "initial_window": 4, "idle_reset": False},
+            "tcp (a connection's window begins with 4 packets of 1,448 B; a pause leaves it as it is)",
+        ),
+    ],
+)
+def test_check_says_how_messages_share_links_and_how_they_begin_to_move(transport: Any, told: str) -> None:
+    assert f"Network: dedicated; transport: {told}." in notes_of(contended("dedicated", {}, transport=transport))
+
+
+def test_check_says_nothing_of_links_that_have_no_limit() -> None:
+    assert not any(note.startswith("Network: ") for note in notes_of(tiny("synchronous", timing={"network": "fair"})))
+    limitless = {"network": "fair", "transport": "tcp", "clients": {"link": {"latency": "5 ms"}}}
+    assert any(note.startswith("Network: ") for note in notes_of(tiny("synchronous", timing=limitless)))
 
 
 def test_a_trial_of_shared_links_says_the_same_of_a_step_as_one_without_events(

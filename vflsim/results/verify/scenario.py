@@ -216,7 +216,8 @@ def _of_tables(run: StoredRun, resolved: Setting | None) -> Iterator[tuple[str, 
 
 def _of_scenario(info: RunInfo, resolved: Setting, protocol: Protocol) -> Iterator[tuple[str, Any, Any]]:
     yield "participants", info.participants, tuple(resolved.clients)
-    yield "network", info.network, NetworkFacts.of(resolved.network, [timing.link for timing in resolved.timings])
+    links = [timing.link for timing in resolved.timings]
+    yield "network", info.network, NetworkFacts.of(resolved.network, links, resolved.transport)
     if not info.timing_only:
         labels = resolved.data.labels.items()
         yield "rows", info.rows, {split: len(values) for split, values in labels if len(values)}

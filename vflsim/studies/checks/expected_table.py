@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from vflsim.learning.data.shelf import can_share
 from vflsim.scenario.models import Scenario
+from vflsim.scenario.resolve import party_timings
 from vflsim.stopping.rules import COUNTED
 from vflsim.streams import few
 from vflsim.studies.checks.expected import TRIAL_STEPS, Expectation
@@ -12,6 +13,7 @@ from vflsim.studies.checks.run_speed import Speed, together
 from vflsim.tables import Cell, DataTable
 from vflsim.vocabulary.amounts import quantity, roughly, with_words
 from vflsim.vocabulary.targets import target_note
+from vflsim.world.connections import FLUID
 
 FEWEST = 10
 """Evaluations of a run below which targets are told roughly."""
@@ -59,6 +61,7 @@ def expectation_table(
     if workers > 1 and can_share():
         notes.insert(3, _memory_of_workers(found, min(workers, len(found) * len(scenario.seeds))))
     notes += [_standstill(each) for each in found if each.step_s == 0 and each.rounds > 1]
+    notes += _network(scenario)
     if waits := [f"{each.protocol}: {each.longest_wait}" for each in found if each.longest_wait]:
         notes.append(f"Links: {few(waits, '; ')}.")
     notes += _idle_line(found)
@@ -103,6 +106,13 @@ def _few_evaluations(scenario: Scenario, found: Sequence[Expectation]) -> Iterat
             "Evaluated seldom: a target that is met before the first evaluation counts from there, so protocols may "
             f"look alike. {'. '.join(many)}."
         )
+
+
+def _network(scenario: Scenario) -> Iterator[str]:
+    """Say how messages share links and begin to move, unless neither takes any time."""
+    timing = scenario.timing
+    if timing.transport != FLUID or any(each.link.limited for each in party_timings(scenario)):
+        yield f"Network: {timing.network.kind}; transport: {timing.transport.told}."
 
 
 def _idle_line(found: Sequence[Expectation]) -> Iterator[str]:
