@@ -49,6 +49,16 @@ def test_four_messages_at_once_through_the_servers_link(
     assert sentences == ([f"Its messages wait longest on the server's down-link, {said}"] if said else [])
 
 
+def test_waits_for_windows_are_not_taken_for_waits_for_links(tmp_path: Path) -> None:
+    link = {"up": "10 Mbps", "down": "10 Mbps", "latency": "50 ms"}
+    transport = {"kind": "tcp", "initial_window": 1}
+    timing = {"network": "dedicated", "transport": transport, "server": {"link": link}, "clients": {"link": link}}
+    scenario = tiny("synchronous", timing=timing, training__batch=64, stop={"rounds": 2}, record="events")
+    results = vflsim.run(scenario, tmp_path, timing_only=True)
+    (sentence,) = link_waited_for("synchronous", {"breakdown": vflsim.plot(results, "breakdown").numbers})
+    assert "-link or for a window of its connection, " in sentence
+
+
 def test_time_in_which_a_party_is_away_is_no_wait_for_a_link(tmp_path: Path) -> None:
     away = {"kind": "intervals", "down": [["2 s", "5 s"]], "interrupted": "resumed"}
     timing = {

@@ -10,6 +10,7 @@ from vflsim.results.events import Activities, Causes, Ints, Mask, Spans, downtim
 from vflsim.results.facts import NetworkFacts
 from vflsim.streams import SERVER, party_name
 from vflsim.vocabulary.amounts import quantity
+from vflsim.world.connections import FLUID
 
 UP, DOWN, PEERS = "the server's up-link", "the server's down-link", "clients' links"
 LEAST = 0.01
@@ -39,7 +40,7 @@ class LinkUse:
 
         A message waits for as long as it takes from the end of its latency to its last bit, longer than it would alone
         on its path, at the highest rates; the time in which one of its parties is away does not count. Messages between
-        clients count for their sender.
+        clients count for their sender. With slow start this includes waits for a window, and the link's name says so.
         """
         sender, receiver = self._sender, self._receiver
         up, down = self._network.rates("up", sender.tolist()), self._network.rates("down", receiver.tolist())
@@ -49,12 +50,13 @@ class LinkUse:
         lost = np.where(lost > 1e-9 * self._ended, lost, 0.0)  # less is rounding
         client = np.where(sender == SERVER, receiver, sender)
         link = np.select([sender == SERVER, receiver == SERVER], [0, 1], 2)
+        windows = "" if self._network.transport == FLUID else " or for a window of its connection"
         found = []
         for number, name in enumerate((UP, DOWN, PEERS)):
             of_link = link == number
             for each in np.unique(client[of_link]).tolist():
                 some = of_link & (client == each)
-                found.append((name, each, int(np.count_nonzero(some)), float(lost[some].sum())))
+                found.append((name + windows, each, int(np.count_nonzero(some)), float(lost[some].sum())))
         return found
 
     def idlest_line(self) -> tuple[str, float]:
