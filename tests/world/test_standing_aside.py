@@ -127,6 +127,12 @@ CASES: dict[str, tuple[list[Any], dict[int, Any], dict[int, Any], dict[str, list
         {},
         {"Fifo": [4, 6, 2]},
     ),
+    "a sender that becomes free passes over one whose receiver is busy": (
+        [(0, 0, 3, 4), (0, 1, 0, 2), (0, 1, 3, 2), (0, 1, 2, 1)],
+        {party: {"up": BYTE_A_SECOND, "down": BYTE_A_SECOND} for party in range(4)},
+        {},
+        {"Fifo": [4, 2, 6, 3]},
+    ),
     "a link at rate 0, as a party that is away": (
         [(0, 0, 1, 2), (0, 0, 2, 2)],
         {0: {"up": BYTE_A_SECOND}, 1: {"down": [[0, 8], [1, 0], [5, 8]]}},
