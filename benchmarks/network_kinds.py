@@ -2,8 +2,10 @@
 
 ``rounds``: timing alone, the first 60 rounds of every scenario with limited links, at one seed: the mean round of each
 protocol. ``orderings``: Kendall's τ between the networks, of the protocols of each world of the orderings by their
-mean round. ``target``: rounds, accuracy and time to the target of scenarios that are cheap to train. ``learning``:
-Kendall's τ as before, of time to the target and of accuracy at the end, untuned. Tables are Markdown.
+mean round. ``target``: rounds, the end and time to the target of all scenarios whose training takes less than
+``--minutes``; the others are named with what they would take. The target is the scenario's own, or half-way between the
+first evaluation and the best mean at the end on `fair` links. ``learning``: Kendall's τ as before, of time to the
+target and of accuracy at the end, untuned. Runs that are in ``--out`` are not repeated. Tables are Markdown.
 Run: python benchmarks/network_kinds.py rounds|orderings|target|learning [SCENARIO …] (needs ``VFLSIM_DATA``)
 """
 
@@ -17,24 +19,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
-from scipy.stats import kendalltau
+from scipy import stats
 
 import vflsim
-from vflsim.errors import DataError, VflsimError
+from vflsim.errors import DataError, RunError, VflsimError
+from vflsim.results.read import Results
+from vflsim.results.statistics.summary import outcomes
 from vflsim.scenario.resolve import party_timings
+from vflsim.vocabulary.metrics import higher_is_better
 
-ROOT = Path(__file__).parents[1] / "scenarios"
+ROOT = Path(__file__).resolve().parents[1] / "scenarios"
 KINDS = ("fair", "fifo", "dedicated")
 WORLDS = ("exponential", "lte", "outages", "phones", "shared", "tails")
 ROUNDS = 60
-SEEDS, SEEDS_OF_WORLDS = 3, 1
-TRAINED = {
-    "timing/outages.yaml": 0.5,
-    "timing/bandwidth.yaml": 0.3,
-    "timing/latency.yaml": 0.3,
-}
-"""Scenarios that are cheap to train, each with the test accuracy that is its target."""
+SEEDS, SEEDS_OF_WORLDS = 3, 2
 
 
 def main() -> None:
@@ -42,15 +42,18 @@ def main() -> None:
     read = argparse.ArgumentParser()
     read.add_argument("table", choices=("rounds", "orderings", "target", "learning"))
     read.add_argument("scenario", nargs="*", type=Path)
+    read.add_argument("--out", type=Path, default=Path("results/network_kinds"))
+    read.add_argument("--minutes", type=float, default=6)
     given = read.parse_args()
+    files = [file.resolve() if file.is_file() else ROOT / file for file in given.scenario]
     if given.table == "rounds":
-        rounds(given.scenario or [*contended()])
+        rounds(files or [*contended()])
     elif given.table == "orderings":
         orderings()
     elif given.table == "target":
-        targets({file: TRAINED.get(str(file), 0.9) for file in given.scenario or map(Path, TRAINED)})
+        targets(files or [*contended()], given.out, given.minutes)
     else:
-        learning([str(world) for world in given.scenario] or WORLDS)
+        learning([str(world) for world in given.scenario] or WORLDS, given.out)
 
 
 def contended() -> Iterator[Path]:
@@ -101,68 +104,136 @@ def orderings() -> None:
         ]
         taus = []
         for one, two in combinations(each, 2):
-            taus.append(kendalltau([*one.values()], [two[name] for name in one]).statistic)
+            taus.append(stats.kendalltau([*one.values()], [two[name] for name in one]).statistic)
         print(f"| `{world}` | " + " | ".join(f"{tau:.2f}" for tau in taus) + " |", flush=True)
 
 
-def trained(file: Path, changes: Mapping[str, object]) -> dict[str, pd.DataFrame]:
-    """Train a scenario; return the estimates of each measure, a row a protocol."""
-    scenario = vflsim.load(file, {**changes, "record": "summary"})
-    with tempfile.TemporaryDirectory() as folder:
-        estimates = vflsim.run(scenario, out=folder).estimates()
-    own = estimates[estimates["baseline"].isna()]
-    return {measure: rows.set_index("protocol") for measure, rows in own.groupby("measure")}
+def trained(file: Path, kind: str, out: Path, seeds: int, changes: Mapping[str, object] | None = None) -> Results:
+    """Train a scenario on a kind of network, or read the runs that ``out`` has already."""
+    scenario = vflsim.load(
+        file, {**(changes or {}), "record": "summary", "seeds": f"0:{seeds}", "timing.network": kind}
+    )
+    try:
+        return vflsim.run(scenario, out=out / kind, progress=False)
+    except RunError as error:  # all others have run
+        print(error, file=sys.stderr)
+        return vflsim.open_results(out / kind)
 
 
-def targets(files: Mapping[Path, float]) -> None:
-    """Print the rounds, the accuracy at the end and the time to the target on every network, over ``SEEDS`` seeds."""
-    print(f"{SEEDS} seeds, intervals of 95 %; `>`: a bound, as some seed misses the target; {', '.join(KINDS)}")
+def targets(files: Sequence[Path], out: Path, minutes: float) -> None:
+    """Print rounds, the end and time to the target on every network; name what takes longer than ``minutes``."""
+    print(f"{SEEDS} seeds; {', '.join(KINDS)}; geometric means of times, or how many seeds reach the target;")
+    print("ratios: over the seeds that reach it on both, with 95 % intervals")
     heads = " | ".join(f"`{kind}` (s)" for kind in KINDS)
-    print(f"| scenario, target | protocol | rounds | accuracy at the end | {heads} |")
-    print("|---|---|---:|---:|---:|---:|---:|")
-    for file, accuracy in files.items():
-        changes = {"target": {"test_accuracy": accuracy, "for": "3 evaluations"}, "seeds": f"0:{SEEDS}"}
-        each = [trained(ROOT / file, {**changes, "timing.network": kind}) for kind in KINDS]
-        for protocol in each[0]["rounds"].index:
-            rows = [{measure: found.loc[protocol] for measure, found in own.items()} for own in each]
-            rounds = ", ".join(f"{row['rounds']['mean']:,.0f}" for row in rows)
-            ends = ", ".join(f"{row['end_test_accuracy']['mean']:.3f}" for row in rows)
-            times = " | ".join(interval(row["time_to_target"], ".3g") for row in rows)
-            print(f"| `{file.with_suffix('')}`, {accuracy} | `{protocol}` | {rounds} | {ends} | {times} |", flush=True)
+    print(f"| scenario, target | protocol | rounds | at the end | {heads} | `fifo` ÷ `fair` | `dedicated` ÷ `fair` |")
+    print("|---|---|---:|---:|---:|---:|---:|---:|---:|")
+    left: list[str] = []
+    for file in files:
+        folder = out / "targets" / file.relative_to(ROOT).with_suffix("")
+        try:
+            cost = 0.0 if folder.exists() else _minutes(file)
+            if cost > minutes:
+                left.append(f"{name(file)} ({cost:.0f})")
+                continue
+            each = [trained(file, kind, folder, SEEDS) for kind in KINDS]
+        except DataError:  # it is not here
+            left.append(f"{name(file)} (no data)")
+            continue
+        _print_targets(name(file), each)
+    if left:
+        print(f"\nLeft out, with the minutes that they would take: {', '.join(left)}.", flush=True)
 
 
-def interval(row: pd.Series, form: str) -> str:
-    """Write the mean of an estimate with its interval, or the bound where not all seeds have a value."""
-    if math.isnan(row["mean"]):
-        return "—" if math.isnan(row["at_least"]) else f"> {row['at_least']:{form}}"
-    return f"{row['mean']:{form}} ({row['low']:{form}} to {row['high']:{form}})"
+def _print_targets(scenario: str, each: Sequence[Results]) -> None:
+    metric = each[0].main_metric
+    ends = [_by_seed(results, f"end_{metric}", math.nan) for results in each]
+    lengths = [_by_seed(results, "rounds", math.nan) for results in each]
+    target: dict[str, object] | None = None
+    if not each[0].declared:
+        metrics = each[0].metrics.groupby(["protocol", "seed"], observed=True)[metric]
+        start, means = metrics.first().mean(), ends[0].mean(axis=1)
+        best = means.max() if higher_is_better(metric, each[0].own_metrics) else means.min()
+        target = {metric: float(f"{(start + best) / 2:.3g}"), "for": "3 evaluations"}
+    times = [_by_seed(results, "time_to_target", math.inf, target) for results in each]
+    label = outcomes(each[0], target)["target"].dropna().iloc[0].partition(" for ")[0]
+    for protocol in ends[0].index:
+        rounds = ", ".join(f"{own.loc[protocol].mean():,.0f}" for own in lengths)
+        at_end = ", ".join(f"{own.loc[protocol].mean():.3f}" for own in ends)
+        rows = [own.loc[protocol] for own in times]
+        ratios = " | ".join(_ratio(row, rows[0]) for row in rows[1:])
+        print(
+            f"| {scenario}, {label} | `{protocol}` | {rounds} | {at_end} | {' | '.join(map(_time, rows))} | {ratios} |",
+            flush=True,
+        )
 
 
-def learning(worlds: Sequence[str]) -> None:
-    """Print Kendall's τ between networks of the protocols' time to the target and accuracy at the end."""
+def _time(row: pd.Series) -> str:
+    """Write the geometric mean of times, or how many seeds have one."""
+    reached = row[np.isfinite(row)]
+    if len(reached) < len(row):
+        return f"{len(reached)} of {len(row)}"
+    return f"{stats.gmean(reached):.3g}"
+
+
+def _ratio(one: pd.Series, two: pd.Series) -> str:
+    """Write the ratio of geometric means over the seeds that have both, with its interval of 95 %."""
+    logs = np.log(one / two)[np.isfinite(one) & np.isfinite(two)]
+    if len(logs) < 2:
+        return "—"
+    mean, half = logs.mean(), stats.t.ppf(0.975, len(logs) - 1) * logs.sem()
+    return f"{math.exp(mean):.2f} ({math.exp(mean - half):.2f} to {math.exp(mean + half):.2f})"
+
+
+def _minutes(file: Path) -> float:
+    """Predict the minutes of all runs of a scenario for the table."""
+    seconds = vflsim.check(file, {"timing.network": "fair"}).frame["run_s"].sum()
+    return float(seconds) * len(KINDS) * SEEDS / 60
+
+
+def learning(worlds: Sequence[str], out: Path) -> None:
+    """Print Kendall's τ of the protocols' time to the target and accuracy at the end: between networks, and seeds."""
     sys.path.insert(0, str(ROOT / "orderings"))
     from run import BLOCKS
 
     pairs = " | ".join(f"`{one}`, `{two}`" for one, two in combinations(KINDS, 2))
-    print(f"{SEEDS_OF_WORLDS} seeds, learning rates as in the scenario; protocols that miss the target are alike")
-    print(f"| world | of | reached | {pairs} |")
-    print("|---|---|---:|---:|---:|---:|")
+    print(f"{SEEDS_OF_WORLDS} seeds, rates as in the scenario; τ: mean (least to most) over seeds, on one seed each;")
+    print("two seeds: over all pairs of seeds on one network; protocols that miss the target are alike")
+    print(f"| world | of | reached | {pairs} | two seeds |")
+    print("|---|---|---:|---:|---:|---:|---:|")
     for block in BLOCKS:
         if block.data != "handwritten" or block.world not in worlds:
             continue
-        common = dict(each.split("=", 1) for each in block.overrides())
-        common |= {"seeds": f"0:{SEEDS_OF_WORLDS}", "evaluate.deadline": "null"}
-        each = [trained(ROOT / "orderings" / "handwritten.yaml", {**common, "timing.network": kind}) for kind in KINDS]
-        for measure, of in (("time_to_target", "time to 95 %"), ("end_test_accuracy", "accuracy at the end")):
-            values = [found[measure]["mean"].fillna(math.inf) for found in each]
-            taus = [kendalltau(one, two.reindex(one.index)).statistic for one, two in combinations(values, 2)]
-            reached = ", ".join(f"{(one < math.inf).sum()}" for one in values)
-            print(f"| `{block.world}` | {of} | {reached} | {' | '.join(f'{t:.2f}' for t in taus)} |", flush=True)
+        common = dict(each.split("=", 1) for each in block.overrides()) | {"evaluate.deadline": "null"}
+        file = ROOT / "orderings" / "handwritten.yaml"
+        each = [trained(file, kind, out / "worlds" / block.world, SEEDS_OF_WORLDS, common) for kind in KINDS]
+        for measure, of, worst in (
+            ("time_to_target", "time to 95 %", math.inf),
+            ("end_test_accuracy", "accuracy at the end", -math.inf),
+        ):
+            values = [_by_seed(results, measure, worst) for results in each]
+            reached = ", ".join(f"{np.isfinite(one).sum(axis=0).mean():.1f}" for one in values)
+            between = [[_tau(one[s], two[s]) for s in one] for one, two in combinations(values, 2)]
+            between.append([_tau(one[s], one[t]) for one in values for s, t in combinations(one, 2)])
+            shown = " | ".join(f"{np.mean(taus):.2f} ({min(taus):.2f} to {max(taus):.2f})" for taus in between)
+            print(f"| `{block.world}` | {of} | {reached} | {shown} |", flush=True)
+
+
+def _by_seed(results: Results, measure: str, worst: float, target: Mapping[str, object] | None = None) -> pd.DataFrame:
+    """Return a measure of every run, ``worst`` where it has none: a row a protocol, a column a seed."""
+    found = outcomes(results, target)
+    found = found[found["measure"] == measure]
+    values = found["value"].where(~found["censored"].astype(bool), worst)
+    table = found.assign(value=values).pivot(index="protocol", columns="seed", values="value")
+    return table.reindex(index=results.protocols).fillna(worst)
+
+
+def _tau(one: pd.Series, two: pd.Series) -> float:
+    return float(stats.kendalltau(one, two.reindex(one.index)).statistic)
 
 
 def name(file: Path) -> str:
     """Return a scenario's name in a table."""
-    return f"`{file.resolve().relative_to(ROOT.resolve()).with_suffix('')}`"
+    return f"`{file.relative_to(ROOT).with_suffix('')}`"
 
 
 if __name__ == "__main__":
