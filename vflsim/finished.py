@@ -10,34 +10,25 @@ Example: the bytes that each run has sent to the server::
     sent = {(run.protocol, run.seed): run.table("metrics")["bytes_up"][-1].as_py() for run in results.runs}
 """
 
-from vflsim.codecs.round import Round as Round
-from vflsim.codecs.round import RoundingError as RoundingError
-from vflsim.codecs.round import rounding_error as rounding_error
-from vflsim.codecs.round import sampled_rounding_error as sampled_rounding_error
-from vflsim.coding.field import PrimeField as PrimeField
-from vflsim.coding.field import eliminated as eliminated
+from vflsim.codecs.round import (
+    Round as Round,
+    RoundingError as RoundingError,
+    rounding_error as rounding_error,
+    sampled_rounding_error as sampled_rounding_error,
+)
+from vflsim.coding.field import PrimeField as PrimeField, eliminated as eliminated
 from vflsim.coding.quantise import Quantiser as Quantiser
-from vflsim.intervals.means import CONFIDENCE as CONFIDENCE
-from vflsim.intervals.means import t_interval as t_interval
+from vflsim.intervals.means import CONFIDENCE as CONFIDENCE, t_interval as t_interval
 from vflsim.learning.models.tabular import TableShape as TableShape
 from vflsim.learning.tasks import PredictionTask as PredictionTask
-from vflsim.results.read import NotRecordedError as NotRecordedError
-from vflsim.results.read import Results as Results
-from vflsim.results.read import StoredRun as StoredRun
+from vflsim.results.read import NotRecordedError as NotRecordedError, Results as Results, StoredRun as StoredRun
 from vflsim.results.statistics.summary import outcomes as outcomes
 from vflsim.results.store.scenario import stored_scenario as stored_scenario
-from vflsim.results.store.views import PartyView as PartyView
-from vflsim.results.store.views import RecordedViews as RecordedViews
+from vflsim.results.store.views import PartyView as PartyView, RecordedViews as RecordedViews
 from vflsim.results.store.write import write_file as write_file
-from vflsim.results.sweeps.sweep import Sweep as Sweep
-from vflsim.results.sweeps.sweep import open_folder as open_folder
+from vflsim.results.sweeps.sweep import Sweep as Sweep, open_folder as open_folder
 from vflsim.results.tables.comparison import costs_to_target as costs_to_target
-from vflsim.tables import Cell as Cell
-from vflsim.tables import DataTable as DataTable
-from vflsim.tables.formats import TABLES_FILE as TABLES_FILE
-from vflsim.tables.formats import markdown as markdown
-from vflsim.tables.formats import packed as packed
-from vflsim.trained.models import TrainedModels as TrainedModels
-from vflsim.trained.models import Uploads as Uploads
-from vflsim.vocabulary.amounts import Amount as Amount
-from vflsim.vocabulary.amounts import quantity as quantity
+from vflsim.tables import Cell as Cell, DataTable as DataTable
+from vflsim.tables.formats import TABLES_FILE as TABLES_FILE, markdown as markdown, packed as packed
+from vflsim.trained.models import TrainedModels as TrainedModels, Uploads as Uploads
+from vflsim.vocabulary.amounts import Amount as Amount, quantity as quantity

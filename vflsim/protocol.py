@@ -35,26 +35,26 @@ A scenario names it by path: ``{kind: module, path: "mine:Resting", rest: 1 s}``
 """
 
 from vflsim.analysis.cycles import Unanalysable as Unanalysable
-from vflsim.analysis.findings import ClosedForm as ClosedForm
-from vflsim.analysis.findings import Formula as Formula
-from vflsim.analysis.findings import NoClosedForm as NoClosedForm
-from vflsim.analysis.findings import Range as Range
+from vflsim.analysis.findings import (
+    ClosedForm as ClosedForm,
+    Formula as Formula,
+    NoClosedForm as NoClosedForm,
+    Range as Range,
+)
 from vflsim.codecs.base import Codec as Codec
-from vflsim.codecs.frame import Envelope as Envelope
-from vflsim.codecs.frame import Spec as Spec
-from vflsim.errors import DataError as DataError
-from vflsim.errors import DisconnectedError as DisconnectedError
-from vflsim.errors import IncompleteRoundError as IncompleteRoundError
-from vflsim.errors import NoClosedFormError as NoClosedFormError
-from vflsim.errors import NonFiniteError as NonFiniteError
-from vflsim.errors import ProtocolError as ProtocolError
-from vflsim.errors import ScenarioError as ScenarioError
-from vflsim.errors import VflsimError as VflsimError
-from vflsim.learning.batches import Batch as Batch
-from vflsim.learning.batches import BatchSequence as BatchSequence
-from vflsim.learning.batches import Split as Split
-from vflsim.learning.execution.operations import Handle as Handle
-from vflsim.learning.execution.operations import Operation as Operation
+from vflsim.codecs.frame import Envelope as Envelope, Spec as Spec
+from vflsim.errors import (
+    DataError as DataError,
+    DisconnectedError as DisconnectedError,
+    IncompleteRoundError as IncompleteRoundError,
+    NoClosedFormError as NoClosedFormError,
+    NonFiniteError as NonFiniteError,
+    ProtocolError as ProtocolError,
+    ScenarioError as ScenarioError,
+    VflsimError as VflsimError,
+)
+from vflsim.learning.batches import Batch as Batch, BatchSequence as BatchSequence, Split as Split
+from vflsim.learning.execution.operations import Handle as Handle, Operation as Operation
 from vflsim.learning.learners.client import ClientLearner as ClientLearner
 from vflsim.learning.learners.finite import finite_loss as finite_loss
 from vflsim.learning.learners.inputs import Received as Received
@@ -65,109 +65,106 @@ from vflsim.learning.losses import Loss as Loss
 from vflsim.learning.models.aggregates import Aggregate as Aggregate
 from vflsim.learning.optimizers import Optimizer as Optimizer
 from vflsim.learning.privacy.accounting import Released as Released
-from vflsim.learning.privacy.base import Mechanism as Mechanism
-from vflsim.learning.privacy.base import Plan as Plan
-from vflsim.protocols.answering import Answering as Answering
-from vflsim.protocols.answering import InferenceQuery as InferenceQuery
-from vflsim.protocols.answering import Reply as Reply
-from vflsim.protocols.base import CheckContext as CheckContext
-from vflsim.protocols.base import Protocol as Protocol
-from vflsim.protocols.base import UnsuitableError as UnsuitableError
-from vflsim.protocols.capabilities import Analysable as Analysable
-from vflsim.protocols.capabilities import Blindable as Blindable
-from vflsim.protocols.capabilities import Choices as Choices
-from vflsim.protocols.capabilities import Explainable as Explainable
-from vflsim.protocols.capabilities import LabelSharing as LabelSharing
-from vflsim.protocols.capabilities import OwnEvaluation as OwnEvaluation
-from vflsim.protocols.capabilities import OwnFacts as OwnFacts
-from vflsim.protocols.capabilities import OwnNodes as OwnNodes
-from vflsim.protocols.capabilities import Peering as Peering
-from vflsim.protocols.capabilities import Predicting as Predicting
-from vflsim.protocols.capabilities import Remembering as Remembering
-from vflsim.protocols.capabilities import Selective as Selective
+from vflsim.learning.privacy.base import Mechanism as Mechanism, Plan as Plan
+from vflsim.protocols.answering import Answering as Answering, InferenceQuery as InferenceQuery, Reply as Reply
+from vflsim.protocols.base import CheckContext as CheckContext, Protocol as Protocol, UnsuitableError as UnsuitableError
+from vflsim.protocols.capabilities import (
+    Analysable as Analysable,
+    Blindable as Blindable,
+    Choices as Choices,
+    Explainable as Explainable,
+    LabelSharing as LabelSharing,
+    OwnEvaluation as OwnEvaluation,
+    OwnFacts as OwnFacts,
+    OwnNodes as OwnNodes,
+    Peering as Peering,
+    Predicting as Predicting,
+    Remembering as Remembering,
+    Selective as Selective,
+)
 from vflsim.protocols.evaluation import Scores as Scores
 from vflsim.protocols.synchronous import Synchronous as Synchronous
-from vflsim.protocols.traits import REFERENCE as REFERENCE
-from vflsim.protocols.traits import ROUNDS as ROUNDS
-from vflsim.protocols.traits import TABLE as TABLE
-from vflsim.protocols.traits import Traits as Traits
-from vflsim.protocols.vectorisable import ActsByHand as ActsByHand
-from vflsim.protocols.vectorisable import Vectorisable as Vectorisable
-from vflsim.recurrences import BARRIERS as BARRIERS
-from vflsim.recurrences import Activated as Activated
-from vflsim.recurrences import Acts as Acts
-from vflsim.recurrences import ClientDelay as ClientDelay
-from vflsim.recurrences import ClientsWait as ClientsWait
-from vflsim.recurrences import ClientWork as ClientWork
-from vflsim.recurrences import InTurn as InTurn
-from vflsim.recurrences import Obstacle as Obstacle
-from vflsim.recurrences import Recurrence as Recurrence
-from vflsim.recurrences import ServerWaits as ServerWaits
-from vflsim.recurrences import ServerWork as ServerWork
-from vflsim.recurrences import SynchronousRounds as SynchronousRounds
-from vflsim.recurrences import TimedWorld as TimedWorld
-from vflsim.recurrences import ToClients as ToClients
-from vflsim.recurrences import ToPeers as ToPeers
-from vflsim.recurrences import ToServer as ToServer
-from vflsim.recurrences import lockstep as lockstep
-from vflsim.setting import BatchPlan as BatchPlan
-from vflsim.setting import Learners as Learners
-from vflsim.setting import ServerPrediction as ServerPrediction
-from vflsim.setting import Setting as Setting
-from vflsim.setting import client_parts as client_parts
-from vflsim.setting import server_parts as server_parts
-from vflsim.setting import split_learners as split_learners
-from vflsim.setting import split_prediction as split_prediction
-from vflsim.streams import SERVER as SERVER
-from vflsim.streams import SHARED as SHARED
-from vflsim.streams import generator as generator
-from vflsim.streams import party_name as party_name
-from vflsim.streams import torch_seed as torch_seed
+from vflsim.protocols.traits import REFERENCE as REFERENCE, ROUNDS as ROUNDS, TABLE as TABLE, Traits as Traits
+from vflsim.protocols.vectorisable import ActsByHand as ActsByHand, Vectorisable as Vectorisable
+from vflsim.recurrences import (
+    BARRIERS as BARRIERS,
+    Activated as Activated,
+    Acts as Acts,
+    ClientDelay as ClientDelay,
+    ClientsWait as ClientsWait,
+    ClientWork as ClientWork,
+    InTurn as InTurn,
+    Obstacle as Obstacle,
+    Recurrence as Recurrence,
+    ServerWaits as ServerWaits,
+    ServerWork as ServerWork,
+    SynchronousRounds as SynchronousRounds,
+    TimedWorld as TimedWorld,
+    ToClients as ToClients,
+    ToPeers as ToPeers,
+    ToServer as ToServer,
+    lockstep as lockstep,
+)
+from vflsim.setting import (
+    BatchPlan as BatchPlan,
+    Learners as Learners,
+    ServerPrediction as ServerPrediction,
+    Setting as Setting,
+    client_parts as client_parts,
+    server_parts as server_parts,
+    split_learners as split_learners,
+    split_prediction as split_prediction,
+)
+from vflsim.streams import (
+    SERVER as SERVER,
+    SHARED as SHARED,
+    generator as generator,
+    party_name as party_name,
+    torch_seed as torch_seed,
+)
 from vflsim.timing.activation import Activation as Activation
 from vflsim.timing.arrivals import ActivationProcess as ActivationProcess
 from vflsim.timing.availability import Availability as Availability
 from vflsim.timing.capacity import Capacity as Capacity
-from vflsim.timing.compute import ComputeModel as ComputeModel
-from vflsim.timing.compute import OperationCost as OperationCost
+from vflsim.timing.compute import ComputeModel as ComputeModel, OperationCost as OperationCost
 from vflsim.timing.delays import AnyDelay as AnyDelay
 from vflsim.timing.delays.base import Delay as Delay
 from vflsim.timing.floats import Floats as Floats
 from vflsim.timing.laws.law import Law as Law
-from vflsim.timing.profile import Flat as Flat
-from vflsim.timing.profile import Interrupted as Interrupted
-from vflsim.timing.profile import Profile as Profile
-from vflsim.timing.profile import StepProfile as StepProfile
+from vflsim.timing.profile import (
+    Flat as Flat,
+    Interrupted as Interrupted,
+    Profile as Profile,
+    StepProfile as StepProfile,
+)
 from vflsim.timing.sampler import Sampler as Sampler
 from vflsim.vocabulary.base import Part as Part
 from vflsim.vocabulary.figure import Figure as Figure
-from vflsim.vocabulary.measure import FinishedRun as FinishedRun
-from vflsim.vocabulary.measure import Measure as Measure
-from vflsim.vocabulary.metric import Better as Better
-from vflsim.vocabulary.metric import Metric as Metric
-from vflsim.vocabulary.metric import Scored as Scored
-from vflsim.vocabulary.metric import TaskName as TaskName
-from vflsim.vocabulary.quantities import BitsPerSecond as BitsPerSecond
-from vflsim.vocabulary.quantities import ByteSize as ByteSize
-from vflsim.vocabulary.quantities import Count as Count
-from vflsim.vocabulary.quantities import FlopsPerSecond as FlopsPerSecond
-from vflsim.vocabulary.quantities import Index as Index
-from vflsim.vocabulary.quantities import NonNegativeNumber as NonNegativeNumber
-from vflsim.vocabulary.quantities import Number as Number
-from vflsim.vocabulary.quantities import PerSecond as PerSecond
-from vflsim.vocabulary.quantities import PositiveNumber as PositiveNumber
-from vflsim.vocabulary.quantities import PositiveSeconds as PositiveSeconds
-from vflsim.vocabulary.quantities import Quantity as Quantity
-from vflsim.vocabulary.quantities import Seconds as Seconds
-from vflsim.vocabulary.stop_rule import Row as Row
-from vflsim.vocabulary.stop_rule import StopRule as StopRule
-from vflsim.world.messages import Embedding as Embedding
-from vflsim.world.messages import EvaluationAnswer as EvaluationAnswer
-from vflsim.world.messages import EvaluationRequest as EvaluationRequest
-from vflsim.world.messages import Gradient as Gradient
-from vflsim.world.messages import Message as Message
-from vflsim.world.node import ClientNode as ClientNode
-from vflsim.world.node import Node as Node
-from vflsim.world.node import ServerNode as ServerNode
+from vflsim.vocabulary.measure import FinishedRun as FinishedRun, Measure as Measure
+from vflsim.vocabulary.metric import Better as Better, Metric as Metric, Scored as Scored, TaskName as TaskName
+from vflsim.vocabulary.quantities import (
+    BitsPerSecond as BitsPerSecond,
+    ByteSize as ByteSize,
+    Count as Count,
+    FlopsPerSecond as FlopsPerSecond,
+    Index as Index,
+    NonNegativeNumber as NonNegativeNumber,
+    Number as Number,
+    PerSecond as PerSecond,
+    PositiveNumber as PositiveNumber,
+    PositiveSeconds as PositiveSeconds,
+    Quantity as Quantity,
+    Seconds as Seconds,
+)
+from vflsim.vocabulary.stop_rule import Row as Row, StopRule as StopRule
+from vflsim.world.messages import (
+    Embedding as Embedding,
+    EvaluationAnswer as EvaluationAnswer,
+    EvaluationRequest as EvaluationRequest,
+    Gradient as Gradient,
+    Message as Message,
+)
+from vflsim.world.node import ClientNode as ClientNode, Node as Node, ServerNode as ServerNode
 
 API_VERSION = 1
 """The version of this list of names, and of what they mean. Example: ``assert API_VERSION == 1``."""

@@ -17,8 +17,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from notebook_pages import notebook
-from python_reference import PAGES as PYTHON
-from python_reference import python_pages
+from python_reference import PAGES as PYTHON, python_pages
 from scenario_layout import PAGES as SCENARIO
 from scenario_reference import scenario_pages
 

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 from closed_form_checks import seen
 from closed_form_worlds import KINDS, LAWS, delays, worlds
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from thorough import examples, is_thorough
 from tiny_worlds import raw
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 import torch
 from attacked_servers import Rounding, binary_labels, net, random, uploads
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from thorough import examples
 from torch import Tensor
 from torch.nn import functional

@@ -8,8 +8,7 @@ import flint
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy.stats import chisquare
 from thorough import examples, is_thorough
 from torch import Tensor

@@ -7,8 +7,7 @@ import flint
 import numpy as np
 import pytest
 import torch
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 from thorough import examples
 
 from vflsim.coding import lagrange

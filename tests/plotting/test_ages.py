@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from closed_curves import write_curves
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from story import Story
 from thorough import examples
 

@@ -4,8 +4,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from protocols_by_kind import KINDS, MODELS, SOME
 from thorough import every_pair, examples, in_turn, is_thorough
 from tiny_worlds import EAGER, RANDOM_TIMING, apart, data_of, parties, rounds, same_times, scores_apart, tiny, world

@@ -1,8 +1,7 @@
 """Every protocol, unchanged, in virtual and in real time: the same behaviour, if not the same numbers."""
 
 import pytest
-from protocols_by_kind import KINDS as ALL
-from protocols_by_kind import SOME
+from protocols_by_kind import KINDS as ALL, SOME
 from tiny_worlds import EAGER, WORLDS, apart, events, metrics, rounds, run, same_weights, tiny
 
 from vflsim.protocols import PROTOCOLS

@@ -1,8 +1,7 @@
 """Sets of times against a brute-force clock that ticks in whole seconds."""
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from vflsim.results.events import Spans, downtime
 

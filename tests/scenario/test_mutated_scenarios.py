@@ -5,8 +5,7 @@ import copy
 import math
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from thorough import examples
 
 from vflsim.errors import ScenarioError

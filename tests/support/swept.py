@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from vflsim.studies.sweeps.plan import Axis, planned
-from vflsim.studies.sweeps.sweep import SweepDone
-from vflsim.studies.sweeps.sweep import run_sweep as run_plan
+from vflsim.studies.sweeps.sweep import SweepDone, run_sweep as run_plan
 
 
 def run_sweep(

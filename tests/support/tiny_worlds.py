@@ -25,8 +25,7 @@ from vflsim.results.verify.runs import verify_run
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
-from vflsim.simulation.build import Parties
-from vflsim.simulation.build import parties as make_parties
+from vflsim.simulation.build import Parties, parties as make_parties
 from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.vocabulary.execution_options import Execution
 from vflsim.world.kernel import World

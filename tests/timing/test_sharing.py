@@ -8,8 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from fluid import filled
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from thorough import examples
 
 from vflsim.timing.sharing import max_min

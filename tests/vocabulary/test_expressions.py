@@ -7,8 +7,7 @@ from fractions import Fraction
 
 import pytest
 import sympy
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from vflsim.vocabulary.expressions import MAX_LENGTH, Expression
 

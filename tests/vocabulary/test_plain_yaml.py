@@ -2,8 +2,7 @@ import contextlib
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from vflsim.errors import ScenarioError
 from vflsim.scenario.emit import dump

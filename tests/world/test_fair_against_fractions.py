@@ -8,8 +8,7 @@ from itertools import accumulate
 
 import pytest
 from fluid import Flow, simulate
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from thorough import examples
 
 from vflsim.learning.execution.operations import TimingOnlyExecutor

@@ -7,8 +7,7 @@ from functools import partial
 from itertools import count
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from thorough import examples
 
 from vflsim.errors import DeadlockError

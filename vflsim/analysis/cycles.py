@@ -18,8 +18,16 @@ from vflsim.setting import Learners, Setting
 from vflsim.streams import SERVER, SHARED, party_name
 from vflsim.timing.activation import Immediate, Poisson
 from vflsim.timing.availability import Always
-from vflsim.timing.compute import AnyCompute, ByOperation, ComputeModel, Costed, Flops, OperationCost, duration
-from vflsim.timing.compute import law as drawn_law
+from vflsim.timing.compute import (
+    AnyCompute,
+    ByOperation,
+    ComputeModel,
+    Costed,
+    Flops,
+    OperationCost,
+    duration,
+    law as drawn_law,
+)
 from vflsim.timing.delays.affine import OfDelay
 from vflsim.timing.delays.base import Delay
 from vflsim.timing.delays.basic import Constant

@@ -68,8 +68,7 @@ def evaluate(
 
     Example: ``vflsim.evaluate("results/mine", ["pgd"]).tables["pgd"]``
     """
-    from vflsim.attacks import chosen
-    from vflsim.attacks import evaluate as evaluate_runs
+    from vflsim.attacks import chosen, evaluate as evaluate_runs
 
     found = _chosen(_opened(results, trust), protocols, seeds)
     return evaluate_runs(found, chosen(attacks, options), protocols or None, seeds or None, needed=bool(attacks))

@@ -56,8 +56,7 @@ def plot(
     trust: Trust = False,
 ) -> None:
     """Draw the figures of a results folder, or of a sweep."""
-    from vflsim.plotting import figure_of, open_folder, plots_of, save_all
-    from vflsim.plotting import plot as draw
+    from vflsim.plotting import figure_of, open_folder, plot as draw, plots_of, save_all
     from vflsim.plotting.own import is_path
     from vflsim.plotting.script import given, picture_file, picture_folder
     from vflsim.results.store.write import write_file

@@ -12,8 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from vflsim.errors import DataError, check_known
 from vflsim.files import content, machine_memory
 from vflsim.learning.data.partition import clients_hint
-from vflsim.scenario import document as documents
-from vflsim.scenario import emit, own_modules, presets
+from vflsim.scenario import document as documents, emit, own_modules, presets
 from vflsim.scenario.checks import problems_in
 from vflsim.scenario.document import Document
 from vflsim.scenario.models import Scenario

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from vflsim.learning.batches import CPU, Batch
-from vflsim.learning.learners import embedding_table
-from vflsim.learning.learners import embedding_table as module
+from vflsim.learning.learners import embedding_table, embedding_table as module
 from vflsim.learning.learners.embedding_table import Arrived, EmbeddingTable, SummedTable, reusing_memory
 
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 from blinded_clients import group_of, masks_of
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 from thorough import examples

@@ -14,8 +14,7 @@ import pytest
 import torch
 from coded_worlds import coded
 from fault_worlds import watched_sums
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 from thorough import examples
 from tiny_worlds import coding_plan_of, data_of, learners, metrics, raw, rounds, run
 from torch import Tensor

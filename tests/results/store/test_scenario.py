@@ -16,8 +16,7 @@ from typer.main import get_command
 
 import vflsim as package
 from vflsim import load
-from vflsim.attacks import chosen
-from vflsim.attacks import evaluate as evaluate_runs
+from vflsim.attacks import chosen, evaluate as evaluate_runs
 from vflsim.cli import app
 from vflsim.errors import ResultsError
 from vflsim.explaining import explain as explain_runs

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from safetensors.torch import load as load_tensors
-from safetensors.torch import save
+from safetensors.torch import load as load_tensors, save
 from swept import run_sweep
 from tampering import edit, relist, rewrite
 from tiny_worlds import raw

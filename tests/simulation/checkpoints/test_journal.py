@@ -2,8 +2,7 @@
 
 import math
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from vflsim.simulation.checkpoints.journal import Entry, packed, unpacked
 

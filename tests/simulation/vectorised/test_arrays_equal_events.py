@@ -17,8 +17,7 @@ from worlds_by_name import DELAYS, WORLDS
 from vflsim.errors import ScenarioError
 from vflsim.recurrences import stages
 from vflsim.scenario.models import Scenario
-from vflsim.simulation.vectorised import UndecidedError, obstacles, run_vectorised
-from vflsim.simulation.vectorised import run as vectorised
+from vflsim.simulation.vectorised import UndecidedError, obstacles, run as vectorised, run_vectorised
 from vflsim.timing.delays import DELAYS as DELAY_KINDS
 
 PROTOCOLS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {

@@ -15,8 +15,7 @@ from thorough import is_thorough
 from vflsim.plotting import plot
 from vflsim.results import Results, verify_folder
 from vflsim.scenario.models import Scenario
-from vflsim.simulation.vectorised import UndecidedError, obstacles
-from vflsim.simulation.vectorised import run as vectorised_run
+from vflsim.simulation.vectorised import UndecidedError, obstacles, run as vectorised_run
 from vflsim.studies.runs.simulator_choice import PathWish
 from vflsim.studies.study import run_study
 

@@ -12,8 +12,7 @@ from tiny_worlds import data_of, raw, tiny
 from torch import nn
 
 from vflsim.errors import ScenarioError
-from vflsim.learning.models import build
-from vflsim.learning.models import footprint as footprints
+from vflsim.learning.models import build, footprint as footprints
 from vflsim.learning.models.footprint import Footprint, footprint
 from vflsim.scenario import load
 from vflsim.scenario.resolve import setting

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 from growing import OFTEN, PROTOCOLS, TIMING, assert_like_fresh, begin, fresh, grown, said
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from thorough import examples
 from tiny_worlds import raw
 

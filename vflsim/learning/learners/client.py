@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vflsim.learning.batches import Batch
-from vflsim.learning.batches import Split as Split
+from vflsim.learning.batches import Batch, Split as Split
 from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.learners.finite import LOCAL, check_finite
 from vflsim.learning.learners.graphs import KeptGraph

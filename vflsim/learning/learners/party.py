@@ -20,8 +20,7 @@ from vflsim.learning.learners.releases import AS_THEY_ARE, Blinder, Release
 from vflsim.learning.models.build import seeded
 from vflsim.learning.optimizers import Optimizer
 from vflsim.learning.privacy.blinding import KEY_BYTES
-from vflsim.learning.privacy.releases import Releases
-from vflsim.learning.privacy.releases import Rows as ReleasedRows
+from vflsim.learning.privacy.releases import Releases, Rows as ReleasedRows
 from vflsim.learning.states import State, as_state, from_state, named, of_modules, tensors_in, under
 from vflsim.streams import party_name, torch_seed
 

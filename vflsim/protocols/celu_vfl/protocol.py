@@ -24,8 +24,7 @@ from vflsim.protocols.vectorisable import ActsByHand
 from vflsim.recurrences import Activated, Acts, ClientWork, Recurrence, ServerWork, TimedWorld
 from vflsim.recurrences.caching import CachingRounds
 from vflsim.setting import Learners, Setting, server_parts, split_clients
-from vflsim.tracing.acts import embedding as embedding_of
-from vflsim.tracing.acts import trip
+from vflsim.tracing.acts import embedding as embedding_of, trip
 from vflsim.vocabulary.quantities import Count, Quantity
 from vflsim.world.messages import Embedding, Gradient, Message
 from vflsim.world.node import ClientNode, Node

@@ -8,8 +8,7 @@ import pyarrow as pa
 
 from vflsim.errors import printable
 from vflsim.results.store.json_files import damaged
-from vflsim.results.store.schema import EVENTS as EVENT_SCHEMA
-from vflsim.results.store.schema import metrics_schema, rounds_schema
+from vflsim.results.store.schema import EVENTS as EVENT_SCHEMA, metrics_schema, rounds_schema
 from vflsim.world.run_tables import AGES, ANY, COUNTS, EVENTS, ROUNDS, SPENT, ValueRange
 
 ENERGY_BY_PARTY = "energy_by_party"

@@ -30,8 +30,7 @@ from vflsim.results.tables.footnotes import (
 from vflsim.results.tables.sections import answers_table, conditions_of_results, energy_table, round_tables
 from vflsim.tables import Cell, DataTable
 from vflsim.tables.formats import markdown as in_markdown
-from vflsim.vocabulary.amounts import Amount, limit, quantity, span, spanned, with_words
-from vflsim.vocabulary.amounts import share as shared
+from vflsim.vocabulary.amounts import Amount, limit, quantity, share as shared, span, spanned, with_words
 from vflsim.vocabulary.metrics import is_share
 
 if TYPE_CHECKING:

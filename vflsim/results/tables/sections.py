@@ -13,8 +13,7 @@ from vflsim.results.statistics.answers import answer_means, answer_metric, answe
 from vflsim.results.statistics.rounds import round_pairs, steady_rounds
 from vflsim.results.store.schema import SERVER
 from vflsim.tables import Cell, DataTable
-from vflsim.vocabulary.amounts import Amount, quantity
-from vflsim.vocabulary.amounts import share as shared
+from vflsim.vocabulary.amounts import Amount, quantity, share as shared
 from vflsim.vocabulary.metrics import facts_of, is_share
 
 if TYPE_CHECKING:

@@ -8,8 +8,18 @@ from typing import TYPE_CHECKING, Literal, final
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import gamma as gamma_function
-from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv, gammaln, ndtr, ndtri, xlogy, zeta
+from scipy.special import (
+    gamma as gamma_function,
+    gammainc,
+    gammaincc,
+    gammainccinv,
+    gammaincinv,
+    gammaln,
+    ndtr,
+    ndtri,
+    xlogy,
+    zeta,
+)
 from typing_extensions import override
 
 from vflsim.timing.delays.base import Delay, exact, from_zero, sympy
