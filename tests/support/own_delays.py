@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import betaincinv, gammainc
 
-from vflsim.timing.delays.base import Delay, Floats
+from vflsim.timing.delays.base import Delay
+from vflsim.timing.floats import Floats
 
 
 class Beta(Delay):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from vflsim.books.spans import COMPUTE, DOWN, RADIO, Bounds
 from vflsim.streams import party_name
-from vflsim.timing.delays.base import Floats
+from vflsim.timing.floats import Floats
 from vflsim.timing.party import Power
 
 STATES = ("idle", "compute", "radio")

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from vflsim.timing.delays.base import Floats
+from vflsim.timing.floats import Floats
 
 DOWN, COMPUTE, RADIO = range(3)
 """What a party does in a span: it is down, it computes, or its radio is on."""

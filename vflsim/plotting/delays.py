@@ -9,7 +9,8 @@ from matplotlib.axes import Axes
 
 from vflsim.plotting.protocol_style import Style, look
 from vflsim.plotting.style import Numbers, Picture, headline, legend, picture, remark, stacked, x_axis
-from vflsim.timing.delays.base import Delay, Floats
+from vflsim.timing.delays.base import Delay
+from vflsim.timing.floats import Floats
 
 POINTS = 2000
 """Approximate number of points of a distribution's line; its tails keep all points."""

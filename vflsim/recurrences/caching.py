@@ -15,7 +15,7 @@ from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.synchronous import fresh
 from vflsim.recurrences.timed import Draw, SingleTrip, TimedActivation, TimedService, TimedWork
 from vflsim.recurrences.world import TimedWorld
-from vflsim.timing.delays.base import Floats
+from vflsim.timing.floats import Floats
 
 
 @dataclass(frozen=True, slots=True)

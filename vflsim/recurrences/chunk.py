@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from vflsim.learning.learners.staleness import NO_AGES, Ages
 from vflsim.recurrences.stages import Ints
-from vflsim.timing.delays.base import Floats
+from vflsim.timing.floats import Floats
 
 Bools = NDArray[np.bool_]
 

@@ -12,7 +12,7 @@ from vflsim.recurrences.now import Now
 from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.timed import Way
 from vflsim.recurrences.world import TimedWorld
-from vflsim.timing.delays.base import Floats
+from vflsim.timing.floats import Floats
 
 
 class ClientTimes:

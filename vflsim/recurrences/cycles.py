@@ -11,7 +11,7 @@ from vflsim.recurrences.stages import Ints, Source
 from vflsim.recurrences.timed import Draw, SingleTrip
 from vflsim.recurrences.world import TimedWorld
 from vflsim.streams import BLOCK
-from vflsim.timing.delays.base import Floats
+from vflsim.timing.floats import Floats
 
 BACK, RETURN, STEP, EMBED, UPLOAD, THERE, TRANSFER = range(7)
 """The activities of a cycle, from a server step to the client's next arrival: the gradient's latency and transfer, the

@@ -10,7 +10,7 @@ from vflsim.recurrences.errors import undecided
 from vflsim.recurrences.first_answers import first_of
 from vflsim.recurrences.racing import Heat, Racing
 from vflsim.recurrences.world import TimedWorld
-from vflsim.timing.delays.base import Floats
+from vflsim.timing.floats import Floats
 
 
 class Dropping(Racing):

@@ -12,7 +12,7 @@ from vflsim.recurrences.now import Now
 from vflsim.recurrences.peers import PeerMessages
 from vflsim.recurrences.stages import Ints, Stage
 from vflsim.recurrences.timed import Draw, Way
-from vflsim.timing.delays.base import Floats
+from vflsim.timing.floats import Floats
 from vflsim.tracing.acts import Late
 
 Play = Callable[[int, int], None]

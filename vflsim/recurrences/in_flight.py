@@ -20,7 +20,7 @@ from vflsim.recurrences.timed import (
     of_kinds,
 )
 from vflsim.recurrences.world import TimedWorld
-from vflsim.timing.delays.base import Floats
+from vflsim.timing.floats import Floats
 
 _READY, _EMBEDDED, _UPLOADS, _SENT, _MOVES, _THERE = range(6)
 """The times of an embedding: its computation, its upload delay and its transfer begin and end."""

@@ -7,7 +7,7 @@ import numpy as np
 from vflsim.recurrences.sending_order import SendingOrder
 from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.trail import Trail
-from vflsim.timing.delays.base import Floats
+from vflsim.timing.floats import Floats
 
 
 class Now:

@@ -20,7 +20,7 @@ from vflsim.recurrences.program import Program
 from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.timed import SingleTrip
 from vflsim.recurrences.world import TimedWorld
-from vflsim.timing.delays.base import Floats
+from vflsim.timing.floats import Floats
 
 OfStep = Callable[[int, int], float]
 """What the server's step on so many full batches, and on so many last ones of an epoch, costs."""

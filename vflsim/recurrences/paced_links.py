@@ -16,7 +16,7 @@ from vflsim.recurrences.cycles import BACK, HOME
 from vflsim.recurrences.errors import undecided
 from vflsim.recurrences.shared_links import Entered, SharedLinks, played
 from vflsim.recurrences.stages import Ints
-from vflsim.timing.delays.base import Floats
+from vflsim.timing.floats import Floats
 from vflsim.world.hub import Hub
 from vflsim.world.transfers import Transfer
 

@@ -10,7 +10,7 @@ from vflsim.recurrences.chunk import AT_SERVER, Stretches
 from vflsim.recurrences.cycles import RETURN, STEP
 from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.timed import SingleTrip
-from vflsim.timing.delays.base import Floats
+from vflsim.timing.floats import Floats
 
 
 class PacedSpans:

@@ -17,7 +17,7 @@ from vflsim.streams import SERVER
 from vflsim.timing.arrivals import ActivationProcess, Arrival
 from vflsim.timing.availability import Always
 from vflsim.timing.capacity import capacity_profile
-from vflsim.timing.delays.base import Floats
+from vflsim.timing.floats import Floats
 from vflsim.timing.profile import Flat, Profile, gated, lowest
 from vflsim.world.gate import next_activation
 

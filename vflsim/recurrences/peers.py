@@ -7,7 +7,7 @@ import numpy as np
 from vflsim.recurrences.chunk import Moves
 from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.timed import PeerWay
-from vflsim.timing.delays.base import Floats
+from vflsim.timing.floats import Floats
 
 
 class PeerMessages:

@@ -35,7 +35,7 @@ from vflsim.recurrences.timed import (
 from vflsim.recurrences.turns import TurnByTurn
 from vflsim.recurrences.world import TimedWorld
 from vflsim.timing.arrivals import ActivationProcess
-from vflsim.timing.delays.base import Floats
+from vflsim.timing.floats import Floats
 
 
 class PlayedRounds:

@@ -15,7 +15,7 @@ from vflsim.recurrences.program import Program
 from vflsim.recurrences.stages import Stage
 from vflsim.recurrences.timed import SingleTrip, seconds
 from vflsim.recurrences.world import TimedWorld
-from vflsim.timing.delays.base import Floats
+from vflsim.timing.floats import Floats
 
 
 class Heat(NamedTuple):

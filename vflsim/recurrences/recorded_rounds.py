@@ -27,7 +27,7 @@ from vflsim.recurrences.timed import (
     Way,
 )
 from vflsim.recurrences.trail import ACT, MessageTrail, Trail
-from vflsim.timing.delays.base import Floats
+from vflsim.timing.floats import Floats
 
 
 class RecordedRounds(PlayedRounds):

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from vflsim.recurrences.stages import Ints
-from vflsim.timing.delays.base import Floats
+from vflsim.timing.floats import Floats
 
 
 class SendingOrder:

@@ -14,7 +14,7 @@ from vflsim.recurrences.errors import undecided
 from vflsim.recurrences.now import Now
 from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.timed import Timed, TimedAnswers, TimedSending, TimedToPeers, TimedTurns, TimedWait, Way
-from vflsim.timing.delays.base import Floats
+from vflsim.timing.floats import Floats
 from vflsim.timing.link import Link
 from vflsim.timing.profile import TRACE
 from vflsim.world.hub import MOST_CAPS, REBASED, TICKS, Hub

@@ -18,7 +18,7 @@ from vflsim.recurrences.own_pace import OwnPace, Served, running_times
 from vflsim.recurrences.paced_links import ACTIVE, ARRIVED, HEARD, LEFT, SENT, FairLink, PacedLinks
 from vflsim.recurrences.shared_links import shares_of
 from vflsim.streams import BLOCK
-from vflsim.timing.delays.base import Floats
+from vflsim.timing.floats import Floats
 
 
 class SharedPace(OwnPace):

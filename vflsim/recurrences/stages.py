@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vflsim.streams import BLOCK
-from vflsim.timing.delays.base import Floats
+from vflsim.timing.floats import Floats
 from vflsim.timing.sampler import Sampler, blocks_of_alike, draws_of_alike
 
 Ints = NDArray[np.int64]

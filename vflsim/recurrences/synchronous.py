@@ -12,7 +12,7 @@ from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.timed import TimedActivation, TimedService, of_kinds
 from vflsim.recurrences.trail import Trail
 from vflsim.recurrences.world import TimedWorld, running
-from vflsim.timing.delays.base import Floats
+from vflsim.timing.floats import Floats
 
 BARRIERS = frozenset({"activation", "blinding", "energy", "pauses"})
 """What of a scenario rounds know whose server waits for all clients.

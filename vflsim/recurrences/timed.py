@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from vflsim.recurrences.chunk import Bools
 from vflsim.recurrences.stages import Ints, Stage
-from vflsim.timing.delays.base import Floats
+from vflsim.timing.floats import Floats
 from vflsim.tracing.acts import Late
 from vflsim.tracing.notes import How
 

@@ -37,7 +37,7 @@ from vflsim.recurrences.timed import (
 from vflsim.setting import Setting
 from vflsim.streams import SERVER
 from vflsim.timing.compute import law
-from vflsim.timing.delays.base import Floats
+from vflsim.timing.floats import Floats
 from vflsim.tracing.acts import (
     Act,
     Activated,

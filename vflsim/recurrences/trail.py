@@ -8,7 +8,7 @@ import numpy as np
 
 from vflsim.recurrences.chunk import Bools, EventCourse, Happenings
 from vflsim.recurrences.stages import Ints
-from vflsim.timing.delays.base import Floats
+from vflsim.timing.floats import Floats
 
 ROUND = 2**20
 """Steps of a round in the order of what a party does within an event."""

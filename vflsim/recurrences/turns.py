@@ -11,7 +11,7 @@ from vflsim.recurrences.chunk import AT_SERVER, Moves, Stretches, Told
 from vflsim.recurrences.shared_links import SharedLinks
 from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.timed import Draw, Timed, TimedAnswers, TimedSending, TimedService, TimedWork, Way, of_kinds
-from vflsim.timing.delays.base import Floats
+from vflsim.timing.floats import Floats
 
 
 class TurnByTurn:

@@ -21,7 +21,7 @@ from vflsim.recurrences.timetable import Timetable
 from vflsim.setting import Setting
 from vflsim.streams import SERVER, party_name
 from vflsim.timing.arrivals import ActivationProcess
-from vflsim.timing.delays.base import Floats
+from vflsim.timing.floats import Floats
 from vflsim.tracing.acts import Acts, MakeActs
 from vflsim.tracing.notes import Row
 from vflsim.tracing.recording import Traceable

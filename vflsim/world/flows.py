@@ -11,7 +11,7 @@ import numpy as np
 from typing_extensions import override
 
 from vflsim.streams import SERVER
-from vflsim.timing.delays.base import Floats
+from vflsim.timing.floats import Floats
 from vflsim.timing.profile import TRACE, Profile
 from vflsim.timing.sharing import Indices, max_min
 from vflsim.world.clock import Moment, Timer

@@ -13,7 +13,7 @@ import numpy as np
 from vflsim.books.spans import RADIO
 from vflsim.streams import BLOCK, party_name
 from vflsim.timing.delays import Constant
-from vflsim.timing.delays.base import Floats
+from vflsim.timing.floats import Floats
 from vflsim.timing.link import Link
 from vflsim.timing.profile import Flat, Profile, lowest
 from vflsim.timing.sampler import Sampler

@@ -21,8 +21,8 @@ from vflsim.protocols.fedvs.scales import coding_plan
 from vflsim.setting import Setting
 from vflsim.streams import SERVER, SHARED, party_name
 from vflsim.timing.delays import Constant
-from vflsim.timing.delays.base import Floats
 from vflsim.timing.delays.sums import total
+from vflsim.timing.floats import Floats
 from vflsim.timing.laws.law import Law, Point
 from vflsim.timing.laws.order import maximum
 from vflsim.world.messages import Gradient

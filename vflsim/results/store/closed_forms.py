@@ -17,7 +17,7 @@ from vflsim.errors import ResultsError
 from vflsim.files import opened, parsed_json
 from vflsim.results.store.columns import CLOSED_FORMS, CURVES, check_columns
 from vflsim.results.store.write import write_file
-from vflsim.timing.delays.base import Floats
+from vflsim.timing.floats import Floats
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,7 +10,7 @@ from vflsim.recurrences.chunk import Chunk
 from vflsim.recurrences.errors import undecided
 from vflsim.stopping.end_rule import EndRule
 from vflsim.stopping.stretch import End, Stretch
-from vflsim.timing.delays.base import Floats
+from vflsim.timing.floats import Floats
 
 
 class EarliestEnd:

@@ -16,7 +16,7 @@ from vflsim.recurrences.errors import undecided
 from vflsim.recurrences.stages import Ints
 from vflsim.stopping.stretch import End
 from vflsim.streams import SERVER
-from vflsim.timing.delays.base import Floats
+from vflsim.timing.floats import Floats
 from vflsim.timing.party import Power
 
 ROW = -1

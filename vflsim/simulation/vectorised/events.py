@@ -14,7 +14,7 @@ from vflsim.recurrences.stages import Ints
 from vflsim.simulation.vectorised.order import LATER, EventOrder
 from vflsim.stopping.stretch import End
 from vflsim.streams import SERVER
-from vflsim.timing.delays.base import Floats
+from vflsim.timing.floats import Floats
 from vflsim.world.record import OUTCOMES, Events
 
 _COMPUTE, _DELAY, _LATENCY, _TRANSFER, _ACTIVATION = range(5)

@@ -11,7 +11,7 @@ import numpy as np
 from vflsim.books.spans import ArrayFields
 from vflsim.recurrences.chunk import EventCourse, Happenings
 from vflsim.recurrences.stages import Ints
-from vflsim.timing.delays.base import Floats
+from vflsim.timing.floats import Floats
 
 LATER = 2**62
 """The rank of events that have not been ranked."""

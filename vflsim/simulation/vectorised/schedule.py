@@ -9,7 +9,7 @@ import numpy as np
 
 from vflsim.recurrences.chunk import Chunk
 from vflsim.scenario.evaluate import Every
-from vflsim.timing.delays.base import Floats
+from vflsim.timing.floats import Floats
 
 
 class EvaluationSchedule(Protocol):

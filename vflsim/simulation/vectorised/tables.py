@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from vflsim.recurrences.chunk import Bools, Chunk
 from vflsim.results.store.schema import LISTS_TOGETHER
-from vflsim.timing.delays.base import Floats
+from vflsim.timing.floats import Floats
 from vflsim.world.run_tables import ROUNDS, RoundRow, values_of
 
 _FEW = 2048
