@@ -34,9 +34,8 @@ from vflsim.learning.optimizers import Sgd
 from vflsim.learning.tasks import task_of
 from vflsim.learning.training import Training
 from vflsim.protocols.fedvs.learning.client import CodedClientLearner
-from vflsim.protocols.fedvs.learning.plan import CodingPlan
-from vflsim.protocols.fedvs.learning.segments import SegmentedBatch, SegmentedBatches
-from vflsim.protocols.fedvs.learning.server import CodedServerLearner
+from vflsim.protocols.fedvs.learning.learners import CodedServerLearner
+from vflsim.protocols.fedvs.learning.plan import CodingPlan, SegmentedBatch, SegmentedBatches
 
 THREADS = 2
 REPEATS = 31

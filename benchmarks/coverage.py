@@ -24,8 +24,7 @@ import pandas as pd
 from coverage_worlds import SEEDS, WORLDS, lengths, sums
 
 from vflsim.intervals.means import holm
-from vflsim.intervals.steady import warm_up
-from vflsim.intervals.variation import Variation
+from vflsim.intervals.steady import Variation, warm_up
 from vflsim.results.statistics.estimates import GEOMETRIC, SeedSample, estimate, paired
 from vflsim.results.statistics.pairs import ratio
 from vflsim.results.statistics.quantiles import quantile_interval

@@ -19,7 +19,7 @@ from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.execution.deferred import DeferredExecutor
 from vflsim.learning.execution.operations import Operation
 from vflsim.learning.tasks import task_of
-from vflsim.protocols.easter.messages import GlobalEmbedding, Prediction
+from vflsim.protocols.easter.protocol import GlobalEmbedding, Prediction
 from vflsim.scenario import load
 from vflsim.scenario.resolve import setting
 from vflsim.simulation.collector import patient_collector

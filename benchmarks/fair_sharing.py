@@ -10,7 +10,7 @@ import time
 import numpy as np
 
 from vflsim.learning.execution.operations import TimingOnlyExecutor
-from vflsim.timing.link import Link
+from vflsim.timing.capacity import Link
 from vflsim.timing.sharing import max_min
 from vflsim.world.messages import Message
 from vflsim.world.networks import Fair

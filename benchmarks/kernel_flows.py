@@ -18,8 +18,8 @@ from namespaces import SERVER, Rates, Star
 from vflsim.learning.execution.operations import TimingOnlyExecutor
 from vflsim.remote.keys import client_context, host_of, server_context
 from vflsim.streams import party_name
+from vflsim.timing.capacity import Link
 from vflsim.timing.delays import Constant
-from vflsim.timing.link import Link
 from vflsim.world.connections import FLUID, PACKET, Tcp, TransportLayer
 from vflsim.world.messages import Message
 from vflsim.world.networks import Fair

@@ -98,7 +98,7 @@ def _struck(argv: list[str], errors: str, blow: Blow | None, tally: str) -> None
 
 def _begin(folder: str, blow: Blow | None, link: Connection) -> None:
     """Be a worker, struck by a blow if it is the first one that gets there."""
-    from vflsim.studies.engines.worker import begin
+    from vflsim.studies.engines.handover import begin
 
     _counting(folder, blow, "worker ")
     begin(link)

@@ -12,9 +12,9 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from vflsim.errors import ResultsError, VflsimError
-from vflsim.plotting.protocol_style import protocol_styles
 from vflsim.plotting.script import picture_file
 from vflsim.plotting.style import Picture, legend, picture, remark, target_label, x_axis
+from vflsim.plotting.theme import protocol_styles
 from vflsim.results import Results, write_file
 from vflsim.tables.formats import markdown_table
 

@@ -18,7 +18,7 @@ PACKAGE = Path(__file__).parents[1] / "vflsim"
 # each other.
 LAYERS: list[set[str]] = [
     {"errors"},
-    {"delimiters", "files", "shipped", "streams", "version", "vocabulary"},
+    {"files", "shipped", "streams", "version", "vocabulary"},
     {"tables"},
     {"codecs", "coding", "learning", "timing"},
     {"books"},
@@ -45,7 +45,7 @@ ROOMS: dict[str, list[set[str]]] = {
         {"losses"},
         {"execution", "privacy", "states", "tasks"},
         {"optimizers"},
-        {"stacked_optimizers", "training"},
+        {"training"},
         {"batches"},
         {"randomness"},
         {"models"},
@@ -53,14 +53,10 @@ ROOMS: dict[str, list[set[str]]] = {
         {"batching", "data"},
     ],
     "protocols": [
-        {
-            *("answering", "blinded", "evaluation", "in_flight", "in_time"),
-            *("meanwhile", "message_cache", "step_counts", "traits"),
-        },
+        {"answering", "blinded", "in_flight", "message_cache"},
         {"base", "vectorisable"},
         {"capabilities"},
         {"defaults"},
-        {"table"},
         {"own_pace"},
         {"asynchronous", "fedbcd", "fedvs", "hook_checks", "ignore", "t_synchronous", "vim"},
         {"bs_vfl", "c_vfl", "celu_vfl", "ef_vfl", "flex_vfl", "laser_vfl", "synchronous"},
@@ -79,9 +75,9 @@ ROOMS: dict[str, list[set[str]]] = {
     "timing": [
         {"floats", "profile"},
         {"laws", "readers", "sharing"},
-        {"delays", "latency", "traces"},
+        {"delays", "latency"},
         {"capacity", "sampler"},
-        {"arrivals", "availability", "compute", "link"},
+        {"arrivals", "availability", "compute"},
         {"activation", "measured"},
         {"party"},
     ],

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from vflsim.results.sweeps.sweep import Sweep
     from vflsim.results.sweeps.table import SweepResults, TuningResults
     from vflsim.scenario.models import Scenario
-    from vflsim.trained.results import ComparedResults, StudyResults
+    from vflsim.trained.models import ComparedResults, StudyResults
     from vflsim.vocabulary.execution_options import ExecutionOptions
 
 __all__ = [
@@ -100,7 +100,7 @@ def run(
     from vflsim.studies.runs.store import chosen
     from vflsim.studies.study import default_folder, run_study
     from vflsim.studies.terminal.display import shown
-    from vflsim.trained.results import StudyResults
+    from vflsim.trained.models import StudyResults
     from vflsim.vocabulary.execution_options import RunOptions
 
     options = RunOptions.of(**execution)
@@ -220,7 +220,7 @@ def open_results(folder: str | Path, *, trust: bool = False) -> StudyResults:
 
     Example: ``vflsim.open_results("results/mine").metrics``
     """
-    from vflsim.trained.results import StudyResults
+    from vflsim.trained.models import StudyResults
 
     return StudyResults.open(folder, trust)
 
@@ -269,7 +269,7 @@ def compare(
     Example: ``vflsim.compare(["results/mine", "results/other"]).summary()``
     """
     from vflsim.results.read import Results
-    from vflsim.trained.results import ComparedResults
+    from vflsim.trained.models import ComparedResults
 
     each_one = [studies] if isinstance(studies, Results | str | Path) else studies
     found = [each if isinstance(each, Results) else open_results(each) for each in each_one]

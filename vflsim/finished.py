@@ -23,7 +23,7 @@ from vflsim.learning.models.tabular import TableShape as TableShape
 from vflsim.learning.tasks import PredictionTask as PredictionTask
 from vflsim.results.read import NotRecordedError as NotRecordedError, Results as Results, StoredRun as StoredRun
 from vflsim.results.statistics.summary import outcomes as outcomes
-from vflsim.results.store.scenario import stored_scenario as stored_scenario
+from vflsim.results.store.manifest import stored_scenario as stored_scenario
 from vflsim.results.store.views import PartyView as PartyView, RecordedViews as RecordedViews
 from vflsim.results.store.write import write_file as write_file
 from vflsim.results.sweeps.sweep import Sweep as Sweep, open_folder as open_folder

@@ -66,8 +66,21 @@ from vflsim.learning.models.aggregates import Aggregate as Aggregate
 from vflsim.learning.optimizers import Optimizer as Optimizer
 from vflsim.learning.privacy.accounting import Released as Released
 from vflsim.learning.privacy.base import Mechanism as Mechanism, Plan as Plan
-from vflsim.protocols.answering import Answering as Answering, InferenceQuery as InferenceQuery, Reply as Reply
-from vflsim.protocols.base import CheckContext as CheckContext, Protocol as Protocol, UnsuitableError as UnsuitableError
+from vflsim.protocols.answering import (
+    Answering as Answering,
+    InferenceQuery as InferenceQuery,
+    Reply as Reply,
+    Scores as Scores,
+)
+from vflsim.protocols.base import (
+    REFERENCE as REFERENCE,
+    ROUNDS as ROUNDS,
+    TABLE as TABLE,
+    CheckContext as CheckContext,
+    Protocol as Protocol,
+    Traits as Traits,
+    UnsuitableError as UnsuitableError,
+)
 from vflsim.protocols.capabilities import (
     Analysable as Analysable,
     Blindable as Blindable,
@@ -82,9 +95,7 @@ from vflsim.protocols.capabilities import (
     Remembering as Remembering,
     Selective as Selective,
 )
-from vflsim.protocols.evaluation import Scores as Scores
 from vflsim.protocols.synchronous import Synchronous as Synchronous
-from vflsim.protocols.traits import REFERENCE as REFERENCE, ROUNDS as ROUNDS, TABLE as TABLE, Traits as Traits
 from vflsim.protocols.vectorisable import ActsByHand as ActsByHand, Vectorisable as Vectorisable
 from vflsim.recurrences import (
     BARRIERS as BARRIERS,

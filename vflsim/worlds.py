@@ -66,27 +66,24 @@ from vflsim.simulation.build import (
     interruptible_of as interruptible_of,
     party_clock as party_clock,
 )
-from vflsim.simulation.conditions import conditions_of as conditions_of
 from vflsim.simulation.conductor import Conductor as Conductor
+from vflsim.simulation.info import conditions_of as conditions_of
 from vflsim.simulation.replay import ORDER as ORDER, order_table as order_table
 from vflsim.simulation.reporter import Progress as Progress
 from vflsim.simulation.run import EventRun as EventRun, Outcome as Outcome, RunPlan as RunPlan, tables_of as tables_of
 from vflsim.timing.party import Power as Power
-from vflsim.tracing.contents import Content as Content
+from vflsim.tracing.exchanges import Content as Content
 from vflsim.version import __version__ as __version__
 from vflsim.vocabulary.execution_options import Execution as Execution
-from vflsim.world.clock import Timer as Timer
-from vflsim.world.failures import STANDSTILL as STANDSTILL, stuck as stuck
-from vflsim.world.kernel import World as World
+from vflsim.world.kernel import Timer as Timer, World as World
 from vflsim.world.mailbox import Mailbox as Mailbox
-from vflsim.world.meter import Meter as Meter
-from vflsim.world.order import InputOrder as InputOrder, Item as Item
+from vflsim.world.messages import InputOrder as InputOrder, Item as Item
 from vflsim.world.outages import Outages as Outages, Presence as Presence, Run as Run
 from vflsim.world.party import Draws as Draws, Party as Party, RunContext as RunContext
 from vflsim.world.realtime import RealTimeWorld as RealTimeWorld
-from vflsim.world.record import Events as Events, Recorder as Recorder
+from vflsim.world.record import Events as Events, Meter as Meter, Recorder as Recorder
 from vflsim.world.run_tables import ENERGY as ENERGY
-from vflsim.world.task import Task as Task
+from vflsim.world.task import STANDSTILL as STANDSTILL, Task as Task, stuck as stuck
 from vflsim.world.transfers import Transfer as Transfer
 from vflsim.world.transport import Transport as Transport
 from vflsim.world.wire import Wires as Wires

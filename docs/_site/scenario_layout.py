@@ -15,8 +15,8 @@ from vflsim.scenario.models import ClientTiming, Scenario, ServerTiming, Timing
 from vflsim.scenario.protocol_entry import Models, ModelsOverride, ProtocolEntry
 from vflsim.stopping.precision import Precision
 from vflsim.stopping.rules import Stop
+from vflsim.timing.capacity import Link
 from vflsim.timing.delays import State
-from vflsim.timing.link import Link
 from vflsim.timing.party import Power
 from vflsim.vocabulary import Part
 from vflsim.vocabulary.targets import Targets

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vflsim.analysis.ages import Geometric, used_probabilities
-from vflsim.analysis.queueing import repairman_rates, waiting, working_on
-from vflsim.analysis.renewal import pooled_interval
+from vflsim.analysis.own_pace import repairman_rates, waiting, working_on
+from vflsim.analysis.renewal import Geometric, pooled_interval, used_probabilities
 from vflsim.timing.delays import Exponential, LogNormal, Uniform
 from vflsim.timing.delays.affine import OfDelay
 from vflsim.timing.laws.law import Law

@@ -9,7 +9,7 @@ from itertools import count
 import numpy as np
 import pytest
 
-from vflsim.analysis.queueing import repairman_rates
+from vflsim.analysis.own_pace import repairman_rates
 
 State = tuple[str, tuple[int, ...]]
 """Where each client is (t: by itself, a and b: on a shared link, s: at the server), and the server's queue."""

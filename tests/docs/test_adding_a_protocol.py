@@ -13,8 +13,8 @@ from tiny_worlds import data_of, rounds, run, tiny
 
 import vflsim
 from vflsim.protocols import Protocol
+from vflsim.protocols.base import ALL_ROWS, ROUNDS, Traits
 from vflsim.protocols.synchronous import Synchronous
-from vflsim.protocols.traits import ALL_ROWS, ROUNDS, Traits
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.run import Outcome, run_protocol
 

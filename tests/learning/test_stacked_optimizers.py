@@ -9,8 +9,7 @@ from thorough import examples
 from torch import Tensor
 
 from vflsim.learning.learners.party_model import FlatModel
-from vflsim.learning.optimizers import OPTIMIZERS, Adam, Optimizer, Sgd
-from vflsim.learning.stacked_optimizers import STACKED, StackedOptimizer
+from vflsim.learning.optimizers import OPTIMIZERS, STACKED, Adam, Optimizer, Sgd, StackedOptimizer
 
 RULES: dict[str, Optimizer] = {
     "plain": Sgd(lr=0.3),

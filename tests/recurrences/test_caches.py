@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vflsim.protocols.message_cache import MessageCache
-from vflsim.recurrences.caches import Caches
+from vflsim.recurrences.caching import Caches
 
 PARTIES = 5
 

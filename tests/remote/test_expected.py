@@ -29,7 +29,7 @@ from vflsim.remote.private_data import PrivateData
 from vflsim.remote.server_run import ServerRun
 from vflsim.remote.wires import LiveWires
 from vflsim.streams import SERVER, SHARED
-from vflsim.tracing.contents import Content
+from vflsim.tracing.exchanges import Content
 from vflsim.world.messages import Answer, Embedding, EvaluationAnswer, Gradient, Message
 from vflsim.world.wire import Wire
 

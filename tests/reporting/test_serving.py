@@ -19,8 +19,7 @@ from command_line import Ended
 
 from vflsim.errors import ResultsError
 from vflsim.reporting import serving
-from vflsim.reporting.serving import MOST, SILENCE_S, LocalServer
-from vflsim.reporting.watch import watched
+from vflsim.reporting.serving import MOST, SILENCE_S, LocalServer, watched
 
 
 @pytest.fixture
@@ -53,7 +52,7 @@ def test_the_page_waits_for_the_first_run_and_then_shows_it(
     server: LocalServer, begun: Path, toy_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("vflsim.reporting.page.page", lambda results, brief, live: f"report of {len(results)}, {live=}")
-    monkeypatch.setattr("vflsim.reporting.watch._SHARE", 0)
+    monkeypatch.setattr("vflsim.reporting.serving._SHARE", 0)
     assert server.server_address[0] == "127.0.0.1"
     assert b"0 of 12 runs have ended" in get(server.port, "/")[2]
     before = json.loads(get(server.port, "/state")[2])

@@ -6,8 +6,8 @@ import pytest
 from tiny_worlds import data_of, raw
 
 from vflsim.errors import ScenarioError
+from vflsim.protocols.base import ROUNDS, replace
 from vflsim.protocols.synchronous import Synchronous
-from vflsim.protocols.traits import ROUNDS, replace
 from vflsim.scenario import load
 from vflsim.scenario.resolve import setting
 

@@ -3,9 +3,8 @@
 import pytest
 
 from vflsim.scenario import load
-from vflsim.stopping.end_rule import share_of
+from vflsim.stopping.end_rule import Tally, share_of
 from vflsim.stopping.rules import Stop
-from vflsim.stopping.stretch import Tally
 from vflsim.vocabulary.metrics import COLUMNS
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from vflsim.results.facts import HeavyTail
-from vflsim.simulation import heaviest_tail as module
-from vflsim.simulation.heaviest_tail import heaviest
+from vflsim.simulation import facts_of_laws as module
+from vflsim.simulation.facts_of_laws import heaviest
 from vflsim.timing.delays import Constant, Exponential, MarkovModulated, Pareto, State
 from vflsim.timing.delays.base import Delay
 from vflsim.timing.floats import Floats

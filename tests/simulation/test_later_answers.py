@@ -12,7 +12,7 @@ from protocols_by_kind import KINDS
 from tiny_worlds import EAGER, RANDOM_TIMING, data_of, run, tiny
 
 from vflsim.scenario.models import Scenario
-from vflsim.simulation.later_answers import later_answers, not_answerable
+from vflsim.simulation.answers import later_answers, not_answerable
 
 ASKED: dict[str, Any] = {"every": "2 rounds", "deadline": ["20 ms", "60 ms"], "query_rows": 4}
 

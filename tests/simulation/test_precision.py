@@ -11,16 +11,14 @@ from scipy.signal import lfilter
 from tiny_worlds import RANDOM_TIMING, data_of, metrics, raw, rounds, run, tiny
 
 from vflsim.errors import ScenarioError
-from vflsim.intervals.steady import steady_mean
-from vflsim.intervals.variation import CYCLES, PERIODS, Variation
+from vflsim.intervals.steady import CYCLES, PERIODS, Variation, steady_mean
 from vflsim.scenario import load
 from vflsim.scenario.resolve import setting
 from vflsim.simulation.variation import variation_of
 from vflsim.simulation.vectorised.run import run_vectorised
-from vflsim.stopping.end_rule import RoundFacts
+from vflsim.stopping.end_rule import RoundFacts, Tally
 from vflsim.stopping.precision import FIRST, INDEPENDENT, Precision, PrecisionRule, checkpoints
 from vflsim.stopping.rules import Stop
-from vflsim.stopping.stretch import Tally
 from vflsim.studies.checks.data import read_and_check
 from vflsim.studies.checks.expected import expectation
 from vflsim.studies.checks.expected_table import expectation_table

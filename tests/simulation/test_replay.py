@@ -20,8 +20,7 @@ from vflsim.simulation.replay import order_table, orders_of, refuse_unreplayable
 from vflsim.simulation.run import EventRun, Outcome, RunPlan
 from vflsim.streams import SHARED, torch_seed
 from vflsim.world.mailbox import Mailbox
-from vflsim.world.messages import Message
-from vflsim.world.order import InputOrder
+from vflsim.world.messages import InputOrder, Message
 from vflsim.world.record import Recorder
 from vflsim.world.virtual import VirtualWorld
 

@@ -4,7 +4,7 @@ from typing import Any, ClassVar, Literal
 
 from vflsim.protocol import ROUNDS, Gradient, Node, Traits
 from vflsim.protocols.fedbcd import FedBcd
-from vflsim.protocols.fedbcd.messages import RoundOver
+from vflsim.protocols.fedbcd.learning import RoundOver
 
 
 class TwiceInTurn(FedBcd):

@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 from pydantic import TypeAdapter, ValidationError
 from thorough import examples
 
-from vflsim.timing import traces
+from vflsim.timing import capacity as traces
 from vflsim.timing.capacity import (
     CAPACITIES,
     AnyCapacity,
@@ -20,9 +20,9 @@ from vflsim.timing.capacity import (
     CapacityMahimahi,
     CapacitySteps,
     CapacityTrace,
+    Link,
     capacity_profile,
 )
-from vflsim.timing.link import Link
 from vflsim.timing.profile import Flat
 from vflsim.vocabulary.quantities import BANDWIDTH
 

@@ -17,10 +17,9 @@ from vflsim.protocol import Embedding, Gradient, Protocol, Synchronous
 from vflsim.scenario.resolve import setting
 from vflsim.setting import split_learners
 from vflsim.tracing.acts import ServerWaits
-from vflsim.tracing.node import Untraceable
+from vflsim.tracing.node import RoundNumber, Untraceable
 from vflsim.tracing.notes import Reception, Work, follows
 from vflsim.tracing.recording import record
-from vflsim.tracing.round_number import RoundNumber
 from vflsim.tracing.trace import RoundTrace, trace
 from vflsim.world.messages import FirstFill
 from vflsim.world.node import ClientNode, ServerNode

@@ -13,8 +13,7 @@ from vflsim.protocols.defaults import evaluates_wired, exchanges_of, local_steps
 from vflsim.protocols.fedvs import FedVS
 from vflsim.scenario.resolve import setting
 from vflsim.setting import Setting
-from vflsim.tracing.contents import Contents
-from vflsim.tracing.exchanges import Exchange, Exchanges
+from vflsim.tracing.exchanges import Contents, Exchange, Exchanges
 
 ROWS = 20
 Shapes: TypeAlias = dict[str, tuple[int, ...]]

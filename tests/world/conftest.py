@@ -22,8 +22,8 @@ from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Handle, ImmediateExecutor, Operation
 from vflsim.streams import SHARED, party_name
 from vflsim.timing.activation import ActivationProcess
+from vflsim.timing.capacity import Link
 from vflsim.timing.delays import Constant, Delay
-from vflsim.timing.link import Link
 from vflsim.timing.profile import Profile
 from vflsim.world.connections import FLUID, TransportLayer
 from vflsim.world.kernel import World

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from vflsim.learning.execution.operations import TimingOnlyExecutor
-from vflsim.timing.link import Link
+from vflsim.timing.capacity import Link
 from vflsim.world.messages import Message
 from vflsim.world.networks import Fair
 from vflsim.world.record import Recorder

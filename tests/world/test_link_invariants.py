@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from thorough import examples
 
 from vflsim.learning.execution.operations import TimingOnlyExecutor
-from vflsim.timing.link import Link
+from vflsim.timing.capacity import Link
 from vflsim.timing.profile import StepProfile
 from vflsim.world.carriers import Queues
 from vflsim.world.messages import Message

@@ -8,8 +8,8 @@ import pytest
 
 from vflsim.books.spans import COMPUTE, DOWN, RADIO
 from vflsim.timing.party import Power
-from vflsim.world import meter
-from vflsim.world.meter import Meter
+from vflsim.world import record as meter
+from vflsim.world.record import Meter
 
 POWER = Power(idle=1.0, compute=3.0, radio=2.0, per_byte=0.5)
 

@@ -12,8 +12,7 @@ from thorough import examples
 
 from vflsim.errors import DeadlockError
 from vflsim.learning.execution.operations import TimingOnlyExecutor
-from vflsim.world.clock import Moment
-from vflsim.world.kernel import World
+from vflsim.world.kernel import Moment, World
 from vflsim.world.virtual import VirtualWorld
 
 MOMENTS = [moment for moment in Moment if moment not in (Moment.RESUME, Moment.COLLECT)]

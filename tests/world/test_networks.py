@@ -6,8 +6,8 @@ from typing import get_args
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
+from vflsim.timing.capacity import Link
 from vflsim.timing.delays import Constant, Exponential
-from vflsim.timing.link import Link
 from vflsim.world.networks import NETWORKS, AnyNetwork, Dedicated, Fair, Fifo, NetworkKind
 
 

@@ -13,17 +13,16 @@ from hypothesis import given, settings, strategies as st
 from thorough import examples
 
 from vflsim.learning.execution.operations import TimingOnlyExecutor
+from vflsim.timing.capacity import Link
 from vflsim.timing.delays import Exponential
 from vflsim.timing.latency import LatencyMatrix
-from vflsim.timing.link import Link
 from vflsim.timing.party import Power
 from vflsim.timing.profile import StepProfile
 from vflsim.world import connections
 from vflsim.world.connections import LEAST_TIMEOUT, PACKET, Connection, Tcp, round_trip
 from vflsim.world.messages import Message
-from vflsim.world.meter import Meter
 from vflsim.world.networks import Dedicated, Fair, Fifo
-from vflsim.world.record import Recorder
+from vflsim.world.record import Meter, Recorder
 from vflsim.world.transport import Transport
 from vflsim.world.virtual import VirtualWorld
 

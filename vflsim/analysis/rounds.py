@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from vflsim.analysis.ages import Geometric, used_probabilities
 from vflsim.analysis.cycles import Cycles, Stages, Turn, Unanalysable
 from vflsim.analysis.findings import ClosedForm, Finding, NoClosedForm, Range
 from vflsim.analysis.formulas import age_formulas, ratio_formulas, round_formulas
-from vflsim.analysis.renewal import exponential_rate
+from vflsim.analysis.renewal import Geometric, exponential_rate, used_probabilities
 from vflsim.timing.delays.sums import shifted, total
 from vflsim.timing.laws.law import Law, Point
 from vflsim.timing.laws.order import maximum, order_statistic

@@ -149,8 +149,7 @@ def _delay(text: str) -> DelayKind:
     from pydantic import TypeAdapter, ValidationError
 
     from vflsim.scenario import own_modules
-    from vflsim.scenario.document import Document
-    from vflsim.scenario.problems import failure
+    from vflsim.scenario.document import Document, failure
     from vflsim.scenario.translation import Known, problems_of
     from vflsim.timing.delays import AnyDelay
     from vflsim.vocabulary.plain_yaml import parse_value

@@ -153,7 +153,7 @@ def replay(
 ) -> None:
     """Simulate live runs again, every party meeting its messages in the live order: equal weights, no times."""
     from vflsim.results import Results
-    from vflsim.results.store.scenario import stored_scenario
+    from vflsim.results.store.manifest import stored_scenario
     from vflsim.studies.engines.local import Replays
     from vflsim.studies.runs.interrupt import exit_status
     from vflsim.studies.study import run_study

@@ -105,7 +105,7 @@ def watch(
     port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0 for any free one.", min=0, max=65535)] = 8765,
 ) -> None:
     """Serve the report of a folder to this machine's browser; the page follows the study that writes the folder."""
-    from vflsim.reporting.watch import watched
+    from vflsim.reporting.serving import watched
 
     with watched(results, port) as server:
         absent = "" if results.is_dir() else " (absent yet)"

@@ -15,7 +15,7 @@ from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.data.spec import FeatureNoise
 from vflsim.protocols.defaults import heads_of
 from vflsim.results.read import Results, StoredRun
-from vflsim.results.store.scenario import stored_scenario
+from vflsim.results.store.manifest import stored_scenario
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
 from vflsim.streams import SHARED, generator, party_name

@@ -16,8 +16,8 @@ from scipy.sparse.csgraph import connected_components
 from vflsim.explaining import Explanation
 from vflsim.explaining.explain import rank_correlation
 from vflsim.intervals.means import t_interval
-from vflsim.plotting.protocol_style import Style, kinds_in, protocol_styles, shaded
 from vflsim.plotting.style import Numbers, Picture, frame, legend, metric_label, picture, remark
+from vflsim.plotting.theme import Style, kinds_in, protocol_styles, shaded
 from vflsim.vocabulary.metrics import is_share, range_of
 
 CLEAN = "#222222"

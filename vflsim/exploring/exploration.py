@@ -20,14 +20,13 @@ from vflsim.exploring.knobs import complaints
 from vflsim.exploring.slow_figures import Later
 from vflsim.exploring.variant import differences, turned
 from vflsim.learning.data.shelf import Shelf
-from vflsim.reporting.watch import Follower
+from vflsim.reporting.serving import Follower
 from vflsim.results.store.write import REPORT, write_file
 from vflsim.scenario import emit
 from vflsim.scenario.data import ScenarioData
-from vflsim.scenario.document import Document
+from vflsim.scenario.document import Document, failure
 from vflsim.scenario.load import load
 from vflsim.scenario.models import FolderName, Scenario
-from vflsim.scenario.problems import failure
 from vflsim.scenario.translation import Known, problems_of
 from vflsim.studies.checks.data import read_and_check
 from vflsim.vocabulary.base import Part

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from vflsim.exploring.rounds import SimulatedRounds, by_events, simulated
-from vflsim.plotting.protocol_style import kinds_in
+from vflsim.plotting.theme import kinds_in
 from vflsim.reporting.charts import looks, panels
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario

@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal, Self, TypeAlias, get_args
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError, model_validator
 
 from vflsim.errors import VflsimError
-from vflsim.scenario.document import Document
-from vflsim.scenario.problems import failure
+from vflsim.scenario.document import Document, failure
 from vflsim.scenario.translation import Known, problems_of
 from vflsim.timing.delays import QUANTITY
 from vflsim.timing.delays.base import Delay

@@ -19,11 +19,10 @@ from vflsim.plotting.curves import (
 )
 from vflsim.plotting.durations import round_durations, survival
 from vflsim.plotting.own import is_path, own_figure
-from vflsim.plotting.protocol_style import kinds_in, protocol_styles
 from vflsim.plotting.selection import known_protocols, only
 from vflsim.plotting.style import Picture, legend, picture, remark
 from vflsim.plotting.sweeps import round_time_against, time_to_target_against
-from vflsim.plotting.theme import appearance
+from vflsim.plotting.theme import appearance, kinds_in, protocol_styles
 from vflsim.plotting.timeline import timeline
 from vflsim.plotting.utilisation import link_utilisation
 from vflsim.plotting.waits import waited_for

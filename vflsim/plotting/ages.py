@@ -9,9 +9,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from vflsim.plotting import closed_forms as closed
-from vflsim.plotting.protocol_style import Style, protocol_styles
 from vflsim.plotting.selection import Place, Window, finished
 from vflsim.plotting.style import Picture, failures, frame, headline, legend, picture, remark, stacked
+from vflsim.plotting.theme import Style, protocol_styles
 from vflsim.plotting.waits import named
 from vflsim.results.events import Ints
 from vflsim.results.read import NotRecordedError, Results, StoredRun

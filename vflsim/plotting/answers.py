@@ -9,7 +9,6 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from vflsim.plotting.curves import BANDED
-from vflsim.plotting.protocol_style import Style, protocol_styles
 from vflsim.plotting.selection import Place, Window
 from vflsim.plotting.style import (
     Picture,
@@ -23,6 +22,7 @@ from vflsim.plotting.style import (
     stacked,
     x_axis,
 )
+from vflsim.plotting.theme import Style, protocol_styles
 from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.statistics.answers import answer_means, answer_metric, answered
 from vflsim.vocabulary.metrics import facts_of

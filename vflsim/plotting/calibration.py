@@ -9,8 +9,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullFormatter
 
-from vflsim.plotting.protocol_style import look
 from vflsim.plotting.style import Picture, legend, picture, plain_number, remark, spread_widely, stacked, x_axis
+from vflsim.plotting.theme import look
 from vflsim.timing.measured.calibration import Calibration, FittedTime
 
 POINTS = 500

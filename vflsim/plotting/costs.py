@@ -13,7 +13,6 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator
 
 from vflsim.errors import ResultsError
-from vflsim.plotting.protocol_style import Style, protocol_styles
 from vflsim.plotting.style import (
     Picture,
     failures,
@@ -26,6 +25,7 @@ from vflsim.plotting.style import (
     target_label,
     x_axis,
 )
+from vflsim.plotting.theme import Style, protocol_styles
 from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.statistics.estimates import GEOMETRIC, SeedSample, estimate
 from vflsim.results.statistics.pairs import Ratio, ratio

@@ -13,7 +13,6 @@ from matplotlib.lines import Line2D
 from vflsim.books.counts import BYTES as SENT
 from vflsim.errors import ResultsError
 from vflsim.intervals.means import band, step_values
-from vflsim.plotting.protocol_style import Style, protocol_styles
 from vflsim.plotting.selection import Place, Window
 from vflsim.plotting.style import (
     Numbers,
@@ -29,6 +28,7 @@ from vflsim.plotting.style import (
     stacked,
     x_axis,
 )
+from vflsim.plotting.theme import Style, protocol_styles
 from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.statistics.plateau import distinct, plateau_of
 from vflsim.results.statistics.targets import targets_of

@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from vflsim.plotting.protocol_style import Style, look
 from vflsim.plotting.style import Numbers, Picture, headline, legend, picture, remark, stacked, x_axis
+from vflsim.plotting.theme import Style, look
 from vflsim.timing.delays.base import Delay
 from vflsim.timing.floats import Floats
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from vflsim.errors import ResultsError, VflsimError
 from vflsim.plotting.style import Picture
 from vflsim.results.read import Results
-from vflsim.results.store.scenario import refuse_untrusted
+from vflsim.results.store.manifest import refuse_untrusted
 from vflsim.results.sweeps.sweep import Sweep
 from vflsim.scenario.own_modules import origins
 from vflsim.vocabulary.figure import Figure

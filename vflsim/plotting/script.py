@@ -24,7 +24,6 @@ from vflsim.plotting.curves import (
     without_references,
 )
 from vflsim.plotting.own import is_path
-from vflsim.plotting.protocol_style import kinds_of, protocol_styles
 from vflsim.plotting.style import (
     FORMATS,
     Numbers,
@@ -38,7 +37,7 @@ from vflsim.plotting.style import (
     stacked,
     x_axis,
 )
-from vflsim.plotting.theme import appearance
+from vflsim.plotting.theme import appearance, kinds_of, protocol_styles
 from vflsim.results import write_file
 from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.statistics.targets import target_from_text

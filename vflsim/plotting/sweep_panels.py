@@ -26,8 +26,8 @@ from matplotlib.ticker import (
     NullLocator,
 )
 
-from vflsim.plotting.protocol_style import Style, protocol_styles
 from vflsim.plotting.style import Picture, headline, legend, picture, plain_number, sides, spread_widely
+from vflsim.plotting.theme import Style, protocol_styles
 from vflsim.results.sweeps.axis import SweepAxis
 from vflsim.results.sweeps.sweep import Sweep
 from vflsim.timing.floats import Floats

@@ -6,7 +6,6 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 
 from vflsim.plotting import closed_forms as closed
-from vflsim.plotting.protocol_style import Style, protocol_styles
 from vflsim.plotting.style import Picture, frame, headline, legend, picture, remark, stacked, target_label
 from vflsim.plotting.sweep_panels import (
     BOUND,
@@ -18,11 +17,11 @@ from vflsim.plotting.sweep_panels import (
     small_multiples,
     value_axis,
 )
+from vflsim.plotting.theme import Style, protocol_styles
 from vflsim.results.read import NotRecordedError
 from vflsim.results.statistics.estimates import GEOMETRIC, WIDE
 from vflsim.results.statistics.summary import STEADY
-from vflsim.results.sweeps.measure import QUANTILE, shown_measure
-from vflsim.results.sweeps.sweep import Sweep
+from vflsim.results.sweeps.sweep import QUANTILE, Sweep, shown_measure
 from vflsim.timing.floats import Floats
 
 

@@ -21,9 +21,9 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from vflsim.plotting.critical_path import CriticalPath, critical_path
-from vflsim.plotting.protocol_style import Style, protocol_styles
 from vflsim.plotting.selection import finished
 from vflsim.plotting.style import Picture, failures, frame, headline, legend, picture, remark, sides
+from vflsim.plotting.theme import Style, protocol_styles
 from vflsim.results.events import Activities, Causes, Ints, Mask, activities
 from vflsim.results.read import NotRecordedError, Results, StoredRun
 from vflsim.results.store.run import RecordedRun

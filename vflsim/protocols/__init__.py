@@ -8,7 +8,7 @@ from typing import Annotated, TypeAlias, get_args
 from pydantic import Field
 
 from vflsim.protocols.asynchronous import Asynchronous
-from vflsim.protocols.base import CheckContext, Protocol
+from vflsim.protocols.base import CheckContext, Protocol, Traits
 from vflsim.protocols.bs_vfl import BsVfl
 from vflsim.protocols.c_vfl import CVfl
 from vflsim.protocols.celu_vfl import CeluVfl
@@ -22,7 +22,6 @@ from vflsim.protocols.ignore import Ignore
 from vflsim.protocols.laser_vfl import LaserVfl
 from vflsim.protocols.synchronous import Synchronous
 from vflsim.protocols.t_synchronous import TSynchronous
-from vflsim.protocols.traits import Traits
 from vflsim.protocols.vim import Fdml, VimAdmm, VimAdmmJ, VimSgd
 from vflsim.vocabulary.imported import OrModule
 

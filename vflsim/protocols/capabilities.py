@@ -17,9 +17,8 @@ from vflsim.analysis.findings import Finding
 from vflsim.learning.batches import Split
 from vflsim.learning.execution.operations import Handle
 from vflsim.learning.privacy.blinding import Blinding
-from vflsim.protocols.answering import Answering
+from vflsim.protocols.answering import Answering, Scores, answer_evaluation
 from vflsim.protocols.base import Protocol
-from vflsim.protocols.evaluation import Scores, answer_evaluation
 from vflsim.protocols.vectorisable import Vectorisable
 from vflsim.setting import Learners, ServerPrediction, Setting, linear_heads
 from vflsim.tables import Cell

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from vflsim.protocols.base import Protocol
+from vflsim.protocols.base import REFERENCE, Protocol, Traits
 from vflsim.protocols.capabilities import OwnNodes
 from vflsim.protocols.synchronous import Synchronous
-from vflsim.protocols.traits import REFERENCE, Traits
 from vflsim.streams import SERVER
 from vflsim.world.node import ClientNode, Node, ServerNode
 

@@ -15,7 +15,7 @@ from vflsim.learning.batches import Split
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.execution.operations import Handle
 from vflsim.learning.privacy.blinding import Blinding
-from vflsim.protocols.answering import Answering
+from vflsim.protocols.answering import Answering, Scores, evaluate
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.capabilities import (
     Analysable,
@@ -28,7 +28,6 @@ from vflsim.protocols.capabilities import (
     Remembering,
     Selective,
 )
-from vflsim.protocols.evaluation import Scores, evaluate
 from vflsim.protocols.vectorisable import ActsByHand, Vectorisable
 from vflsim.recurrences import WITH_EVENTS, Recurrence, TimedWorld, lockstep
 from vflsim.setting import Learners, ServerPrediction, Setting, linear_heads, split_prediction

@@ -14,10 +14,10 @@ from vflsim.learning.batches import Split
 from vflsim.learning.execution.operations import Handle
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.watch import from_outside
+from vflsim.protocols.answering import Scores
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.capabilities import CAPABILITIES, OwnEvaluation
 from vflsim.protocols.defaults import closed_forms_of
-from vflsim.protocols.evaluation import Scores
 from vflsim.setting import ClientsMade, Learners, Setting
 from vflsim.streams import party_name
 from vflsim.vocabulary.metrics import REPORTED, Known, is_known

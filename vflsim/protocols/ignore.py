@@ -11,19 +11,46 @@ from vflsim.analysis.cycles import Cycles
 from vflsim.analysis.findings import Finding
 from vflsim.analysis.rounds import ignoring
 from vflsim.learning.privacy.blinding import Blinding
-from vflsim.protocols.base import CheckContext, Protocol, UnsuitableError
+from vflsim.protocols.base import ROUNDS, CheckContext, Protocol, Traits, UnsuitableError, replace
 from vflsim.protocols.blinded import agree_on_keys, blinds, of_all, relay_keys
 from vflsim.protocols.capabilities import Analysable, Blindable, Explainable, Selective
-from vflsim.protocols.in_time import in_time, take_part
-from vflsim.protocols.traits import ROUNDS, Traits, replace
 from vflsim.protocols.vectorisable import Vectorisable
 from vflsim.recurrences import WITH_EVENTS, Recurrence, TimedWorld, lockstep
-from vflsim.recurrences.dropping import Dropping
+from vflsim.recurrences.racing import Dropping
 from vflsim.setting import Setting
 from vflsim.vocabulary.quantities import Count, PositiveSeconds
 from vflsim.vocabulary.selections import Selection, others
-from vflsim.world.messages import Gradient
-from vflsim.world.node import ClientNode, ServerNode
+from vflsim.world.messages import Embedding, Gradient, Message
+from vflsim.world.node import ClientNode, Node, ServerNode
+
+
+async def in_time(
+    node: Node, k: int, fastest: int | None, deadline: float | None, forgoing: bool = False
+) -> list[Message]:
+    """Server: return the embeddings that round ``k`` uses: all, the ``fastest`` few, or those before a ``deadline``.
+
+    The deadline is in seconds from now; if none has arrived by then, the round uses the next one that comes. With
+    ``forgoing``, clients that crash are not waited for.
+    """
+    if fastest is not None:
+        return await node.gather("embedding", count=fastest, senders=node.clients, round=k)
+    arrived = await node.gather("embedding", senders=node.clients, round=k, timeout=deadline, forgoing=forgoing)
+    return arrived or await node.gather("embedding", count=1, round=k)
+
+
+async def take_part(node: ClientNode) -> None:
+    """Client, each round: embed, upload, step if the round used the embedding; then join the current round."""
+    for k in node.rounds(over="gradient"):
+        await node.activated()
+        batch = node.batch(k)
+        h = await node.compute(node.learner.embed(batch))
+        await node.upload("server", Embedding(batch, h, round=k))
+        gradient = await node.recv("gradient", round=k)
+        if gradient.value is not None:
+            await node.compute(node.learner.client_step(batch, gradient))
+
+
+# --- ignore -----------------------------------------------------------------------------------------------------------
 
 
 class Ignore(Analysable, Vectorisable, Blindable, Explainable, Selective, Protocol):

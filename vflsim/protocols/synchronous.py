@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from vflsim.protocols.base import Protocol
+from vflsim.protocols.base import ROUNDS, Protocol, Traits
 from vflsim.protocols.blinded import agree_on_keys, of_all, relay_keys
 from vflsim.protocols.capabilities import Blindable, Explainable
 from vflsim.protocols.ignore import Ignore
-from vflsim.protocols.traits import ROUNDS, Traits
 from vflsim.world.messages import Embedding, Gradient
 from vflsim.world.node import ClientNode, ServerNode
 

@@ -10,7 +10,7 @@ from vflsim.analysis.rounds import starting_afresh, synchronous
 from vflsim.protocols.base import CheckContext
 from vflsim.protocols.own_pace import OwnPaceProtocol
 from vflsim.recurrences import Recurrence, TimedWorld
-from vflsim.recurrences.first_t import FirstOfAll
+from vflsim.recurrences.racing import FirstOfAll
 from vflsim.setting import Setting
 from vflsim.vocabulary.quantities import Count
 from vflsim.world.messages import Embedding, Gradient

@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from vflsim.errors import RunError
 from vflsim.learning.learners.staleness import NO_AGES, Ages
 from vflsim.recurrences.stages import Ints
 from vflsim.timing.floats import Floats
@@ -282,3 +283,22 @@ class Played:
     used: Bools | None
     spans: tuple[Stretches, ...]
     course: EventCourse | None = None
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+class UndecidedError(RunError):
+    """Events fall on the same instant, and the run depends on their order, which only the event queue determines.
+
+    This is rare for continuous delays. The event path executes such a run.
+    """
+
+
+def undecided(what: str, round_: int, now: float) -> UndecidedError:
+    """Make the error for ``what`` happening in a round at a time (seconds)."""
+    return UndecidedError(
+        f"{what}: only the event path can decide the order",
+        where=f"round {round_} at {now:.6g} s",
+        remedy="leave out --path vectorised",
+    )

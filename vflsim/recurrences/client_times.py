@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from vflsim.recurrences.chunk import Bools, Direction, Moves
-from vflsim.recurrences.errors import undecided
-from vflsim.recurrences.now import Now
+from vflsim.recurrences.chunk import Bools, Direction, Moves, undecided
 from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.timed import Way
+from vflsim.recurrences.trail import Now
 from vflsim.recurrences.world import TimedWorld
 from vflsim.timing.floats import Floats
 

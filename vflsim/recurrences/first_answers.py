@@ -6,12 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from vflsim.recurrences.chunk import Bools, Moves
-from vflsim.recurrences.errors import undecided
-from vflsim.recurrences.now import Now
+from vflsim.recurrences.chunk import Bools, Moves, undecided
 from vflsim.recurrences.peers import PeerMessages
 from vflsim.recurrences.stages import Ints, Stage
 from vflsim.recurrences.timed import Draw, Way
+from vflsim.recurrences.trail import Now
 from vflsim.timing.floats import Floats
 from vflsim.tracing.acts import Late
 

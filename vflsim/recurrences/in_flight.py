@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vflsim.recurrences.chunk import AT_SERVER, Chunk, Moves, Stretches
+from vflsim.recurrences.chunk import AT_SERVER, Chunk, Moves, Stretches, undecided
 from vflsim.recurrences.client_times import ClientTimes
-from vflsim.recurrences.errors import undecided
 from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.synchronous import fresh
 from vflsim.recurrences.timed import (

@@ -12,8 +12,8 @@ from typing import final
 
 import numpy as np
 
+from vflsim.recurrences.chunk import undecided
 from vflsim.recurrences.cycles import BACK, HOME
-from vflsim.recurrences.errors import undecided
 from vflsim.recurrences.shared_links import Entered, SharedLinks, played
 from vflsim.recurrences.stages import Ints
 from vflsim.timing.floats import Floats

@@ -9,10 +9,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from vflsim.recurrences.chunk import AT_SERVER, Bools, Direction, Moves, Played, State, Stretches
-from vflsim.recurrences.errors import undecided
+from vflsim.recurrences.chunk import AT_SERVER, Bools, Direction, Moves, Played, State, Stretches, undecided
 from vflsim.recurrences.first_answers import FirstAnswers, Play, Skipped
-from vflsim.recurrences.now import Now
 from vflsim.recurrences.peers import PeerMessages
 from vflsim.recurrences.shared_links import Carry, SharedLinks
 from vflsim.recurrences.stages import Ints
@@ -32,6 +30,7 @@ from vflsim.recurrences.timed import (
     Way,
     of_kinds,
 )
+from vflsim.recurrences.trail import Now
 from vflsim.recurrences.turns import TurnByTurn
 from vflsim.recurrences.world import TimedWorld
 from vflsim.timing.arrivals import ActivationProcess

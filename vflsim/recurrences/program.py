@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from vflsim.recurrences.chunk import Played
-from vflsim.recurrences.errors import undecided
+from vflsim.recurrences.chunk import Played, undecided
 from vflsim.recurrences.first_answers import Skipped
-from vflsim.recurrences.now import Now
 from vflsim.recurrences.played_rounds import PlayedRounds
 from vflsim.recurrences.recorded_rounds import RecordedRounds
 from vflsim.recurrences.shared_links import SharedLinks
@@ -26,6 +24,7 @@ from vflsim.recurrences.timed import (
     TimedWait,
     TimedWork,
 )
+from vflsim.recurrences.trail import Now
 from vflsim.recurrences.world import TimedWorld
 from vflsim.timing.arrivals import ActivationProcess
 

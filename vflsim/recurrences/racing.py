@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vflsim.recurrences.ages import ClientAges
-from vflsim.recurrences.chunk import Bools, Chunk, Moves
-from vflsim.recurrences.errors import undecided
-from vflsim.recurrences.now import Now
+from vflsim.recurrences.ages import ClientAges, TableAges
+from vflsim.recurrences.chunk import Bools, Chunk, Moves, undecided
+from vflsim.recurrences.first_answers import first_of
 from vflsim.recurrences.program import Program
 from vflsim.recurrences.stages import Stage
 from vflsim.recurrences.timed import SingleTrip, seconds
+from vflsim.recurrences.trail import Now
 from vflsim.recurrences.world import TimedWorld
 from vflsim.timing.floats import Floats
 
@@ -113,3 +113,90 @@ class Racing(ABC):
 def undetermined(began: Floats, over: Floats, late: Bools, stage: Stage) -> bool:
     """Return whether a ``late`` client begins ``stage``, and draws, exactly when the round is ``over`` (M,)."""
     return stage.varies and bool(np.any(late & stage.random & (began == over)))
+
+
+# --- first t ----------------------------------------------------------------------------------------------------------
+
+
+class FirstOfAll(Racing):
+    """Every client begins a round when it is free; every begun activity consumes its draw.
+
+    A client whose gradient arrives before it has finished its previous step skips the round.
+    """
+
+    def __init__(self, world: TimedWorld, t: int) -> None:
+        super().__init__(world, TableAges(world))
+        self._t = t
+
+    def choose(self, arrives: Floats) -> tuple[float, Bools]:
+        """Choose the first t."""
+        return first_of(arrives, self._t)
+
+    def settle(self, heat: Heat, up: Moves, place: int) -> None:
+        """Settle the round: the gradient ends delay, computation and transfer."""
+        heard, done = heat.heard, heat.in_time
+        stages = (
+            (heat.free, self.trip.embed.draw.series.stage),
+            (heat.embedded, self.trip.up.delay.series.stage),
+            (heat.uploaded, self.up.latency.series.stage),
+        )
+        undecidable = any(undetermined(began, heard, ~done, stage) for began, stage in stages)
+        if undecidable or np.any(~done & (heat.arrives == heard)):
+            raise undecided("a gradient arrives as its client begins another activity", heat.number, heat.end)
+        sent = done | (heat.uploaded < heard)
+        self.embeds += done | (heat.free < heard)
+        self.uploads += done | (heat.embedded < heard)
+        self.sends += sent
+        delivered = done | (heat.arrives < heard)
+        up.began[place] = heat.began
+        up.ends[place] = np.where(delivered, heat.arrives, np.where(sent, heard, np.inf))
+        cut = sent & ~delivered & (heat.began < heard)
+        up.counted[place] = np.where(delivered, up.sizes[place], 0)
+        if cut.any():
+            moves = Moves("up", up.began[place], up.ends[place], up.sizes[place], up.counted[place], up.rates)
+            up.counted[place, cut] = moves.only(cut).through(heard[cut])
+        self.free = np.maximum(heat.free, heard)
+
+
+# --- dropping ---------------------------------------------------------------------------------------------------------
+
+
+class Dropping(Racing):
+    """A client finishes its work, then joins the current round: the one after the latest end that it has heard of.
+
+    Give exactly one of ``fastest`` (a number of clients) and ``deadline`` (seconds from a round's start).
+    """
+
+    def __init__(self, world: TimedWorld, fastest: int | None, deadline: float | None) -> None:
+        super().__init__(world, ClientAges(world))
+        self._fastest, self._deadline = fastest, deadline
+        clients = len(world.clients)
+        self._joined = np.full(clients, -1.0)  # when each client began its latest round
+        self._used = np.zeros(clients, bool)  # whether that round used the client
+
+    def choose(self, arrives: Floats) -> tuple[float, Bools]:
+        """Choose the fastest clients, or those that meet the deadline, but at least the first."""
+        if self._fastest is not None:
+            return first_of(arrives, self._fastest)
+        assert self._deadline is not None
+        limit, last = self.end + self._deadline, float(arrives.max())
+        used = arrives <= limit
+        return (min(last, limit), used) if used.any() else first_of(arrives, 1)
+
+    def settle(self, heat: Heat, up: Moves, place: int) -> None:
+        """Let clients join the round and finish their uploads if they are free before they hear of its end."""
+        heard = heat.heard
+        if np.any(heard <= self._joined):
+            raise undecided("a gradient overtakes the one before it", heat.number, heat.end)
+        tied = (heat.free == heard) & ~heat.in_time
+        if np.any(tied & (self._used | (heard == heat.waited))):
+            raise undecided("a client is free as it hears that a round is over", heat.number, heat.end)
+        joined = heat.in_time | (heat.free < heard)
+        for count in (self.embeds, self.uploads, self.sends):
+            count += joined
+        self._joined = np.where(joined, heat.free, self._joined)
+        self._used = np.where(joined, heat.used, self._used)
+        up.began[place] = heat.began
+        up.ends[place] = np.where(joined, heat.arrives, np.inf)
+        up.counted[place] = up.sizes[place]
+        self.free = np.where(joined, np.maximum(heat.uploaded, heard), heat.free)

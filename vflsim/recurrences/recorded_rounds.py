@@ -9,8 +9,18 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from vflsim.recurrences.chunk import AT_SERVER, NOBODY, Bools, Direction, Moves, Played, State, Stretches, Told
-from vflsim.recurrences.errors import undecided
+from vflsim.recurrences.chunk import (
+    AT_SERVER,
+    NOBODY,
+    Bools,
+    Direction,
+    Moves,
+    Played,
+    State,
+    Stretches,
+    Told,
+    undecided,
+)
 from vflsim.recurrences.first_answers import Play
 from vflsim.recurrences.played_rounds import Passes, PlayedRounds
 from vflsim.recurrences.stages import Ints

@@ -9,13 +9,12 @@ from typing import TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from vflsim.recurrences.chunk import Direction, Moves
-from vflsim.recurrences.errors import undecided
-from vflsim.recurrences.now import Now
+from vflsim.recurrences.chunk import Direction, Moves, undecided
 from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.timed import Timed, TimedAnswers, TimedSending, TimedToPeers, TimedTurns, TimedWait, Way
+from vflsim.recurrences.trail import Now
+from vflsim.timing.capacity import Link
 from vflsim.timing.floats import Floats
-from vflsim.timing.link import Link
 from vflsim.timing.profile import TRACE
 from vflsim.world.hub import MOST_CAPS, REBASED, TICKS, Hub
 from vflsim.world.transfers import Transfer

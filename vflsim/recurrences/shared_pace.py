@@ -10,13 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from vflsim.recurrences.chunk import Chunk, Direction, Moves
+from vflsim.recurrences.chunk import Chunk, Direction, Moves, undecided
 from vflsim.recurrences.cycles import STEP
-from vflsim.recurrences.errors import undecided
-from vflsim.recurrences.now import Now
 from vflsim.recurrences.own_pace import OwnPace, Served, running_times
 from vflsim.recurrences.paced_links import ACTIVE, ARRIVED, HEARD, LEFT, SENT, FairLink, PacedLinks
 from vflsim.recurrences.shared_links import shares_of
+from vflsim.recurrences.trail import Now
 from vflsim.streams import BLOCK
 from vflsim.timing.floats import Floats
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from vflsim.codecs import Codec
 from vflsim.learning.execution.operations import Operation
-from vflsim.recurrences.stages import Source, Stage
-from vflsim.timing.capacity import AnyCapacity
+from vflsim.recurrences.stages import Ints, Source, Stage
+from vflsim.recurrences.timed import Draw, PeerWay
+from vflsim.setting import Setting
+from vflsim.timing.capacity import AnyCapacity, Link
 from vflsim.timing.compute import AnyCompute, duration
 from vflsim.timing.delays import Constant
 from vflsim.timing.delays.base import Delay
 from vflsim.timing.latency import LatencyMatrix
-from vflsim.timing.link import Link
 from vflsim.timing.sampler import Sampler
+from vflsim.tracing.acts import Acts, ClientWork, InTurn, ServerWork, bytes_of
 from vflsim.world.transfers import Latency
 
 
@@ -56,3 +59,76 @@ def latencies(links: Sequence[Link], matrix: LatencyMatrix | None, pairs: list[t
         else:
             constants[place] = known[key] = latency.constant
     return Stage(constants, sources)
+
+
+# --- peer links -------------------------------------------------------------------------------------------------------
+
+
+class PeerLinks:
+    """Receivers are of one sort if what any client sends reaches them in the same time (``PeerWay``)."""
+
+    def __init__(self, setting: Setting, seed: int, clients: list[int]) -> None:
+        self._links = [timing.link for timing in setting.timings]
+        self._matrix, self._seed, self._clients = setting.network.latency, seed, clients
+        self._sort = np.array(_sorts([self._links[client] for client in clients], self._matrix))
+        self._firsts: list[int] = np.unique(self._sort, return_index=True)[1].tolist()
+
+    def latencies(self) -> Stage:
+        """Return the latencies from every client to each sort of its receivers, sort by sort."""
+        clients, many = self._clients, len(self._clients)
+        alone = np.bincount(self._sort) == 1
+        pairs = [(client, clients[first]) for first in self._firsts for client in clients]
+        stage = latencies(self._links, self._matrix, pairs, self._seed)
+        return stage.without([sort * many + first for sort, first in enumerate(self._firsts) if alone[sort]])
+
+    def way(self, latency: Draw, sizes: Ints) -> PeerWay:
+        """Return the way of messages of ``sizes`` (kinds, M)."""
+        links, sort = [self._links[client] for client in self._clients], self._sort
+        rates = np.array([[rate(sender.up, links[first].down) for sender in links] for first in self._firsts])
+        copies = np.bincount(sort)[:, None] - (sort == np.arange(len(self._firsts))[:, None])
+        return PeerWay(latency, rates, copies, sort, sizes)
+
+
+def _sorts(links: Sequence[Link], matrix: LatencyMatrix | None) -> list[int]:
+    """Return the sort of every receiver, numbered from 0 in client order."""
+    known: dict[object, int] = {}
+    if matrix is None and all(isinstance(link.latency, Constant) for link in links):
+        return [known.setdefault((link.latency, link.down), len(known)) for link in links]
+    return list(range(len(links)))
+
+
+# --- probes -----------------------------------------------------------------------------------------------------------
+
+
+class Probe:
+    """The acts of one round on one batch, by the first client of each sort: ``made`` by place of the client.
+
+    ``alike`` is the place of the first client of every client's sort.
+    """
+
+    def __init__(self, made: Mapping[int, Acts], alike: Sequence[int], codec: Codec) -> None:
+        self.made, self.alike, self._codec = made, alike, codec
+        *_, self.acts = made.values()
+
+    def inner(self, number: int) -> Probe:
+        """Return the acts that act ``number`` repeats for each client."""
+        inner = {}
+        for place, acts in self.made.items():
+            act = acts[number]
+            assert isinstance(act, InTurn)
+            inner[place] = act.acts
+        return Probe(inner, self.alike, self._codec)
+
+    def operations(self, number: int) -> dict[int, Operation[Any]]:
+        """Return the operations of act ``number`` by the place of the first client of a sort."""
+        found = {}
+        for place, acts in self.made.items():
+            act = acts[number]
+            assert isinstance(act, ClientWork | ServerWork)
+            found[place] = act.operation
+        return found
+
+    def sizes(self, number: int, clients: Sequence[int]) -> Ints:
+        """Return the bytes of the messages of act ``number`` (M,)."""
+        sizes = {place: bytes_of(acts[number], self._codec, clients[place]) for place, acts in self.made.items()}
+        return np.array([sizes[place] for place in self.alike])

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from vflsim.recurrences.chunk import AT_SERVER, NOBODY, Chunk, Moves, Recurrence, RoundAges, Stretches, Told
-from vflsim.recurrences.errors import undecided
-from vflsim.recurrences.now import Now
+from vflsim.recurrences.chunk import AT_SERVER, NOBODY, Chunk, Moves, Recurrence, RoundAges, Stretches, Told, undecided
 from vflsim.recurrences.program import Program
 from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.timed import TimedActivation, TimedService, of_kinds
-from vflsim.recurrences.trail import Trail
+from vflsim.recurrences.trail import Now, Trail
 from vflsim.recurrences.world import TimedWorld, running
 from vflsim.timing.floats import Floats
 

@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 
 from vflsim.recurrences.chunk import Bools
-from vflsim.recurrences.peer_links import PeerLinks
-from vflsim.recurrences.probes import Probe
-from vflsim.recurrences.sources import delays, latencies, rate, unit_seconds
+from vflsim.recurrences.sources import PeerLinks, Probe, delays, latencies, rate, unit_seconds
 from vflsim.recurrences.stages import Ints, Stage
 from vflsim.recurrences.timed import (
     Draw,

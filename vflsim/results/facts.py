@@ -16,8 +16,7 @@ from vflsim.learning.privacy.blinding import BlindedSum
 from vflsim.learning.privacy.mechanisms import GaussianNoise
 from vflsim.learning.privacy.releases import Releases
 from vflsim.streams import few, party_name
-from vflsim.timing.capacity import AnyCapacity, capacity_profile
-from vflsim.timing.link import Link
+from vflsim.timing.capacity import AnyCapacity, Link, capacity_profile
 from vflsim.world.connections import FLUID, AnyTransport
 from vflsim.world.networks import AnyNetwork
 

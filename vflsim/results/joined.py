@@ -193,7 +193,7 @@ def differences(one: RunSet, name: str, other: RunSet, others_name: str) -> list
     written = _written(one, name), _written(other, others_name)
     if written[0] == written[1]:
         return []
-    from vflsim.scenario.changes import changed  # imports all that a scenario may say
+    from vflsim.scenario.emit import changed  # imports all that a scenario may say
 
     lines = list(changed(*written))
     try:
@@ -223,7 +223,7 @@ def _named(parts: dict[str, Any]) -> bool:
 
 def _meant(study: RunSet, name: str) -> dict[str, Any]:
     """Resolve what decides draws. Raises VflsimError if the scenario cannot be loaded any more."""
-    from vflsim.results.store.scenario import stored_scenario
+    from vflsim.results.store.manifest import stored_scenario
     from vflsim.scenario.resolve import party_timings
 
     scenario = stored_scenario(study.folder, study.runs)

@@ -13,6 +13,7 @@ from vflsim.protocols.base import UnsuitableError
 from vflsim.protocols.capabilities import Blindable
 from vflsim.protocols.defaults import participants_of
 from vflsim.protocols.hook_checks import mismatches
+from vflsim.scenario.document import Problem
 from vflsim.scenario.ending_checks import (
     deadline_problems,
     end_problems,
@@ -23,7 +24,6 @@ from vflsim.scenario.ending_checks import (
     target_problems,
 )
 from vflsim.scenario.models import Scenario
-from vflsim.scenario.problems import Problem
 from vflsim.scenario.resolve import (
     active_model,
     check_context,

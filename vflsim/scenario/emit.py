@@ -5,10 +5,14 @@ Own code, since ruamel's emitter writes some text (``?0`` as a key, U+0085) that
 
 import math
 import re
+from collections.abc import Iterable, Iterator, Mapping
+from html import escape
 from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.nodes import ScalarNode
+
+from vflsim.tables import DataTable
 
 WIDTH = 110
 
@@ -68,3 +72,49 @@ def _escaped(character: str) -> str:
     if character in _ESCAPES or character.isprintable():
         return _ESCAPES.get(character, character)
     return f"\\U{ord(character):08x}"
+
+
+# --- changes ----------------------------------------------------------------------------------------------------------
+
+
+_LONG = 60
+_ABSENT = object()
+
+
+def changed(old: Any, new: Any, key: str = "") -> Iterator[str]:
+    """Yield the differences between two resolved scenarios, one line per key: ``training.batch: 20 → 32``."""
+    if isinstance(old, list) and isinstance(new, list) and any(isinstance(each, Mapping) for each in (*old, *new)):
+        old, new = dict(enumerate(old)), dict(enumerate(new))
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for name in dict.fromkeys([*old, *new]):
+            yield from changed(old.get(name, _ABSENT), new.get(name, _ABSENT), f"{key}.{name}" if key else str(name))
+    elif old is _ABSENT or new is _ABSENT or flow(old) != flow(new):
+        yield f"{key}: {_shown(old)} → {_shown(new)}"
+
+
+def at_most(lines: Iterable[str], most: int = 8) -> list[str]:
+    """Return the first lines, and how many more there are."""
+    every = list(lines)
+    return [*every[:most], *([f"… and {len(every) - most} more"] if len(every) > most else [])]
+
+
+def _shown(value: object) -> str:
+    text = "absent" if value is _ABSENT else flow(value)
+    return text if len(text) <= _LONG else text[: _LONG - 1] + "…"
+
+
+# --- shown ------------------------------------------------------------------------------------------------------------
+
+
+def html(raw: Mapping[str, Any], clients: int, seeds: tuple[int, ...]) -> str:
+    """Write a scenario as written: its protocols as a table, and all of it as YAML to unfold."""
+    rows = [
+        (name, str(entry.get("kind", "")), flow({key: value for key, value in entry.items() if key != "kind"} or None))
+        for name, entry in raw["protocols"].items()
+    ]
+    rows = [(name, kind, "—" if own == "null" else own) for name, kind, own in rows]
+    number = f"{len(seeds)} seed{'s' * (len(seeds) != 1)}"
+    notes = [f"{clients} clients; {len(rows)} protocols × {number} = {len(rows) * len(seeds)} runs."]
+    title = str(raw.get("name", "scenario"))
+    table = DataTable(("protocol", "kind", "its own settings"), rows, title=title, notes=notes, left=(0, 1, 2))
+    return f"{table._repr_html_()}<details><summary>YAML</summary><pre>{escape(dump(raw))}</pre></details>"

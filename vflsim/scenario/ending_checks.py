@@ -5,8 +5,8 @@ from functools import partial
 
 from vflsim.learning.tasks import task_of
 from vflsim.protocols.defaults import answering_of, participants_of
+from vflsim.scenario.document import Problem
 from vflsim.scenario.models import Scenario
-from vflsim.scenario.problems import Problem
 from vflsim.scenario.resolve import location_of, party_timings
 from vflsim.stopping.end_rule import CountLimit
 from vflsim.stopping.rules import COUNTED, UNSCORED

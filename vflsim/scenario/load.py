@@ -14,10 +14,9 @@ from vflsim.files import content, machine_memory
 from vflsim.learning.data.partition import clients_hint
 from vflsim.scenario import document as documents, emit, own_modules, presets
 from vflsim.scenario.checks import problems_in
-from vflsim.scenario.document import Document
+from vflsim.scenario.document import Document, Problem, failure
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.overrides import Overrides, apply
-from vflsim.scenario.problems import Problem, failure
 from vflsim.scenario.translation import Known, problems_of
 from vflsim.shipped import scenario_file
 from vflsim.vocabulary.metric import Metric, MetricFacts

@@ -24,9 +24,9 @@ from vflsim.scenario.protocol_entry import Models, ProtocolEntry
 from vflsim.stopping.rules import Stop
 from vflsim.timing.activation import AnyActivation
 from vflsim.timing.availability import AnyAvailability
+from vflsim.timing.capacity import Link
 from vflsim.timing.compute import AnyCompute
 from vflsim.timing.delays import AnyDelay, Constant
-from vflsim.timing.link import Link
 from vflsim.timing.party import PartyTiming, Power
 from vflsim.vocabulary.base import Part, Shorthand, kind_from_text
 from vflsim.vocabulary.entries import Entry, OneOrMany, PerClient
@@ -303,7 +303,7 @@ class Scenario(Part):
         return extended
 
     def _repr_html_(self) -> str:
-        from vflsim.scenario.shown import html
+        from vflsim.scenario.emit import html
 
         return html(self._document.raw, self.clients, self.seeds)
 

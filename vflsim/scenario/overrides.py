@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from vflsim.errors import ScenarioError, nearest
-from vflsim.scenario.document import Document, plain
-from vflsim.scenario.problems import shown
+from vflsim.scenario.document import Document, plain, shown
 from vflsim.vocabulary.plain_yaml import Location, parse_value
 from vflsim.vocabulary.quantities import DIMENSIONS
 

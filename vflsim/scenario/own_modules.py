@@ -15,7 +15,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
-from vflsim.scenario.problems import Problem
+from vflsim.scenario.document import Problem
 from vflsim.vocabulary.imported import built_in_kinds
 from vflsim.vocabulary.plain_yaml import Location
 

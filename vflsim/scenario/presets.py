@@ -15,8 +15,7 @@ from typing import Any
 from vflsim.errors import nearest
 from vflsim.learning.data.files import folders
 from vflsim.scenario import document as documents
-from vflsim.scenario.document import Document
-from vflsim.scenario.problems import Problem, failure, shown
+from vflsim.scenario.document import Document, Problem, failure, shown
 from vflsim.vocabulary.plain_yaml import Location, Origins
 
 FOLDER = Path(__file__).parents[1] / "presets"

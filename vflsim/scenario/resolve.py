@@ -13,7 +13,7 @@ from vflsim.scenario.models import Scenario, ServerTiming, Timing
 from vflsim.scenario.protocol_entry import Models
 from vflsim.setting import Setting
 from vflsim.timing.availability import Always
-from vflsim.timing.link import Link
+from vflsim.timing.capacity import Link
 from vflsim.timing.party import PartyTiming
 from vflsim.vocabulary.entries import for_each
 from vflsim.vocabulary.plain_yaml import Location

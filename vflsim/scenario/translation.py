@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 
 from vflsim.errors import nearest
 from vflsim.learning.data.partition import parts_of
-from vflsim.scenario.problems import Problem, shown
+from vflsim.scenario.document import Problem, shown
 from vflsim.vocabulary.entries import FOR_CLIENT
 from vflsim.vocabulary.imported import OWN_FIELDS, own_kind
 from vflsim.vocabulary.plain_yaml import Location

@@ -24,11 +24,10 @@ from vflsim.timing.availability import Always, Availability
 from vflsim.timing.party import PartyTiming
 from vflsim.world.kernel import World
 from vflsim.world.mailbox import Mailbox
-from vflsim.world.meter import Meter
 from vflsim.world.node import Node
 from vflsim.world.outages import Outages
 from vflsim.world.party import Draws, Party, PartyClock, RunContext
-from vflsim.world.record import Recorder
+from vflsim.world.record import Meter, Recorder
 from vflsim.world.transport import Transport
 from vflsim.world.views import Views, chosen_rows
 from vflsim.world.wire import Wires

@@ -5,21 +5,26 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
+from vflsim.learning.execution.deferred import DeferredExecutor
 from vflsim.learning.learners.client import Split
 from vflsim.protocols.defaults import evaluation_of
 from vflsim.protocols.hook_checks import checked_score, checked_scores, coroutine_of
 from vflsim.scenario.evaluate import Evaluate
 from vflsim.simulation.build import Parties
-from vflsim.simulation.endless import EndlessRule
 from vflsim.simulation.reporter import Progress, Reporter
-from vflsim.stopping.end_rule import EndRule
-from vflsim.stopping.stretch import Tally
+from vflsim.simulation.stalled import EndlessRule
+from vflsim.stopping.end_rule import EndRule, Tally
 from vflsim.streams import SERVER
 from vflsim.vocabulary.metrics import NO_METRICS, Known
-from vflsim.world.clock import Moment
+from vflsim.world.kernel import Moment, World
+from vflsim.world.record import Recorder
 from vflsim.world.task import Signal, evaluation_task
+from vflsim.world.virtual import VirtualWorld
 
 _WHOLE = 2.0**53
 """From here on every float is a whole number, so any time is a multiple of a smaller step."""
@@ -202,3 +207,39 @@ class Conductor:
 
     def _done(self) -> Tally:
         return Tally(**self._recorder.counted(), time_s=self._world.now(), wall_clock_s=self._elapsed())
+
+
+# --- resumable --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """The parts of a running simulation that a checkpoint needs: training in virtual time."""
+
+    kernel: World
+    parties: Parties
+    recorder: Recorder
+    conductor: Conductor
+
+    @property
+    def world(self) -> VirtualWorld:
+        """The world, which counts its events."""
+        assert isinstance(self.kernel, VirtualWorld), "nothing else has checkpoints"
+        return self.kernel
+
+    @property
+    def executor(self) -> DeferredExecutor:
+        """The executor, which can be replayed."""
+        assert isinstance(self.kernel.executor, DeferredExecutor), "nothing else has checkpoints"
+        return self.kernel.executor
+
+
+class CourseKeeper(Protocol):
+    """Keeps checkpoints of a run, and brings a new run to the newest one."""
+
+    @property
+    def note(self) -> str:
+        """A note for the user about the run; empty if there is none."""
+
+    def along(self, course: Course) -> AbstractContextManager[None]:
+        """Keep checkpoints while the body executes the run. Raises ``CheckpointError``."""

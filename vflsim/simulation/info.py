@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import version
 from typing import Any, Literal
 
 from vflsim.errors import NonFiniteError, VflsimError
-from vflsim.protocols.defaults import participants_of, run_facts
-from vflsim.results.facts import NetworkFacts
-from vflsim.results.store.schema import RunInfo
+from vflsim.learning.learners.party import PartyLearner
+from vflsim.learning.optimizers import Optimizer
+from vflsim.protocols.base import Protocol
+from vflsim.protocols.capabilities import LabelSharing
+from vflsim.protocols.defaults import local_steps_of, participants_of, run_facts
+from vflsim.results.facts import Conditions, NetworkFacts
+from vflsim.results.store.schema import RunInfo, RunTables
 from vflsim.scenario.depends import run_part
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.own_modules import packages_of
 from vflsim.scenario.resolve import party_timings
+from vflsim.setting import Setting
+from vflsim.streams import SERVER
+from vflsim.vocabulary.measure import FinishedRun, Measure, MeasuredValue
 
 
 def run_info(scenario: Scenario, name: str, seed: int, error: VflsimError | None, **facts: Any) -> RunInfo:
@@ -54,3 +62,57 @@ def _status(error: VflsimError | None) -> Literal["finished", "diverged", "faile
     if error is None:
         return "finished"
     return "diverged" if isinstance(error, NonFiniteError) else "failed"
+
+
+# --- conditions -------------------------------------------------------------------------------------------------------
+
+
+def conditions_of(
+    protocol: Protocol, setting: Setting, server: PartyLearner, clients: Iterable[PartyLearner]
+) -> Conditions:
+    """Return the features, labels, optimisers and local steps of a protocol with these learners of its parties."""
+    columns = setting.data.columns
+    joined = sum(
+        columns[0].start if party == SERVER else columns[party - 1].stop - columns[party - 1].start
+        for party in setting.joined
+    )
+    return Conditions(
+        features=joined,
+        features_in_data=setting.data.joint["train"].shape[1],
+        labels="server and clients" if isinstance(protocol, LabelSharing) and protocol.labels_at_clients else "server",
+        client_optimizers=_rules(clients),
+        server_optimizers=_rules([server]),
+        local_steps=local_steps_of(protocol, setting),
+    )
+
+
+def _rules(learners: Iterable[PartyLearner]) -> tuple[str, ...]:
+    """Return the different update rules of the learners' weights in words, in the order in which they appear."""
+    rules = (model.rule for learner in learners for model in learner.models.values() if model.parameters)
+    return tuple(dict.fromkeys(map(_in_words, rules)))
+
+
+def _in_words(rule: Optimizer) -> str:
+    """Write an update rule: its kind, its learning rate, and what else was set: ``sgd 0.1, momentum 0.9``."""
+    rest = rule.model_dump(mode="json", exclude_defaults=True, exclude={"kind", "lr"})
+    return ", ".join([f"{rule.kind} {rule.lr:g}", *(f"{key} {value}" for key, value in rest.items())])
+
+
+# --- measured ---------------------------------------------------------------------------------------------------------
+
+
+def measured(
+    measures: Mapping[str, Measure], protocol: str, seed: int, tables: RunTables, error: VflsimError | None
+) -> tuple[dict[str, MeasuredValue], VflsimError | None]:
+    """Return what ``run.json`` keeps of each measure, and the run's error: its own, or that of a measure.
+
+    A run that failed has no measures.
+    """
+    if error is not None or not measures:
+        return {}, error
+    frames = {name: table.to_pandas() for name, table in tables.named().items()}
+    run = FinishedRun(protocol, seed, frames["metrics"], frames.get("rounds"), frames.get("events"))
+    try:
+        return {name: measure.measured(run) for name, measure in measures.items()}, None
+    except VflsimError as failure:
+        return {}, failure

@@ -25,10 +25,9 @@ from vflsim.simulation.run import EventRun, Outcome, RunPlan
 from vflsim.streams import SERVER, SHARED, party_name, torch_seed
 from vflsim.timing.availability import Always
 from vflsim.vocabulary.execution_options import Execution
-from vflsim.world.clock import Moment
+from vflsim.world.kernel import Moment
 from vflsim.world.mailbox import Mailbox
-from vflsim.world.messages import Message
-from vflsim.world.order import InputOrder, Item, counts, item_of
+from vflsim.world.messages import InputOrder, Item, Message, counts, item_of
 from vflsim.world.record import Recorder
 from vflsim.world.virtual import VirtualTimer, VirtualWorld
 

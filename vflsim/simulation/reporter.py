@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from vflsim.stopping.end_rule import EndRule, share_of
-from vflsim.stopping.stretch import Tally
+from vflsim.stopping.end_rule import EndRule, Tally, share_of
 
 _APART_S = 0.1
 """Real seconds between two reports without a new row of metrics, at least."""

@@ -31,12 +31,9 @@ from vflsim.setting import Setting
 from vflsim.simulation.answers import answered
 from vflsim.simulation.build import Parties, parties
 from vflsim.simulation.collector import patient_collector
-from vflsim.simulation.conditions import conditions_of
-from vflsim.simulation.conductor import Conductor
-from vflsim.simulation.info import run_info
-from vflsim.simulation.measured import measured
+from vflsim.simulation.conductor import Conductor, Course, CourseKeeper
+from vflsim.simulation.info import conditions_of, measured, run_info
 from vflsim.simulation.reporter import Progress
-from vflsim.simulation.resumable import Course, CourseKeeper
 from vflsim.simulation.stalled import stalled_clients
 from vflsim.simulation.variation import variation_of
 from vflsim.stopping.end_rule import EndRule, RoundFacts

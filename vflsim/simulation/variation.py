@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from vflsim.analysis.findings import ClosedForm
 from vflsim.analysis.rounds import ROUND
-from vflsim.intervals.variation import CYCLES, MOST_ROUNDS, PERIODS, SKEWED, Variation
+from vflsim.intervals.steady import CYCLES, MOST_ROUNDS, PERIODS, SKEWED, Variation
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.defaults import closed_forms_of
 from vflsim.setting import Setting

@@ -16,10 +16,8 @@ from pydantic_core import CoreSchema, core_schema
 from typing_extensions import override
 
 from vflsim.books.counts import Counts
-from vflsim.intervals.steady import SteadyMean, steady_mean
-from vflsim.intervals.variation import Variation, lacking
-from vflsim.stopping.end_rule import UNKNOWN, EndRule, Plain, RoundFacts
-from vflsim.stopping.stretch import End, Stretch, Tally
+from vflsim.intervals.steady import SteadyMean, Variation, lacking, steady_mean
+from vflsim.stopping.end_rule import UNKNOWN, End, EndRule, Plain, RoundFacts, Stretch, Tally
 from vflsim.timing.floats import Floats
 from vflsim.vocabulary.base import Part, Shorthand
 from vflsim.vocabulary.quantities import Quantity

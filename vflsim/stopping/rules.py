@@ -13,14 +13,13 @@ from typing_extensions import override
 
 from vflsim.books.counts import Counts
 from vflsim.learning.privacy.releases import Releases
-from vflsim.stopping.end_rule import UNKNOWN, CountLimit, EndRule, Limit, Plain, RoundFacts
+from vflsim.stopping.end_rule import UNKNOWN, CountLimit, End, EndRule, Limit, Plain, RoundFacts, Stretch, Tally
 from vflsim.stopping.precision import PrecisionField, PrecisionRule
-from vflsim.stopping.stretch import End, Stretch, Tally
 from vflsim.vocabulary.base import Refinable
 from vflsim.vocabulary.quantities import Count, PositiveNumber, PositiveSeconds
 from vflsim.vocabulary.stop_rule import AnyStopRule, Row, StopRule, row_of
 from vflsim.vocabulary.targets import Target, Targets, TargetWatch
-from vflsim.world.clock import Moment
+from vflsim.world.kernel import Moment
 from vflsim.world.party import RunContext
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")

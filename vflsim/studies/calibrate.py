@@ -8,7 +8,7 @@ from vflsim.errors import DataError, ResultsError, ScenarioError
 from vflsim.results.events import activities
 from vflsim.results.observed import observed_log
 from vflsim.results.read import Results, StoredRun
-from vflsim.results.store.scenario import stored_scenario
+from vflsim.results.store.manifest import stored_scenario
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.load import load
 from vflsim.scenario.models import Scenario

@@ -10,11 +10,10 @@ from pydantic import model_validator
 
 from vflsim.timing.activation import AnyActivation, Immediate
 from vflsim.timing.availability import Alternating, Always, AnyAvailability
-from vflsim.timing.capacity import capacity_profile
+from vflsim.timing.capacity import Link, capacity_profile
 from vflsim.timing.compute import AnyCompute, law
 from vflsim.timing.delays import AnyDelay, Constant
 from vflsim.timing.delays.base import Delay
-from vflsim.timing.link import Link
 from vflsim.vocabulary import Joules, Part, Watts
 
 

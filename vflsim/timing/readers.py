@@ -12,8 +12,18 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from vflsim.delimiters import decimal_of, delimiter_of
-from vflsim.files import PER_CHARACTER, array_of, beginning, bytes_text, must_fit, opened, size, text
+from vflsim.files import (
+    PER_CHARACTER,
+    array_of,
+    beginning,
+    bytes_text,
+    decimal_of,
+    delimiter_of,
+    must_fit,
+    opened,
+    size,
+    text,
+)
 from vflsim.timing.floats import Floats
 from vflsim.vocabulary.quantities import TIME
 

@@ -5,21 +5,62 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
+import torch
 
-from vflsim.codecs.frame import Shape
+from vflsim.codecs import Codec
+from vflsim.codecs.frame import ONLY, Shape, Spec
 from vflsim.learning.batches import Batch, Split
 from vflsim.learning.execution.operations import Operation
 from vflsim.setting import Setting
 from vflsim.streams import SERVER, SHARED
-from vflsim.tracing.contents import Content, Contents
 from vflsim.tracing.node import Untraceable
 from vflsim.tracing.notes import Note, Notes, Reception, Sending, Work, flat
 from vflsim.tracing.recording import RunNotes, Traceable, record
 from vflsim.tracing.trace import notes_of_all
 from vflsim.world.wire import specs_of
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """The tensors of a message by name, and its number of sample ``ids``.
+
+    ``passed_on`` names the tensors that the server forwards without re-encoding.
+    """
+
+    tensors: Mapping[str, Spec] = field(default_factory=dict)
+    ids: int = 0
+    passed_on: tuple[str, ...] = ()
+
+    def nbytes(self, codec: Codec, receiver: int) -> int:
+        """Count the bytes of the message on its way to ``receiver``."""
+        passed_on = dict.fromkeys(self.passed_on, codec.towards(SERVER))
+        return codec.towards(receiver).size_of(self.tensors, self.ids, passed_on)
+
+
+Contents: TypeAlias = Mapping[str, Sequence[Content]]
+"""By message kind, the alternative contents of such a message."""
+EMPTY = Content()
+
+
+def single(shape: Shape, dtype: torch.dtype, ids: int = 0) -> Content:
+    """Return the content of a message with one tensor."""
+    return Content({ONLY: Spec(shape, dtype)}, ids)
+
+
+def named(shapes: Mapping[str, Shape], dtype: torch.dtype, ids: int = 0, passed_on: tuple[str, ...] = ()) -> Content:
+    """Return the content of a message with tensors of one dtype."""
+    return Content({name: Spec(shape, dtype) for name, shape in shapes.items()}, ids, passed_on)
+
+
+def ids_of(setting: Setting, rows: int) -> int:
+    """Return the number of sample ids in a message about a batch of this many rows: 0 for a shared batch."""
+    return rows if setting.training.batches == "own" else 0
+
+
+# --- exchanges --------------------------------------------------------------------------------------------------------
 
 
 class Evaluating(Protocol):

@@ -6,8 +6,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vflsim.trained.models import SplitAnswer, TrainedModels, Uploads, Wiring, trained_models
-    from vflsim.trained.results import ComparedResults, StudyResults
+    from vflsim.trained.models import (
+        ComparedResults,
+        SplitAnswer,
+        StudyResults,
+        TrainedModels,
+        Uploads,
+        Wiring,
+        trained_models,
+    )
 
 _MODULE_OF = {
     "ComparedResults": "results",

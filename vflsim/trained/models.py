@@ -1,5 +1,7 @@
 """The models that a run left behind, and what clients send by them."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,8 +17,9 @@ from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.execution.operations import Handle
 from vflsim.learning.states import under
 from vflsim.protocols.defaults import server_prediction_of
+from vflsim.results.joined import JoinedResults
 from vflsim.results.read import Results, StoredRun
-from vflsim.results.store.scenario import stored_scenario
+from vflsim.results.store.manifest import stored_scenario
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
@@ -242,3 +245,22 @@ def _refuse_untrained(run: StoredRun) -> None:
         raise ResultsError(what, str(run.folder), allowed, remedy)
     if run.failed:
         raise ResultsError(f"the run {run.info.status}: {run.info.error}", str(run.folder), allowed)
+
+
+# --- results ----------------------------------------------------------------------------------------------------------
+
+
+class StudyResults(Results):
+    """All runs of one scenario, and the models that they left."""
+
+    def model(self, protocol: str, seed: int = 0) -> TrainedModels:
+        """Rebuild the models of a run, with its weights, on the CPU.
+
+        Raises ``ResultsError`` without such a run, and if it failed, diverged, or kept no weights.
+        """
+
+        return trained_models(self, protocol, seed)
+
+
+class ComparedResults(StudyResults, JoinedResults):
+    """The runs of several studies, and the models that they left."""

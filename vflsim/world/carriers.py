@@ -14,8 +14,7 @@ from typing_extensions import override
 
 from vflsim.streams import SERVER
 from vflsim.timing.profile import Profile
-from vflsim.world.clock import Timer
-from vflsim.world.kernel import World
+from vflsim.world.kernel import Timer, World
 from vflsim.world.transfers import Carrier, Line, Route, Transfer
 
 _PLACE = attrgetter("place")

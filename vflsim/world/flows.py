@@ -14,9 +14,8 @@ from vflsim.streams import SERVER
 from vflsim.timing.floats import Floats
 from vflsim.timing.profile import TRACE, Profile
 from vflsim.timing.sharing import Indices, max_min
-from vflsim.world.clock import Moment, Timer
 from vflsim.world.hub import MOST_CAPS, TICKS, Hub
-from vflsim.world.kernel import World
+from vflsim.world.kernel import Moment, Timer, World
 from vflsim.world.transfers import Carrier, Route, Transfer
 
 _BY_SENDER = attrgetter("path.sender", "place")

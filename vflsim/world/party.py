@@ -20,8 +20,7 @@ from vflsim.timing.arrivals import ActivationProcess
 from vflsim.timing.compute import AnyCompute, ComputeModel, law
 from vflsim.timing.delays import Constant, Delay
 from vflsim.timing.sampler import Sampler
-from vflsim.world.clock import Moment
-from vflsim.world.kernel import World
+from vflsim.world.kernel import Moment, World
 from vflsim.world.mailbox import Mailbox, Wanted
 from vflsim.world.messages import Message
 from vflsim.world.outages import Outages

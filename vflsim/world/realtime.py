@@ -10,8 +10,7 @@ from typing import Any
 
 from vflsim.errors import RunError
 from vflsim.learning.execution.operations import Executor, ImmediateExecutor, Operation
-from vflsim.world.clock import Moment
-from vflsim.world.kernel import E, World
+from vflsim.world.kernel import E, Moment, World
 
 
 class RealTimer:

@@ -12,14 +12,14 @@ import numpy as np
 
 from vflsim.books.spans import RADIO
 from vflsim.streams import BLOCK, party_name
+from vflsim.timing.capacity import Link
 from vflsim.timing.delays import Constant
 from vflsim.timing.floats import Floats
-from vflsim.timing.link import Link
 from vflsim.timing.profile import Flat, Profile, lowest
 from vflsim.timing.sampler import Sampler
 from vflsim.world.kernel import World
 from vflsim.world.messages import Message
-from vflsim.world.meter import Meter
+from vflsim.world.record import Meter
 
 State = Literal["latency", "queued", "moving", "delivered", "abandoned", "unfinished", "lost"]
 UNDER_WAY = frozenset({"latency", "queued", "moving"})

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from vflsim.errors import ProtocolError
-from vflsim.timing.capacity import capacity_profile
-from vflsim.timing.link import Link
+from vflsim.timing.capacity import Link, capacity_profile
 from vflsim.timing.profile import Profile, gated
 from vflsim.world.connections import FLUID, TransportLayer
 from vflsim.world.kernel import World

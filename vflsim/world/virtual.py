@@ -10,10 +10,8 @@ from typing import Any
 import simpy
 
 from vflsim.learning.execution.operations import Executor, Operation
-from vflsim.world.clock import Moment
-from vflsim.world.failures import STANDSTILL, stuck
-from vflsim.world.kernel import E, World
-from vflsim.world.task import NOTHING, Awaits, Signal, Task
+from vflsim.world.kernel import E, Moment, World
+from vflsim.world.task import NOTHING, STANDSTILL, Awaits, Signal, Task, stuck
 
 EVENT, COLLECT = Moment.EVENT, Moment.COLLECT
 _NEVER = 2**62

@@ -17,7 +17,7 @@ from vflsim.errors import ScenarioError
 from vflsim.learning.batches import Batch, BatchSequence
 from vflsim.learning.execution.operations import Handle, ImmediateExecutor
 from vflsim.learning.tasks import REGRESSION
-from vflsim.protocols.easter.messages import GlobalEmbedding, Prediction
+from vflsim.protocols.easter.protocol import GlobalEmbedding, Prediction
 from vflsim.protocols.synchronous import Synchronous
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario

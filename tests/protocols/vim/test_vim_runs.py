@@ -20,7 +20,7 @@ from vflsim.learning.batching.stack import Stack
 from vflsim.learning.execution.deferred import DeferredExecutor
 from vflsim.learning.execution.operations import Handle
 from vflsim.protocols import PROTOCOLS
-from vflsim.protocols.vim.heads import LinearHeads
+from vflsim.protocols.vim.protocol import LinearHeads
 from vflsim.scenario import load
 from vflsim.world.record import Recorder
 

@@ -12,8 +12,7 @@ from scipy.stats import f_oneway, rankdata
 from timed_runs import write_timed
 
 from vflsim.intervals.means import narrower, t_interval
-from vflsim.intervals.steady import steady_mean
-from vflsim.intervals.variation import Variation
+from vflsim.intervals.steady import Variation, steady_mean
 from vflsim.protocols import PROTOCOLS
 from vflsim.protocols.bs_vfl import BsVfl
 from vflsim.results import Results, summarise, write_summary

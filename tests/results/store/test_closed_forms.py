@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from vflsim.analysis.ages import Geometric
 from vflsim.analysis.findings import ClosedForm, Range
+from vflsim.analysis.renewal import Geometric
 from vflsim.errors import ResultsError
 from vflsim.results.store.closed_forms import (
     FILE,

@@ -21,7 +21,7 @@ from vflsim.cli import app
 from vflsim.errors import ResultsError
 from vflsim.explaining import explain as explain_runs
 from vflsim.exporting.logs import logs_of
-from vflsim.reporting.watch import Follower
+from vflsim.reporting.serving import Follower
 from vflsim.results import verify_folder
 from vflsim.results.joined import JoinedResults
 from vflsim.results.read import Results

@@ -8,7 +8,7 @@ from tiny_worlds import run, tiny
 
 from vflsim.results import RunInfo, RunTables, verify_run
 from vflsim.results.facts import NetworkFacts
-from vflsim.timing.link import Link
+from vflsim.timing.capacity import Link
 from vflsim.world.connections import Tcp
 from vflsim.world.networks import Fair, Fifo
 

@@ -4,7 +4,7 @@ import math
 
 from hypothesis import given, strategies as st
 
-from vflsim.simulation.checkpoints.journal import Entry, packed, unpacked
+from vflsim.simulation.checkpoints.snapshot import Entry, packed, unpacked
 
 SCORES = st.fixed_dictionaries({"loss": st.floats(), "accuracy": st.floats()}) | st.fixed_dictionaries(
     {"r2": st.floats()}

@@ -4,7 +4,7 @@ from dataclasses import fields
 
 from vflsim.books.counts import Counts
 from vflsim.learning.execution.operations import TimingOnlyExecutor
-from vflsim.simulation.checkpoints.position import Position
+from vflsim.simulation.checkpoints.snapshot import Position
 from vflsim.world.record import Recorder
 from vflsim.world.virtual import VirtualWorld
 

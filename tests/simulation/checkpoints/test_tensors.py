@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load, save
 
 from vflsim.errors import CheckpointError
-from vflsim.simulation.checkpoints.tensors import DTYPES, TensorReader, TensorWriter
+from vflsim.simulation.checkpoints.values import DTYPES, TensorReader, TensorWriter
 
 
 def back(*tensors: torch.Tensor) -> list[torch.Tensor]:

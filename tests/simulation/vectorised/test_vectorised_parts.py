@@ -12,10 +12,10 @@ from vflsim.recurrences.chunk import Chunk, RoundAges
 from vflsim.recurrences.stages import Stage
 from vflsim.results.store.schema import LISTS_TOGETHER, RunTables, rounds_schema
 from vflsim.results.store.write import write_file
-from vflsim.simulation.vectorised.tables import RoundColumns
+from vflsim.simulation.vectorised.run import RoundColumns
 from vflsim.streams import BLOCK
+from vflsim.timing.capacity import Link
 from vflsim.timing.delays import Constant, Delay, Exponential, Mixture, Uniform
-from vflsim.timing.link import Link
 from vflsim.timing.sampler import Sampler
 from vflsim.world.transfers import Latency
 

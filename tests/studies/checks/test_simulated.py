@@ -9,8 +9,7 @@ from tiny_worlds import data_of, tiny
 
 import vflsim
 from vflsim.analysis.findings import ClosedForm, NoClosedForm, Simulated
-from vflsim.studies.checks.closed_forms import analyse, analyse_or_simulate
-from vflsim.studies.checks.simulated import simulated
+from vflsim.studies.checks.closed_forms import analyse, analyse_or_simulate, simulated
 
 CLIENTS = {"select": "all", "upload_delay": {"kind": "exponential", "mean": 0.2}}
 ALIKE: dict[str, Any] = {"clients": CLIENTS, "server": {"compute": 0.08}}

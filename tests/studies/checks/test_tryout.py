@@ -14,11 +14,11 @@ from vflsim.errors import ScenarioError
 from vflsim.learning.execution.operations import Handle
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.server import ServerLearner
+from vflsim.protocols.answering import evaluate
 from vflsim.protocols.capabilities import OwnEvaluation, OwnFacts
-from vflsim.protocols.evaluation import evaluate
 from vflsim.protocols.synchronous import Synchronous
 from vflsim.setting import Learners, split_learners
-from vflsim.simulation import endless
+from vflsim.simulation import stalled as endless
 from vflsim.studies.checks import tryout
 from vflsim.studies.checks.data import read_and_check
 from vflsim.studies.checks.tryout import refuse_broken

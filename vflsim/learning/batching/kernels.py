@@ -24,8 +24,7 @@ from vflsim.learning.models.client import (
     Resnet18Client,
     WideDeepClient,
 )
-from vflsim.learning.optimizers import Optimizer
-from vflsim.learning.stacked_optimizers import STACKED
+from vflsim.learning.optimizers import STACKED, Optimizer
 
 KERNELS: dict[type[ClientModel], type[Stack] | str] = {
     LinearClient: ProductStack,

@@ -17,9 +17,8 @@ from vflsim.learning.execution.operations import Operation, placed
 from vflsim.learning.learners.finite import LOCAL, RECEIVED, check_finite
 from vflsim.learning.learners.inputs import ByEmbeddings, EmbedWork, LocalWork, Rows, StepWork
 from vflsim.learning.learners.joint import ClientStack, Joint, PartyStack
-from vflsim.learning.optimizers import Optimizer
+from vflsim.learning.optimizers import STACKED, Optimizer
 from vflsim.learning.privacy.base import Mechanism
-from vflsim.learning.stacked_optimizers import STACKED
 from vflsim.learning.states import named, under
 
 _PIECE = 2**20

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from vflsim.learning.models.build import drafted, parameters_of
 from vflsim.learning.models.footprint import Footprint, flops_of, footprint
-from vflsim.learning.optimizers import Optimizer
-from vflsim.learning.stacked_optimizers import STACKED, StackedOptimizer
+from vflsim.learning.optimizers import STACKED, Optimizer, StackedOptimizer
 from vflsim.learning.states import State, load_module, load_optimizer, module_state, named, optimizer_state, under
 
 

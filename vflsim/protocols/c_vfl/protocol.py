@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from vflsim.protocols.fedbcd.sharing import SharingRounds
-from vflsim.protocols.step_counts import StepCounts
+from vflsim.protocols.fedbcd.sharing import SharingRounds, StepCounts
 from vflsim.vocabulary.quantities import Count
 from vflsim.world.node import Node
 

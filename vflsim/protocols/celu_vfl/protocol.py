@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from torch import Tensor
 
@@ -13,13 +13,11 @@ from vflsim.analysis.findings import Finding
 from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.learners.server import ServerStep
-from vflsim.protocols.base import Protocol
+from vflsim.protocols.base import ROUNDS, Protocol, Traits
 from vflsim.protocols.capabilities import Analysable, Remembering
 from vflsim.protocols.celu_vfl.formulas import with_local_steps
 from vflsim.protocols.celu_vfl.learning import CachingServer, cached_client_step
-from vflsim.protocols.meanwhile import while_waiting
 from vflsim.protocols.message_cache import MessageCache
-from vflsim.protocols.traits import ROUNDS, Traits
 from vflsim.protocols.vectorisable import ActsByHand
 from vflsim.recurrences import Activated, Acts, ClientWork, Recurrence, ServerWork, TimedWorld
 from vflsim.recurrences.caching import CachingRounds
@@ -28,6 +26,33 @@ from vflsim.tracing.acts import embedding as embedding_of, trip
 from vflsim.vocabulary.quantities import Count, Quantity
 from vflsim.world.messages import Embedding, Gradient, Message
 from vflsim.world.node import ClientNode, Node
+
+T = TypeVar("T")
+
+
+async def while_waiting(
+    node: Node, await_it: Callable[[], Coroutine[Any, Any, T]], next_operation: Callable[[], Operation[Any] | None]
+) -> T:
+    """Return what the coroutine that ``await_it`` makes gives; until it is there, compute one operation after another.
+
+    ``next_operation`` makes the next one, or returns None when there is nothing to do. An operation under way
+    when the coroutine ends is finished first.
+    """
+    found: list[T] = []
+
+    async def wait() -> None:
+        found.append(await await_it())
+
+    async def work() -> None:
+        while not found and (operation := next_operation()) is not None:
+            await node.compute(operation)
+
+    await node.together(wait(), work())
+    return found[0]
+
+
+# --- protocol ---------------------------------------------------------------------------------------------------------
+
 
 Degrees = Annotated[float, Quantity(at_least=0, at_most=90)]
 

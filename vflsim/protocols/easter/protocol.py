@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import count
 from typing import Any, ClassVar, Literal
 
@@ -12,19 +13,34 @@ from vflsim.errors import DisconnectedError
 from vflsim.learning.batches import Split
 from vflsim.learning.execution.operations import Handle
 from vflsim.learning.privacy.blinding import Blinding
-from vflsim.protocols.answering import Answering
-from vflsim.protocols.base import CheckContext, Protocol
+from vflsim.protocols.answering import Answering, Scores
+from vflsim.protocols.base import CheckContext, Protocol, Traits, replace
 from vflsim.protocols.blinded import agree_on_keys, of_all, relay_keys
 from vflsim.protocols.capabilities import Blindable, OwnEvaluation, Predicting
-from vflsim.protocols.easter.learning import ActiveParty, EasterParty
-from vflsim.protocols.easter.messages import GlobalEmbedding, Prediction
-from vflsim.protocols.easter.nets import PREDICTORS, need_features
+from vflsim.protocols.easter.learning import PREDICTORS, ActiveParty, EasterParty, need_features
 from vflsim.protocols.easter.stack import stack_parties
-from vflsim.protocols.evaluation import Scores
-from vflsim.protocols.traits import Traits, replace
 from vflsim.setting import ClientsMade, Learners, ServerPrediction, Setting, prediction_of
 from vflsim.world.messages import Embedding, EvaluationAnswer, EvaluationRequest, Gradient, Message
 from vflsim.world.node import Node
+
+
+@dataclass(slots=True, eq=False)
+class GlobalEmbedding(Message):
+    """E, the mean of all parties' embeddings of a batch, shape (batch, embedding)."""
+
+    kind: ClassVar[str] = "global_embedding"
+    ordered: ClassVar[bool] = True
+
+
+@dataclass(slots=True, eq=False)
+class Prediction(Message):
+    """A passive party's prediction R_k = p(θ_k, E) for a batch, shape (batch, outputs)."""
+
+    kind: ClassVar[str] = "prediction"
+    ordered: ClassVar[bool] = True
+
+
+# --- protocol ---------------------------------------------------------------------------------------------------------
 
 
 class Easter(Predicting, Blindable, OwnEvaluation, Answering, Protocol):

@@ -33,8 +33,7 @@ from vflsim.learning.models.client import ClientModel
 from vflsim.learning.models.layers import ACTIVATIONS
 from vflsim.learning.models.server import ModuleServer, ServerModel
 from vflsim.learning.models.tabular import TableShape
-from vflsim.learning.optimizers import Optimizer
-from vflsim.learning.stacked_optimizers import STACKED
+from vflsim.learning.optimizers import STACKED, Optimizer
 from vflsim.learning.states import named, under
 from vflsim.protocols.easter.learning import ActiveParty, EasterParty, PredictWork
 from vflsim.setting import Learners, Setting

@@ -18,9 +18,14 @@ from vflsim.learning.learners.inputs import Received
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.server import ServerStep
 from vflsim.learning.states import State, named, under
-from vflsim.protocols.fedbcd.learning import BlockServer
-from vflsim.protocols.fedbcd.messages import MODEL, SharedValues
-from vflsim.protocols.fedbcd.recomputed import HeldEmbedding, RecomputingClient, server_copy
+from vflsim.protocols.fedbcd.learning import (
+    MODEL,
+    BlockServer,
+    HeldEmbedding,
+    RecomputingClient,
+    SharedValues,
+    server_copy,
+)
 from vflsim.setting import ClientsMade, Learners, Setting, client_parts, server_parts
 from vflsim.streams import SERVER, party_name
 from vflsim.world.messages import Message

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
-from vflsim.protocols.base import CheckContext, Protocol
+from vflsim.protocols.base import ROUNDS, CheckContext, Protocol, Traits, replace
 from vflsim.protocols.capabilities import LabelSharing, Remembering
 from vflsim.protocols.ef_vfl.learning import Difference, Sent, SharedDifferences, SurrogateServer, surrogate_learners
-from vflsim.protocols.fedbcd.messages import shared_values_of
-from vflsim.protocols.fedbcd.recomputed import HeldEmbedding
-from vflsim.protocols.traits import ROUNDS, Traits, replace
+from vflsim.protocols.fedbcd.learning import HeldEmbedding, shared_values_of
 from vflsim.setting import Learners, Setting
 from vflsim.streams import party_name
 from vflsim.vocabulary.quantities import Count

@@ -7,13 +7,10 @@ from contextlib import suppress
 from typing import Any, ClassVar, Literal
 
 from vflsim.errors import DisconnectedError
-from vflsim.protocols.base import CheckContext, Protocol
+from vflsim.protocols.base import ROUNDS, CheckContext, Protocol, Traits
 from vflsim.protocols.capabilities import LabelSharing, OwnFacts
-from vflsim.protocols.fedbcd.learning import BlockServer
-from vflsim.protocols.fedbcd.messages import RoundOver, shared_values_of
-from vflsim.protocols.fedbcd.recomputed import recomputing_learners
+from vflsim.protocols.fedbcd.learning import BlockServer, RoundOver, recomputing_learners, shared_values_of
 from vflsim.protocols.in_flight import serve_in_flight, step_further, train_in_flight
-from vflsim.protocols.traits import ROUNDS, Traits
 from vflsim.setting import Learners, Setting, server_parts, split_clients
 from vflsim.vocabulary.quantities import Count
 from vflsim.world.messages import Answer, Embedding, Gradient, Message

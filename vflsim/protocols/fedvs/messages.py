@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from vflsim.codecs.frame import ONLY
 from vflsim.learning.batches import BatchSequence
-from vflsim.protocols.fedvs.learning.segments import SegmentedBatch, SegmentedBatches
+from vflsim.protocols.fedvs.learning.plan import SegmentedBatch, SegmentedBatches
 from vflsim.world.messages import Message, Naming
 
 

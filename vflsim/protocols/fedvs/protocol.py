@@ -11,27 +11,23 @@ from vflsim.codecs import Codec
 from vflsim.coding.field import MERSENNE_31, MERSENNE_61
 from vflsim.learning.batches import Batch
 from vflsim.protocols.answering import Answering, InferenceQuery
-from vflsim.protocols.base import CheckContext, UnsuitableError
+from vflsim.protocols.base import CheckContext, Traits, UnsuitableError
 from vflsim.protocols.capabilities import Analysable, Choices, Peering, Remembering
-from vflsim.protocols.fedvs.acts import coded_acts, data_acts
-from vflsim.protocols.fedvs.answers import Answers
+from vflsim.protocols.fedvs.answers import Answers, coded_reply
 from vflsim.protocols.fedvs.best_k import choices_of
-from vflsim.protocols.fedvs.coded_rounds import CodedRounds
-from vflsim.protocols.fedvs.contents import coded_contents
-from vflsim.protocols.fedvs.exchange import ShareExchange
-from vflsim.protocols.fedvs.inference import coded_reply
+from vflsim.protocols.fedvs.contents import coded_acts, coded_contents, data_acts
+from vflsim.protocols.fedvs.exchange import CodedRounds, ShareExchange
 from vflsim.protocols.fedvs.keys import CodedKeys
 from vflsim.protocols.fedvs.learning.learners import coded_learners
-from vflsim.protocols.fedvs.learning.segments import SegmentedPlan
+from vflsim.protocols.fedvs.learning.plan import SegmentedPlan
 from vflsim.protocols.fedvs.rounds import coded
 from vflsim.protocols.fedvs.scales import MAGNITUDE, coding_plan, expanded_columns, magnitude
 from vflsim.protocols.fedvs.stages import CodedStages
-from vflsim.protocols.traits import Traits
 from vflsim.protocols.vectorisable import ActsByHand
 from vflsim.recurrences import Acts, Obstacle, Recurrence, SynchronousRounds, TimedWorld
 from vflsim.setting import BatchPlan, Learners, Setting
 from vflsim.streams import SERVER
-from vflsim.tracing.contents import Contents
+from vflsim.tracing.exchanges import Contents
 from vflsim.vocabulary.amounts import quantity
 from vflsim.world.messages import Gradient
 from vflsim.world.node import Node

@@ -9,8 +9,7 @@ from pydantic import model_validator
 from vflsim.learning.execution.operations import Operation
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.protocols.base import CheckContext
-from vflsim.protocols.fedbcd.sharing import SharingRounds
-from vflsim.protocols.step_counts import StepCounts
+from vflsim.protocols.fedbcd.sharing import SharingRounds, StepCounts
 from vflsim.setting import Setting
 from vflsim.vocabulary.quantities import Count, PositiveSeconds
 from vflsim.world.node import Node

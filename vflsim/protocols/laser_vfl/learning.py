@@ -22,7 +22,7 @@ from vflsim.learning.learners.inputs import Received
 from vflsim.learning.learners.party_model import descend
 from vflsim.learning.learners.server import OwnEmbedding, ServerLearner
 from vflsim.learning.models.build import seeded
-from vflsim.protocols.evaluation import Scores, of_parties
+from vflsim.protocols.answering import Scores, of_parties
 from vflsim.setting import Setting, server_parts
 from vflsim.streams import SERVER, generator, torch_seed
 

@@ -9,14 +9,13 @@ from pydantic import model_validator
 from vflsim.analysis.cycles import Cycles
 from vflsim.analysis.findings import Finding
 from vflsim.analysis.rounds import ignoring
-from vflsim.protocols.base import CheckContext, Protocol
+from vflsim.protocols.base import ROUNDS, CheckContext, Protocol, Traits, replace
 from vflsim.protocols.capabilities import Analysable
-from vflsim.protocols.in_time import in_time, take_part
+from vflsim.protocols.ignore import in_time, take_part
 from vflsim.protocols.laser_vfl.learning import SubsetServer
-from vflsim.protocols.traits import ROUNDS, Traits, replace
 from vflsim.protocols.vectorisable import Vectorisable
 from vflsim.recurrences import WITH_EVENTS, Recurrence, TimedWorld, lockstep
-from vflsim.recurrences.dropping import Dropping
+from vflsim.recurrences.racing import Dropping
 from vflsim.setting import Learners, Setting, split_clients
 from vflsim.vocabulary.quantities import Count, PositiveSeconds
 from vflsim.world.messages import Gradient

@@ -18,8 +18,7 @@ from scipy.special import bdtr, bdtrik, chdtri, stdtrit
 
 from vflsim.errors import ResultsError
 from vflsim.intervals.means import CONFIDENCE
-from vflsim.intervals.steady import BATCHES, FEWEST, batch_means, constant, ranks, warm_up
-from vflsim.intervals.variation import Variation
+from vflsim.intervals.steady import BATCHES, FEWEST, Variation, batch_means, constant, ranks, warm_up
 from vflsim.results.statistics.rounds import Rounds, ages_of, outlasting, variation_of
 from vflsim.tables import DataTable
 from vflsim.timing.floats import Floats

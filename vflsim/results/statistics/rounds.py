@@ -22,8 +22,18 @@ import pandas as pd
 from scipy.special import fdtrc
 
 from vflsim.intervals.means import CONFIDENCE, narrower, t_interval
-from vflsim.intervals.steady import BATCHES, SteadyMean, batch_means, constant, ranks, steady_mean, warm_up
-from vflsim.intervals.variation import SKEWED, Variation, lacking
+from vflsim.intervals.steady import (
+    BATCHES,
+    SKEWED,
+    SteadyMean,
+    Variation,
+    batch_means,
+    constant,
+    lacking,
+    ranks,
+    steady_mean,
+    warm_up,
+)
 from vflsim.timing.floats import Floats
 
 if TYPE_CHECKING:

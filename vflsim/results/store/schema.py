@@ -17,7 +17,7 @@ from pydantic import (
 )
 
 from vflsim.errors import ResultsError
-from vflsim.intervals.variation import Variation
+from vflsim.intervals.steady import Variation
 from vflsim.results.facts import (
     BlindingFacts,
     CodecFacts,
@@ -152,7 +152,7 @@ class RunInfo(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     out of the fixed point of blinding) from runs that ``failed`` for another reason; ``stop_reason`` is the stop
     rule that ended a finished run, ``stop_detail`` what a rule on metrics said. ``participants`` are the numbers of
     the clients that take part, without excluded ones. ``waits_for_all``, ``rounds_correspond`` and
-    ``awaited_replies`` are the protocol's :class:`~vflsim.protocols.traits.Traits`. ``staleness_bounds`` names the
+    ``awaited_replies`` are the protocol's :class:`~vflsim.protocols.base.Traits`. ``staleness_bounds`` names the
     age that ``max_staleness`` bounds, in server steps. ``crashing`` are the participants whose outages lose work
     and messages. ``learning_plane`` is how training was computed, and ``one_by_one`` lists clients that were not
     computed together, with the reason. ``rows`` counts the rows of each split (empty without training), ``data``

@@ -15,8 +15,7 @@ from vflsim.results.statistics.targets import wanted_targets
 from vflsim.results.sweeps.answers import answers_frame
 from vflsim.results.sweeps.answers_table import answer_tables
 from vflsim.results.sweeps.frame import sweep_frame
-from vflsim.results.sweeps.measure import ShownMeasure, has_values, level_of, percentile, shown_measure
-from vflsim.results.sweeps.sweep import Sweep
+from vflsim.results.sweeps.sweep import ShownMeasure, Sweep, has_values, level_of, percentile, shown_measure
 from vflsim.results.sweeps.tuning import Tuning, tuning_table
 from vflsim.results.tables.comparison import describe
 from vflsim.results.tables.footnotes import AT_LEAST, MEANS, about_means, final_label, round_measure

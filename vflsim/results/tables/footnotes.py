@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from vflsim.intervals.variation import lacking
+from vflsim.intervals.steady import lacking
 from vflsim.results.statistics.answers import answered
 from vflsim.results.statistics.estimates import GEOMETRIC, resolution_note, sampling_note
 from vflsim.results.statistics.heavy_tails import heavy_tail_notes

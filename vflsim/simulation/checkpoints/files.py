@@ -25,8 +25,7 @@ from torch import Tensor
 from vflsim.errors import CheckpointError
 from vflsim.files import json_of
 from vflsim.results.store.write import errors_named, write_file, write_tensors
-from vflsim.simulation.checkpoints.position import Position
-from vflsim.simulation.checkpoints.snapshot import Snapshot
+from vflsim.simulation.checkpoints.snapshot import Position, Snapshot
 
 FORMAT = "4"
 KEPT = 2

@@ -12,7 +12,7 @@ from typing import Any
 from vflsim.errors import ResultsError
 from vflsim.simulation.checkpoints.files import CheckpointFiles
 from vflsim.simulation.checkpoints.snapshot import Return, take, went_elsewhere
-from vflsim.simulation.resumable import Course
+from vflsim.simulation.conductor import Course
 
 _SHARE = 10
 """Least interval between checkpoints, as a multiple of the time that the last one took."""

@@ -2,22 +2,108 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from itertools import groupby
+from typing import Self, TypeAlias
 
+import numpy as np
+import torch
 from pydantic import BaseModel
 from torch import Tensor
 
 from vflsim.errors import CheckpointError
+from vflsim.learning.execution.operations import Handle
 from vflsim.learning.learners.inputs import Plain
 from vflsim.learning.learners.watch import Unkept
-from vflsim.simulation.checkpoints.journal import Runs, packed, unpacked
-from vflsim.simulation.checkpoints.parties import load_states, nodes_of, states_of
-from vflsim.simulation.checkpoints.position import Position
-from vflsim.simulation.checkpoints.tensors import Place, TensorReader, TensorWriter
-from vflsim.simulation.checkpoints.values import ValueReader, ValueWriter
-from vflsim.simulation.resumable import Course
+from vflsim.simulation.checkpoints.values import (
+    Place,
+    TensorReader,
+    TensorWriter,
+    ValueReader,
+    ValueWriter,
+    load_states,
+    nodes_of,
+    states_of,
+)
+from vflsim.simulation.conductor import Course
+from vflsim.world.record import Recorder
+from vflsim.world.virtual import VirtualWorld
+
+Entry: TypeAlias = float | dict[str, float]
+Runs: TypeAlias = list[tuple[int, list[str] | None]]
+"""Numbers of consecutive entries with the same names; None for bare numbers."""
+
+
+def packed(journal: Sequence[Entry]) -> tuple[Runs, Tensor]:
+    """Return the description of the entries, and their numbers (n,) in float64."""
+    runs: Runs = []
+    numbers: list[float] = []
+    for names, some in groupby(journal, key=_names):
+        entries = list(some)
+        runs.append((len(entries), None if names is None else list(names)))
+        for entry in entries:
+            numbers.extend(entry.values() if isinstance(entry, dict) else (entry,))
+    return runs, torch.tensor(numbers, dtype=torch.float64)
+
+
+def unpacked(runs: Runs, numbers: Tensor) -> list[Entry]:
+    """Restore the entries."""
+    left = iter(numbers.tolist())
+    journal: list[Entry] = []
+    for count, names in runs:
+        for _ in range(count):
+            journal.append(next(left) if names is None else {name: next(left) for name in names})
+    return journal
+
+
+def _names(entry: Entry) -> tuple[str, ...] | None:
+    return tuple(entry) if isinstance(entry, dict) else None
+
+
+# --- position ---------------------------------------------------------------------------------------------------------
+
+
+class Position(BaseModel, frozen=True, extra="forbid"):
+    """Position of a run. ``recorded`` is a digest of all recorded rows."""
+
+    events: int
+    time_s: float
+    counts: dict[str, int]
+    recorded: str
+
+    @classmethod
+    def of(cls, world: VirtualWorld, recorder: Recorder) -> Self:
+        """Return the current position."""
+        return cls(events=world.events, time_s=world.now(), counts=recorder.counted(), recorded=_digest(recorder))
+
+    def differences(self, other: Position) -> list[str]:
+        """Describe how ``other`` differs: ``rounds 12, not 13``."""
+        one, two = ({**each.model_dump(exclude={"counts"}), **each.counts} for each in (self, other))
+        found = [f"{name} {two[name]}, not {one[name]}" for name in one if one[name] != two[name] != two["recorded"]]
+        return found or (["other rows recorded"] if self.recorded != other.recorded else [])
+
+
+def _digest(recorder: Recorder) -> str:
+    digest = sha256(recorder.events.table.view(np.uint8).data)
+    digest.update(recorder.round_rows.packed())
+    if recorder.meter is not None:
+        recorder.meter.settle()
+        digest.update(recorder.meter.rounds.tobytes())
+    rest = [list(recorder.events.kinds), recorder.metric_rows, recorder.own.rows]
+    digest.update(json.dumps(rest, default=_named).encode())
+    return digest.hexdigest()
+
+
+def _named(value: object) -> str:
+    """Name a value that JSON does not know; a recorded handle has no value yet."""
+    return "a value to come" if isinstance(value, Handle) else repr(value)
+
+
+# --- snapshot ---------------------------------------------------------------------------------------------------------
 
 
 class Snapshot(BaseModel, frozen=True, extra="forbid"):

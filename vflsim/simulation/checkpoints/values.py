@@ -3,19 +3,166 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from torch import Tensor
+import torch
+from torch import Tensor, UntypedStorage
 
 from vflsim.errors import CheckpointError, NonFiniteError
 from vflsim.learning.batches import Batch
+from vflsim.learning.batching.stack import Stack
 from vflsim.learning.execution.operations import Handle
 from vflsim.learning.learners.inputs import KeptValue, Plain, Rows
 from vflsim.learning.learners.joint import ClientStack, Joint
+from vflsim.learning.states import State
 from vflsim.simulation.build import Parties
-from vflsim.simulation.checkpoints.parties import client_of, stacks_of
-from vflsim.simulation.checkpoints.tensors import TensorReader, TensorWriter
+from vflsim.streams import party_name
+from vflsim.world.node import Node
+
+
+def stacks_of(parties: Parties) -> list[Stack]:
+    """Return the stacks of a run, in the order of their first clients."""
+    return list(dict.fromkeys(node.learner.stack for node in parties.clients if node.learner.stack is not None))
+
+
+def nodes_of(parties: Parties) -> tuple[Node, ...]:
+    """Return the nodes of all parties."""
+    return (parties.server, *parties.clients)
+
+
+def client_of(parties: Parties, client: int) -> Node:
+    """Return a client's node."""
+    return parties.clients[parties.shared.clients.index(client)]
+
+
+def states_of(parties: Parties) -> dict[str, dict[str, Tensor]]:
+    """Return the states of all parties and stacks by name; tensors are not copied (``learning.states``)."""
+    return {name: owner.state() for name, owner in _owners(parties).items()}
+
+
+def load_states(parties: Parties, states: Mapping[str, State]) -> None:
+    """Restore the ``states`` of all parties. Stacks come first: their weights rebuild the graphs."""
+    for name, owner in _owners(parties).items():
+        owner.load(states[name])
+
+
+def _owners(parties: Parties) -> dict[str, Any]:
+    nodes = nodes_of(parties)
+    return {
+        **{f"stack-{n}": stack for n, stack in enumerate(stacks_of(parties))},
+        **{party_name(node.party): node.learner for node in nodes},
+        **{f"{party_name(node.party)}'s wire": node.state.wire for node in nodes},
+        **({} if parties.shared.views is None else {"views": parties.shared.views}),
+    }
+
+
+# --- tensors ----------------------------------------------------------------------------------------------------------
+
+
+DTYPES = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (
+        torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex128, torch.complex64,
+        torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,
+    )
+}  # fmt: skip
+"""The dtypes of tensors that checkpoints can hold, by name."""
+
+
+class Place(NamedTuple):
+    """Layout of a tensor: type of device, storage, and offset and strides in elements."""
+
+    device: str
+    storage: int
+    dtype: str
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+class TensorWriter:
+    """Collects tensors and numbers them, each storage once. The same object gets the same number."""
+
+    def __init__(self) -> None:
+        self.places: list[Place] = []
+        self.storages: dict[str, Tensor] = {}
+        """The bytes of every storage, by its number as text; CPU storages are not copied."""
+        self._numbers: dict[int, int] = {}
+        self._found: dict[int, int] = {}
+        self._alive: list[Tensor] = []  # so that ids stay unique
+
+    def add(self, tensor: Tensor) -> int:
+        """Return the tensor's number."""
+        number = self._numbers.get(id(tensor))
+        if number is None:
+            number = self._numbers[id(tensor)] = len(self.places)
+            self._alive.append(tensor)
+            self.places.append(
+                Place(
+                    tensor.device.type,
+                    self._storage(tensor),
+                    _name(tensor.dtype),
+                    int(tensor.storage_offset()),
+                    tuple(tensor.shape),
+                    tensor.stride(),
+                )
+            )
+        return number
+
+    def _storage(self, tensor: Tensor) -> int:
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key not in self._found:
+            self._found[key] = len(self.storages)
+            content = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
+            self.storages[str(self._found[key])] = content.cpu()
+        return self._found[key]
+
+
+class TensorReader:
+    """Restores the tensors of a ``TensorWriter``: the same number gives the same object.
+
+    They are copies, since the alignment of loaded memory could change last bits. ``borrowed`` returns an uncopied
+    tensor, for reading once.
+    """
+
+    def __init__(self, places: Sequence[Place], storages: Mapping[str, Tensor]) -> None:
+        self._places, self._storages = places, storages
+        self._own: dict[int, UntypedStorage] = {}
+        self._tensors: dict[int, Tensor] = {}
+
+    def __getitem__(self, number: int) -> Tensor:
+        tensor = self._tensors.get(number)
+        if tensor is None:
+            place = self._places[number]
+            storage = self._own.get(place.storage)
+            if storage is None:
+                content = self._storages[str(place.storage)].clone().to(place.device)
+                storage = self._own[place.storage] = content.untyped_storage()
+            tensor = self._tensors[number] = _laid_out(place, storage, place.device)
+        return tensor
+
+    def borrowed(self, number: int) -> Tensor:
+        """Return the loaded tensor on the CPU, without a copy."""
+        place = self._places[number]
+        return _laid_out(place, self._storages[str(place.storage)].untyped_storage(), "cpu")
+
+
+def _laid_out(place: Place, storage: UntypedStorage, device: str) -> Tensor:
+    tensor = torch.empty(0, dtype=DTYPES[place.dtype], device=device)
+    return tensor.set_(storage, place.offset, place.shape, place.strides)
+
+
+def _name(dtype: torch.dtype) -> str:
+    name = str(dtype).removeprefix("torch.")
+    if name not in DTYPES:
+        raise CheckpointError(f"a tensor of {name} cannot be kept", allowed=", ".join(DTYPES))
+    return name
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
 
 JOINTS = "joints"
 _PLAIN: Mapping[type, str] = {Tensor: "tensor", float: "number", int: "number", bool: "number", dict: "scores"}

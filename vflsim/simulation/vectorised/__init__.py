@@ -5,7 +5,7 @@ loop over rounds. The additions follow the order of the clock (``(start + comput
 ``start + (compute + delay)``), so that every time has the same bits.
 """
 
-from vflsim.recurrences.errors import UndecidedError
+from vflsim.recurrences.chunk import UndecidedError
 from vflsim.simulation.vectorised.eligibility import obstacles
 from vflsim.simulation.vectorised.run import run_vectorised
 

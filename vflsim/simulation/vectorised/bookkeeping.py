@@ -2,22 +2,140 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from vflsim.books.counts import EndedAmounts, StepEnds
-from vflsim.recurrences.chunk import AgeSums, Chunk, Direction, Moves
-from vflsim.recurrences.errors import undecided
+from vflsim.recurrences.chunk import AgeSums, Chunk, Direction, Moves, undecided
 from vflsim.scenario.evaluate import Every
-from vflsim.simulation.vectorised.ends import EarliestEnd, never_still
 from vflsim.simulation.vectorised.energy import ROW, Asked, EnergyBooks
-from vflsim.simulation.vectorised.schedule import evaluation_schedule
-from vflsim.stopping.end_rule import EndRule
-from vflsim.stopping.stretch import End
+from vflsim.stopping.end_rule import End, EndRule, Stretch
 from vflsim.timing.floats import Floats
 from vflsim.world.run_tables import ENERGY, MetricsRow, metrics_columns, metrics_row
+
+
+class EarliestEnd:
+    """Looks for the end of a run, chunk by chunk."""
+
+    def __init__(self, rules: Sequence[EndRule]) -> None:
+        order = {"time": 1, "update": 2}  # each looks whether it precedes the earliest end so far
+        self._rules = sorted(rules, key=lambda rule: order.get(rule.by, 0))
+        self.used = 0
+        """The embeddings that the server has used in the rounds so far."""
+        self._before = 0.0
+
+    def find(self, chunk: Chunk, updates: int, waiting: Floats) -> End | None:
+        """Return the end of the run if it falls into ``chunk``.
+
+        ``updates`` counts the client steps before the chunk's first round began; ``waiting`` are the times of later
+        steps from earlier rounds. Raises ``UndecidedError``.
+        """
+        stretch, found = Stretch(chunk, self.used, self._before, updates, waiting), None
+        for rule in self._rules:
+            found = rule.in_chunk(stretch, found)
+        self.used, self._before = int(stretch.used_by[-1]), float(chunk.ends[-1])
+        return found
+
+
+def never_still(chunk: Chunk, before: float, rounds: int) -> None:
+    """Raise ``UndecidedError`` if one of the first ``rounds`` takes no time: the event path may report no progress."""
+    durations = np.diff(chunk.ends[:rounds], prepend=before)
+    still = np.flatnonzero(~(durations > 0))
+    if len(still):
+        place = int(still[0])
+        raise undecided("a round takes no time", chunk.first + place, float(chunk.ends[place]))
+
+
+# --- schedule ---------------------------------------------------------------------------------------------------------
+
+
+class EvaluationSchedule(Protocol):
+    """Times of evaluation, chunk by chunk; the next chunk gives those from the end of a chunk's last round on."""
+
+    def times(self, chunk: Chunk) -> Floats:
+        """Return the instants before the end of the chunk's last round, ascending (n,)."""
+
+
+def evaluation_schedule(every: Every) -> EvaluationSchedule:
+    """Make the schedule of ``evaluate.every``."""
+    if every.unit == "seconds":
+        return _Seconds(every.amount)
+    return _Rounds(int(every.amount)) if every.unit == "rounds" else _Updates(int(every.amount))
+
+
+class _Rounds:
+    """Evaluates at the end of every ``amount``-th round."""
+
+    def __init__(self, amount: int) -> None:
+        self._amount = amount
+        self._deferred = np.empty(0)
+
+    def times(self, chunk: Chunk) -> Floats:
+        done = chunk.first + 1 + np.arange(len(chunk.ends))
+        times = np.concatenate([self._deferred, chunk.ends[done % self._amount == 0]])
+        early = times < chunk.ends[-1]
+        self._deferred = times[~early]
+        due: Floats = times[early]
+        return due
+
+
+class _Updates:
+    """Evaluates at the instants in which the number of client steps passes a multiple of ``amount``."""
+
+    def __init__(self, amount: int) -> None:
+        self._amount = amount
+        self._count = 0
+        self._later = np.empty(0)
+
+    def times(self, chunk: Chunk) -> Floats:
+        steps = np.sort(_progress(self._later, chunk.steps, after=-math.inf))
+        early = int(np.searchsorted(steps, chunk.ends[-1]))
+        number = self._count + 1 + np.arange(early)
+        self._count, self._later = self._count + early, steps[early:]
+        due: Floats = steps[:early][number % self._amount == 0]
+        return due
+
+
+class _Seconds:
+    """Evaluates at multiples of a duration, and skips those without a change since the last one."""
+
+    def __init__(self, amount: float) -> None:
+        self._amount = amount
+        self._last = -math.inf
+        self._next: float | None = None
+        self._later = np.empty(0)
+
+    def times(self, chunk: Chunk) -> Floats:
+        horizon, progress = float(chunk.ends[-1]), None
+        times: list[float] = []
+        while True:
+            if self._next is None:
+                if progress is None:
+                    progress = np.sort(_progress(self._later, chunk.ends, chunk.steps, after=self._last))
+                place = int(np.searchsorted(progress, self._last, side="right"))
+                if place == len(progress) or progress[place] >= horizon:
+                    break
+                now = float(progress[place])
+                at = math.ceil(now / self._amount) * self._amount
+                self._next = now + max(0.0, at - now)
+            if self._next >= horizon:
+                break
+            times.append(self._next)
+            self._last, self._next = self._next, None
+        unseen = self._last if self._next is None else self._next
+        self._later = _progress(self._later, chunk.ends, chunk.steps, after=unseen)
+        return np.array(times)
+
+
+def _progress(*times: Floats, after: float) -> Floats:
+    """Return all finite ``times`` later than ``after`` (n,)."""
+    return np.concatenate([each[(each > after) & (each < math.inf)] for each in times])
+
+
+# --- bookkeeping ------------------------------------------------------------------------------------------------------
 
 
 class Books:

@@ -7,17 +7,17 @@ from functools import cache
 from typing import Any
 
 from vflsim.protocols.defaults import participants_of, vectorised_by_hand, vectorised_with
+from vflsim.scenario.document import Problem, shown
 from vflsim.scenario.evaluate import Evaluate
 from vflsim.scenario.models import Scenario, Timing
-from vflsim.scenario.problems import Problem, shown
 from vflsim.scenario.resolve import location_of, party_timings
 from vflsim.stopping.rules import RULES, Stop
 from vflsim.timing.activation import Immediate
 from vflsim.timing.availability import Always
+from vflsim.timing.capacity import Link
 from vflsim.timing.compute import ByOperation, ComputeModel, law
 from vflsim.timing.delays import Constant
 from vflsim.timing.delays.base import Delay
-from vflsim.timing.link import Link
 from vflsim.timing.party import PartyTiming, by_timing
 from vflsim.vocabulary.base import Part
 from vflsim.vocabulary.plain_yaml import Location

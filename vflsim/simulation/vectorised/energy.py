@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from vflsim.books.energy import Energy
 from vflsim.books.spans import COMPUTE, RADIO, PartySpans
-from vflsim.recurrences.chunk import AT_SERVER, Bools, Chunk, Moves
-from vflsim.recurrences.errors import undecided
+from vflsim.recurrences.chunk import AT_SERVER, Bools, Chunk, Moves, undecided
 from vflsim.recurrences.stages import Ints
-from vflsim.stopping.stretch import End
+from vflsim.stopping.end_rule import End
 from vflsim.streams import SERVER
 from vflsim.timing.floats import Floats
 from vflsim.timing.party import Power

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vflsim.recurrences.chunk import AT_SERVER, Chunk, Told, bytes_moved
-from vflsim.recurrences.errors import undecided
+from vflsim.recurrences.chunk import AT_SERVER, Chunk, Told, bytes_moved, undecided
 from vflsim.recurrences.stages import Ints
 from vflsim.simulation.vectorised.order import LATER, EventOrder
-from vflsim.stopping.stretch import End
+from vflsim.stopping.end_rule import End
 from vflsim.streams import SERVER
 from vflsim.timing.floats import Floats
 from vflsim.world.record import OUTCOMES, Events

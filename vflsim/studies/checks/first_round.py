@@ -7,9 +7,9 @@ from vflsim.errors import DeadlockError, IncompleteRoundError, VflsimError
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.protocols.defaults import participants_of
 from vflsim.scenario.data import ScenarioData
+from vflsim.scenario.document import Problem, failure
 from vflsim.scenario.evaluate import Record, Recording
 from vflsim.scenario.models import Scenario
-from vflsim.scenario.problems import Problem, failure
 from vflsim.scenario.resolve import party_timings
 from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.simulation.vectorised import UndecidedError, obstacles, run_vectorised

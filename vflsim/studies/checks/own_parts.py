@@ -9,9 +9,9 @@ from vflsim.learning.learners.watch import from_outside
 from vflsim.protocols import Protocol
 from vflsim.protocols.defaults import exchanges_of
 from vflsim.results.store.schema import EVENTS, metrics_schema, rounds_schema
+from vflsim.scenario.document import Problem
 from vflsim.scenario.ending_checks import columns_in
 from vflsim.scenario.models import Scenario
-from vflsim.scenario.problems import Problem
 from vflsim.scenario.resolve import location_of
 from vflsim.setting import Setting
 from vflsim.streams import SERVER

@@ -38,16 +38,16 @@ from vflsim.protocols.hook_checks import check_answers
 from vflsim.results.store.schema import comparable
 from vflsim.scenario.checks import broken
 from vflsim.scenario.data import ScenarioData
+from vflsim.scenario.document import Problem, failure
 from vflsim.scenario.evaluate import Every, Recording
 from vflsim.scenario.models import Scenario
-from vflsim.scenario.problems import Problem, failure
 from vflsim.scenario.resolve import setting
 from vflsim.setting import Setting
 from vflsim.simulation.build import brings_code
 from vflsim.simulation.checkpoints.snapshot import Return, Snapshot, take, went_elsewhere
-from vflsim.simulation.endless import awaited_by
-from vflsim.simulation.resumable import Course
+from vflsim.simulation.conductor import Course
 from vflsim.simulation.run import Outcome, run_protocol
+from vflsim.simulation.stalled import awaited_by
 from vflsim.stopping.rules import Stop
 from vflsim.studies.checks.first_round import settings_that_end
 from vflsim.studies.checks.run_speed import few_to_evaluate

@@ -22,7 +22,7 @@ from vflsim.remote.private_data import PrivateData
 from vflsim.remote.server import LiveServer
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
-from vflsim.simulation.later_answers import later_answers, not_answerable
+from vflsim.simulation.answers import later_answers, not_answerable
 from vflsim.simulation.run import Outcome
 from vflsim.streams import SERVER, party_name
 from vflsim.studies.engines.handover import pickled, without_main_module

@@ -19,7 +19,7 @@ from vflsim.simulation.reporter import Progress
 from vflsim.studies.runs.interrupt import Interrupt
 from vflsim.studies.runs.progress import Report, StudyRun, Watcher
 from vflsim.studies.runs.spec import StudySpec
-from vflsim.world.order import InputOrder
+from vflsim.world.messages import InputOrder
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -19,8 +19,8 @@ from typing import Any
 from vflsim.files import opened
 from vflsim.results.read import StoredRun
 from vflsim.results.store.schema import RunInfo
-from vflsim.scenario.changes import changed
 from vflsim.scenario.depends import course_part, owns_code, part_of, run_part, run_text
+from vflsim.scenario.emit import changed
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.checkpoints.files import Waypoint
 from vflsim.stopping.end_rule import Plain

@@ -9,8 +9,8 @@ from vflsim.files import machine_memory
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.protocols.defaults import participants_of
 from vflsim.results.store.schema import SimulationPath
+from vflsim.scenario.document import Problem, failure
 from vflsim.scenario.models import Scenario
-from vflsim.scenario.problems import Problem, failure
 from vflsim.simulation.checkpoints import Keeper
 from vflsim.simulation.reporter import Progress
 from vflsim.simulation.run import Outcome, run_protocol

@@ -18,8 +18,8 @@ from vflsim.results.store.json_files import MOST_VALUES, read_info, read_scenari
 from vflsim.results.store.manifest import Manifest, entry_of
 from vflsim.results.store.schema import FileFacts, RunInfo
 from vflsim.results.store.write import MANIFEST, SCENARIO, VIEWS, WEIGHTS, changes, run_folder, write_run
-from vflsim.scenario.changes import at_most, changed
 from vflsim.scenario.data import ScenarioData
+from vflsim.scenario.emit import at_most, changed
 from vflsim.scenario.load import dump
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.checkpoints import Keeper

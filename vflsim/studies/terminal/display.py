@@ -14,7 +14,7 @@ from rich.text import Text
 
 from vflsim.results.store.closed_forms import LeftOut
 from vflsim.results.store.folder import Prepared
-from vflsim.scenario.changes import at_most
+from vflsim.scenario.emit import at_most
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.reporter import Progress
 from vflsim.studies.pool import Study

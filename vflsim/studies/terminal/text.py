@@ -15,7 +15,7 @@ from vflsim.results.read import Results
 from vflsim.results.store.folder import Prepared
 from vflsim.results.tables.comparison import comparison_table
 from vflsim.results.tables.sections import answers_table
-from vflsim.scenario.changes import at_most
+from vflsim.scenario.emit import at_most
 from vflsim.scenario.models import Scenario
 from vflsim.studies.pool import Study
 from vflsim.studies.runs.progress import Growth, Run

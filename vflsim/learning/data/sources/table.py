@@ -13,9 +13,19 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
-from vflsim.delimiters import decimal_of, delimiter_of
 from vflsim.errors import DataError
-from vflsim.files import ALLOWED, Unpacked, UnusableFileError, beginning, bytes_text, must_fit, opened, size
+from vflsim.files import (
+    ALLOWED,
+    Unpacked,
+    UnusableFileError,
+    beginning,
+    bytes_text,
+    decimal_of,
+    delimiter_of,
+    must_fit,
+    opened,
+    size,
+)
 from vflsim.learning.data.sources.raw import Array, RawData, View, nearest, numbers
 
 _PER_CELL = 16

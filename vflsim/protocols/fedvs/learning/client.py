@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -16,8 +17,7 @@ from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.learners.client import ClientLearner, ClientParts
 from vflsim.learning.states import State, named, under
-from vflsim.protocols.fedvs.learning.plan import CodingPlan, flops
-from vflsim.protocols.fedvs.learning.segments import SegmentedBatch
+from vflsim.protocols.fedvs.learning.plan import CodingPlan, SegmentedBatch, flops
 from vflsim.protocols.fedvs.learning.shares import (
     CodedSum,
     DataSecret,
@@ -28,8 +28,18 @@ from vflsim.protocols.fedvs.learning.shares import (
     SystemWords,
     seeded_words,
 )
-from vflsim.protocols.fedvs.learning.work import ShareWork
 from vflsim.streams import generator, party_name
+
+
+@dataclass(slots=True)
+class ShareWork:
+    """An operation that shares a client's weights of a round."""
+
+    place: int
+    round: int
+
+
+# --- client -----------------------------------------------------------------------------------------------------------
 
 
 def expanded(features: Tensor, powers: int, bias: bool) -> Tensor:

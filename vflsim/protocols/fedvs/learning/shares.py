@@ -18,8 +18,7 @@ from torch import Tensor
 
 from vflsim.coding.field import Words
 from vflsim.learning.learners.inputs import KeptValue, Plain, RecipeReader, RecipeWriter
-from vflsim.protocols.fedvs.learning.plan import CodingPlan
-from vflsim.protocols.fedvs.learning.segments import SegmentedBatch
+from vflsim.protocols.fedvs.learning.plan import CodingPlan, SegmentedBatch
 from vflsim.streams import generator
 
 Holders = tuple[int, ...]

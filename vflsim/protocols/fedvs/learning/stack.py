@@ -14,8 +14,7 @@ from vflsim.learning.batching.products import ProductStack
 from vflsim.learning.execution.operations import Operation, placed
 from vflsim.learning.learners.client import ClientLearner
 from vflsim.learning.optimizers import Optimizer
-from vflsim.protocols.fedvs.learning.client import CodedClientLearner
-from vflsim.protocols.fedvs.learning.work import ShareWork
+from vflsim.protocols.fedvs.learning.client import CodedClientLearner, ShareWork
 
 
 class CodedStack(ProductStack):

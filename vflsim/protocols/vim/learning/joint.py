@@ -14,8 +14,7 @@ from vflsim.learning.learners.client import ClientParts
 from vflsim.learning.learners.finite import LOCAL, check_finite, set_loss
 from vflsim.learning.learners.inputs import Received
 from vflsim.learning.learners.party_model import PartyModel, descend
-from vflsim.protocols.vim.learning.admm import AdmmStep
-from vflsim.protocols.vim.learning.heads import in_client_order
+from vflsim.protocols.vim.learning.admm import AdmmStep, in_client_order
 from vflsim.protocols.vim.learning.proximal import ByLogits, Duals
 from vflsim.protocols.vim.learning.whole import LogitsServer, WholeClient
 from vflsim.setting import Setting

@@ -9,16 +9,19 @@ import torch
 from torch import Tensor, nn
 
 from vflsim.learning.batches import Batch, Split
+from vflsim.learning.batching.stack import Backward, Stack, checked
 from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.learners.client import ClientLearner, ClientParts, affine_layers
-from vflsim.learning.learners.finite import set_loss
-from vflsim.learning.learners.inputs import PartyParts, Received
+from vflsim.learning.learners.finite import LOCAL, set_loss
+from vflsim.learning.learners.inputs import ByEmbeddings, PartyParts, Received
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.party_model import PartyModel
 from vflsim.learning.learners.server import ServerStep
 from vflsim.learning.learners.staleness import Staleness
-from vflsim.protocols.vim.learning.heads import in_client_order
-from vflsim.setting import ClientsMade, Learners, Setting, client_parts, server_parts
+from vflsim.learning.optimizers import STACKED
+from vflsim.learning.states import named, under
+from vflsim.protocols.vim.learning.admm import in_client_order
+from vflsim.setting import ClientsMade, Learners, Setting, client_parts, server_parts, stack_split_learners
 from vflsim.streams import SERVER
 
 Combine = Literal["sum", "mean"]
@@ -157,3 +160,74 @@ class LogitsServer(PartyLearner):
 
         inputs = [message.value for message in ordered]
         return self.operation("evaluate", run, result, inputs=inputs, rows=rows, units=rows / self.held.batch)
+
+
+# --- stack ------------------------------------------------------------------------------------------------------------
+
+
+class WholeStack(Stack):
+    """S clients with logits o = f(x; θ_k) W_k; the last of the ``parameters`` are the heads, (S, d_c, d_f).
+
+    θ_k of all clients are those of a stack of ``embeddings``, whose optimiser steps them. The heads have their own.
+    """
+
+    def __init__(self, embeddings: Stack) -> None:
+        self._embeddings = embeddings
+        super().__init__(embeddings.learners, embeddings.features, joint=False, joint_evaluation=False)
+        self.optimizer = embeddings.optimizer
+
+    def _side_by_side(self) -> list[Tensor]:
+        models = [learner.head for learner in self._embeddings.learners if isinstance(learner, WholeClient)]
+        heads = torch.stack([model.module.get_parameter("weight").detach() for model in models])
+        for model, head in zip(models, heads, strict=True):
+            model.module.get_parameter("weight").data = head
+        self._heads = STACKED[type(models[0].rule)](models[0].rule, [heads])
+        return [*self._embeddings.parameters, heads]
+
+    def through(self, parameters: Sequence[Tensor], x: Tensor) -> tuple[Tensor, Backward]:
+        """Compute embeddings, and a batched product with the heads."""
+        *body, head = parameters
+        h, back = self._embeddings.through(body, x)
+        return h @ head.mT, lambda received: [*back(received @ head), received.mT @ h]
+
+    def local_gradients(
+        self,
+        gradient: ByEmbeddings,
+        parameters: Sequence[Tensor],
+        x: Tensor,
+        received: Sequence[Tensor],
+        operations: Sequence[Operation[Any]],
+    ) -> Sequence[Tensor]:
+        """Step the heads, and return the gradients of the embedding models at the new heads."""
+        *body, head = parameters
+        places = [operation.work.place for operation in operations]
+        h, back = self._embeddings.through(body, x)
+        by_logits = checked(gradient(h @ head.mT, *received), operations, LOCAL)
+        self._heads.step(places, [by_logits.mT @ h])
+        (head,) = self._of(places, self.parameters[-1:])
+        return back(checked(gradient(h @ head.mT, *received), operations, LOCAL) @ head)
+
+    def move(self, places: Sequence[int], gradients: Sequence[Tensor]) -> None:
+        """Step the embedding models, and the heads unless they have stepped."""
+        count = len(self._embeddings.parameters)
+        super().move(places, gradients[:count])
+        if gradients[count:]:
+            self._heads.step(places, gradients[count:])
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the state of all parameters, and the memory of the heads' optimiser."""
+        return super().state() | named("heads", self._heads.state())
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Restore what ``state`` returned."""
+        super().load(state)
+        self._heads.load(under("heads", state))
+
+
+def stack_whole(setting: Setting, learners: Learners[Any, WholeClient]) -> list[str]:
+    """Compute clients with whole models of one architecture together; describe the other clients, with reasons."""
+    alone = stack_split_learners(setting, learners, table=False)
+    for stack in dict.fromkeys(learner.stack for learner in learners.clients.values()):
+        if isinstance(stack, Stack):
+            WholeStack(stack)
+    return alone
