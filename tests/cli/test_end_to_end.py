@@ -257,7 +257,7 @@ def test_an_error_in_python_code_is_blamed_on_party_round_and_time(
     assert re.match(
         r"error: async, seed 0, after 3 rounds: server at [\d.]+ s: LookupError: no such thing\n"
         r"  raised in: .*test_end_to_end\.py:\d+, failing\n"
-        r"rerun failed runs with: vflsim run tiny\.yaml --seeds '\[0\]' --resume\n$",
+        r"rerun failed runs with: vflsim run tiny\.yaml --seeds '\[0\]' --no-report --resume\n$",
         ended.err,
     )
     assert re.search(r"^1/2 wait .*stop: rounds$", ended.out, re.MULTILINE)
@@ -296,7 +296,7 @@ def test_an_interrupted_study_keeps_the_runs_that_had_ended(
     assert ended.err == (
         "interrupted: 2 of 4 runs had ended and are kept in results/tiny\n"
         "  see them with: vflsim compare results/tiny\n"
-        "  resume with: vflsim run tiny.yaml --resume\n"
+        "  resume with: vflsim run tiny.yaml --no-report --resume\n"
     )
     kept = files("results/tiny")
     assert {name.rpartition("/")[0] for name in kept} == {"", "wait/seed-0", "async/seed-0"}

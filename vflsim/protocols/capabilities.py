@@ -38,7 +38,7 @@ class Choices:
             key="t",
             title="mean round by t",
             columns=("mean round [s]",),
-            rows=((1, Amount(0.8)), (2, Amount(1.3))),
+            rows=((1, "0.8"), (2, "1.3")),
             notes=("waits for the first t embeddings",),
             same="exponential uploads",
         ).rows[1][0]  # 2

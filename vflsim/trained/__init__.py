@@ -16,21 +16,11 @@ if TYPE_CHECKING:
         trained_models,
     )
 
-_MODULE_OF = {
-    "ComparedResults": "results",
-    "SplitAnswer": "models",
-    "StudyResults": "results",
-    "TrainedModels": "models",
-    "Uploads": "models",
-    "Wiring": "models",
-    "trained_models": "models",
-}
-
 __all__ = ["ComparedResults", "SplitAnswer", "StudyResults", "TrainedModels", "Uploads", "Wiring", "trained_models"]
 
 
 def __getattr__(name: str) -> Any:
     """Import what is asked for: to open results needs no scenario, to rebuild their models does."""
-    if name not in _MODULE_OF:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    return getattr(import_module(f"{__name__}.models"), name)
