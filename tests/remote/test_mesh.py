@@ -243,7 +243,7 @@ def test_a_client_that_comes_back_is_connected_to_all_others_both_ways(party: in
 
 def test_one_that_comes_back_connects_to_none_that_is_away_and_names_whom_it_cannot_reach(identities: Path) -> None:
     async def story() -> None:
-        world = World(identities, timeout=1.0)
+        world = World(identities, timeout=3.0)
         await world.open()
         await world.join(FIRST, returning=frozenset({2, 3}))
         for party in (2, 3):
