@@ -179,8 +179,8 @@ class Codec(Part, ABC):
         name, shape, keyed = trial.name, tuple(x.shape), self.keyed(_KEY)
         by_key = "the same for one tensor and one key: random numbers follow from the key of 'keyed'"
 
-        def asked(method: str, *given: object) -> Tensor:
-            answer = trial.ask(method, *given, where=where, call=getattr(keyed, method), repeats=by_key)
+        def asked(method: str, *arguments: object) -> Tensor:
+            answer = trial.ask(method, *arguments, where=where, call=getattr(keyed, method), repeats=by_key)
             trial.must_be_tensor(method, answer, shape, x.dtype, where)
             arrived: Tensor = answer
             return arrived

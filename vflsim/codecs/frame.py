@@ -27,10 +27,10 @@ def unpack_bits(payload: bytes, count: int, bits: int) -> torch.Tensor:
     """Invert ``pack_bits``: int64 numbers. Raises ``DataError`` for bytes of another length, or with stray bits."""
     if len(payload) != packed_bytes(count, bits):
         raise DataError(f"{len(payload)} bytes of packed numbers", allowed=f"{packed_bytes(count, bits)}")
-    found = np.unpackbits(np.frombuffer(payload, np.uint8), bitorder="little").astype(np.int64)
-    if found[count * bits :].any():
+    digits = np.unpackbits(np.frombuffer(payload, np.uint8), bitorder="little").astype(np.int64)
+    if digits[count * bits :].any():
         raise DataError("bits after the last packed number", allowed="zeros")
-    numbers: NDArray[np.int64] = (found[: count * bits].reshape(count, bits) << np.arange(bits)).sum(1)
+    numbers: NDArray[np.int64] = (digits[: count * bits].reshape(count, bits) << np.arange(bits)).sum(1)
     return torch.from_numpy(numbers)
 
 
@@ -147,10 +147,10 @@ def read_frame(data: bytes) -> tuple[Envelope, dict[str, Spec], int]:
         raise _does_not_fit(data, end, specs)
     for place in range(rank if named else 0):
         text, code, depth, *dims = _SECTION.unpack_from(data, start + place * _SECTION.size)
-        own = _read_text(text)
-        if own is None or own in specs or not _sound(code, depth, dims):
+        key = _read_text(text)
+        if key is None or key in specs or not _sound(code, depth, dims):
             raise _damaged()
-        specs[own] = Spec(tuple(dims[:depth]), _DTYPES[code])
+        specs[key] = Spec(tuple(dims[:depth]), _DTYPES[code])
     if tuple(specs) == (ONLY,) and named:
         raise _damaged()
     ids = np.frombuffer(data[_HEADER.size : start], "<i8").astype(np.int64) if has_ids else None
