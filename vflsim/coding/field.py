@@ -129,14 +129,14 @@ class PrimeField:
         if isinstance(bits, np.random.MT19937):
             raise ValueError("MT19937 gives raw words of 32 bits; give a generator of 64-bit words, such as Philox")
         mask = np.uint64(2 ** self.p.bit_length() - 1)
-        found = np.empty(math.prod(shape), dtype=np.int64)
+        elements = np.empty(math.prod(shape), dtype=np.int64)
         filled = 0
-        while filled < found.size:
-            words = bits.random_raw(found.size - filled) & mask
-            kept = words[words < self.p]
-            found[filled : filled + kept.size] = kept
-            filled += kept.size
-        return torch.from_numpy(found).reshape(tuple(shape))
+        while filled < elements.size:
+            words = bits.random_raw(elements.size - filled) & mask
+            draws = words[words < self.p]
+            elements[filled : filled + draws.size] = draws
+            filled += draws.size
+        return torch.from_numpy(elements).reshape(tuple(shape))
 
 
 def _int64(x: Tensor) -> Tensor:
@@ -165,8 +165,8 @@ class Echelon:
         Returns the same combinations of the remaining columns, (n, all − ``columns``), and which vectors are exactly a
         combination, (n,).
         """
-        found = self.field.matmul(vectors[:, list(self.pivots)], self.rows)
-        return found[:, self.columns :], (found[:, : self.columns] == vectors).all(1)
+        combinations = self.field.matmul(vectors[:, list(self.pivots)], self.rows)
+        return combinations[:, self.columns :], (combinations[:, : self.columns] == vectors).all(1)
 
 
 def eliminated(field: PrimeField, matrix: Tensor, columns: int) -> Echelon:
