@@ -162,18 +162,18 @@ class Setting:
         """The participants by sort, in client order: with the same models, shape of features, and update rule."""
         rules: dict[Optimizer, Optimizer] = {}
         seen: dict[int, int] = {}  # the update rules' ids: of equal ones the same
-        found: dict[tuple[object, ...], list[int]] = {}
+        members: dict[tuple[object, ...], list[int]] = {}
         key: tuple[object, ...] = ()
         its: list[int] = []
         for client in self.clients:
             rule = self._client_optimizers[client - 1]
             if id(rule) not in seen:
                 seen[id(rule)] = id(rules.setdefault(rule, rule))
-            own = (*self.alike(client), seen[id(rule)])
-            if own != key:  # mostly alike neighbours
-                key, its = own, found.setdefault(own, [])
+            signature = (*self.alike(client), seen[id(rule)])
+            if signature != key:  # mostly alike neighbours
+                key, its = signature, members.setdefault(signature, [])
             its.append(client)
-        return tuple(map(tuple, found.values()))
+        return tuple(map(tuple, members.values()))
 
     def on(self, device: str) -> Setting:
         """Return a copy with the data on another device."""
