@@ -188,14 +188,14 @@ class PrecisionRule(EndRule):
 
     def extend(self, durations: Floats) -> int | None:
         """Add rounds (n,); return after how many of them the run ends, None if it continues; ignore later ones."""
-        given = np.ascontiguousarray(durations, dtype=np.float64)
+        seconds = np.ascontiguousarray(durations, dtype=np.float64)
         start = 0
-        while start + (short := self._next - len(self.durations)) <= len(given):
-            self.durations.frombytes(given[start : start + short].tobytes())
+        while start + (short := self._next - len(self.durations)) <= len(seconds):
+            self.durations.frombytes(seconds[start : start + short].tobytes())
             start += short
             if self._look():
                 return start
-        self.durations.frombytes(given[start:].tobytes())
+        self.durations.frombytes(seconds[start:].tobytes())
         return None
 
     def so_far(self) -> SteadyMean:

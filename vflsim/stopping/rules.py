@@ -98,8 +98,8 @@ class TimeRule(Limit):
 
     @override
     def begin(self, run: RunContext, elapsed: Callable[[], float]) -> None:
-        left = max(0.0, self.limit - run.world.now())
-        run.world.after(left, partial(run.world.finish, self.key), Moment.OBSERVE, observer=True)
+        remaining = max(0.0, self.limit - run.world.now())
+        run.world.after(remaining, partial(run.world.finish, self.key), Moment.OBSERVE, observer=True)
 
     @override
     def in_chunk(self, stretch: Stretch, other: End | None) -> End | None:
