@@ -77,13 +77,13 @@ class PartyTiming(Part):
 
         ``links``: those that are already refined, by the identity of both; equal links of many parties stay one object.
         """
-        given = {key: value for key in by.model_fields_set if (value := getattr(by, key)) is not None}
-        if (link := given.get("link")) is not None:
+        values = {key: value for key in by.model_fields_set if (value := getattr(by, key)) is not None}
+        if (link := values.get("link")) is not None:
             known, key = {} if links is None else links, (id(self.link), id(link))
             if key not in known:
                 known[key] = self.link.model_copy(update={key: getattr(link, key) for key in link.model_fields_set})
-            given["link"] = known[key]
-        return self.changed(given)
+            values["link"] = known[key]
+        return self.changed(values)
 
 
 def work_of(timing: PartyTiming) -> Iterator[tuple[str, Delay]]:

@@ -72,14 +72,14 @@ class Profile(ABC):
 
         At value inf any amount is through at once; an amount of 0 is at the first time with a value above 0.
         """
-        t, left, idle, trace = start, amount, 0, TRACE * amount
+        t, remainder, idle, trace = start, amount, 0, TRACE * amount
         while t < math.inf and idle < NEVER_AFTER:
             value, until = self.piece(t)
             if value > 0:
                 carried = value * (until - t)
-                if carried >= left - trace:
-                    return min(t + left / value, until)
-                left -= carried
+                if carried >= remainder - trace:
+                    return min(t + remainder / value, until)
+                remainder -= carried
                 idle = 0
             else:
                 idle += 1
@@ -298,13 +298,13 @@ _PIECES = 200
 
 
 def tried_profile(
-    trial: Trial, made: Callable[[], Profile], kinds: tuple[type, ...], allowed: str, where: str
+    trial: Trial, make: Callable[[], Profile], kinds: tuple[type, ...], allowed: str, where: str
 ) -> list[tuple[float, float, float]]:
     """Return beginning, value and end of the first pieces of the ``profile`` of a user's class.
 
     One is walked through, and another one in the other order; both have to be of these ``kinds``, and alike.
     """
-    name, (first, again) = f"{trial.name}.profile", (made(), made())
+    name, (first, again) = f"{trial.name}.profile", (make(), make())
     for profile in (first, again):
         trial.must(isinstance(profile, kinds), f"{name} returned a {type(profile).__name__}", allowed, "profile")
     t, pieces = 0.0, list[tuple[float, float, float]]()

@@ -39,6 +39,6 @@ def max_min(first: Indices, second: Indices, capacity: Floats) -> Floats:
         used = np.where(rate < np.inf, rate, 0.0)  # unlimited links stay so
         room -= np.bincount(gone, np.concatenate([used, used]), links)
         crowd -= np.bincount(gone, minlength=links)
-        left = ~fixed
-        first, second, todo = first[left], second[left], todo[left]
+        rest = ~fixed
+        first, second, todo = first[rest], second[rest], todo[rest]
     return rates

@@ -194,9 +194,9 @@ class Delay(Part, Law):
         for method in ("inverse_cdf", "cdf", "survival", "density"):
             for at in (np.array([0.25, 0.5, 0.75]), np.full((2, 3), 0.5)):
                 if getattr(type(self), method) is not getattr(Law, method):
-                    given = trial.ask(method, at)
-                    fits = isinstance(given, np.ndarray) and given.shape == at.shape and given.dtype.kind in "fiub"
-                    what = f"{trial.name}.{method} returns {type_of(given)} for an array of shape {at.shape}"
+                    answer = trial.ask(method, at)
+                    fits = isinstance(answer, np.ndarray) and answer.shape == at.shape and answer.dtype.kind in "fiub"
+                    what = f"{trial.name}.{method} returns {type_of(answer)} for an array of shape {at.shape}"
                     allowed = "an array of that shape, each number from its own, as np.sqrt(x) returns"
                     trial.must(fits, what, allowed, method)
         trial.fact("support", lambda ends: len(ends) == 2, "two numbers, the shortest and the longest")
@@ -205,9 +205,9 @@ class Delay(Part, Law):
         trial.must(isinstance(atoms, Atoms), f"{trial.name}.atoms returns {type_of(atoms)}", allowed, "atoms")
         for method in ("expectation", "variance"):
             if getattr(type(self), method) is not getattr(Law, method):
-                given = trial.ask(method)
-                is_number = isinstance(given, int | float | np.number)
-                trial.must(is_number, f"{trial.name}.{method} returns {type_of(given)}", "one number", method)
+                answer = trial.ask(method)
+                is_number = isinstance(answer, int | float | np.number)
+                trial.must(is_number, f"{trial.name}.{method} returns {type_of(answer)}", "one number", method)
 
     def _contract_of_samples(self, trial: Trial) -> None:
         """Check draws, and their distribution by the test of Kolmogorov and Smirnov, wrong once in a million."""
@@ -232,13 +232,13 @@ class Delay(Part, Law):
         if kind.expectation is Law.expectation and kind.variance is Law.variance:
             return
         mean, variance = self.moments
-        for method, default, said, right, error in (
+        for method, default, moment, right, error in (
             ("expectation", Law.expectation, self.expectation(), mean, _MEAN_ERROR * mean),
             ("variance", Law.variance, self.variance(), variance, _VARIANCE_ERROR * variance),
         ):
-            near = math.isfinite(right) and abs(said - right) <= _AGREE * abs(right) + 4 * error
-            agree = getattr(kind, method) is default or said == right or near
-            what = f"{trial.name}.{method} is {said:.6g}, where the cdf has {right:.6g}"
+            near = math.isfinite(right) and abs(moment - right) <= _AGREE * abs(right) + 4 * error
+            agree = getattr(kind, method) is default or moment == right or near
+            what = f"{trial.name}.{method} is {moment:.6g}, where the cdf has {right:.6g}"
             trial.must(agree, what, "that of the cdf", method)
 
 

@@ -101,9 +101,9 @@ class ByOneOfTwo(Delay):
     """A family with a shape and one of two alternative parameters."""
 
     def _exactly_one(self, one: str, other: str) -> None:
-        given = [name for name in (one, other) if getattr(self, name) is not None]
-        if len(given) != 1:
-            number = f"both {one!r} and {other!r}" if given else f"neither {one!r} nor {other!r}"
+        names = [name for name in (one, other) if getattr(self, name) is not None]
+        if len(names) != 1:
+            number = f"both {one!r} and {other!r}" if names else f"neither {one!r} nor {other!r}"
             raise ValueError(f"{number} given; allowed: exactly one of them")
 
 

@@ -81,8 +81,8 @@ class Pareto(ByOneOfTwo):
     @override
     def sympy(self, x: sympy.Symbol) -> sympy.Expr:
         shape = exact(self.shape)
-        given = exact(self.minimum) if self.minimum is not None else exact(self.expectation()) * (shape - 1) / shape
-        return sympy.Piecewise((0, x < given), (1 - (given / x) ** shape, True))
+        minimum = exact(self.minimum) if self.minimum is not None else exact(self.expectation()) * (shape - 1) / shape
+        return sympy.Piecewise((0, x < minimum), (1 - (minimum / x) ** shape, True))
 
     @override
     def inverse_cdf(self, u: Floats) -> Floats:

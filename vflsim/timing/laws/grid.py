@@ -179,10 +179,10 @@ class Grid:
         slope = float((self.odds[-1] - self.odds[-2]) / (self.logs[-1] - self.logs[-2]))
         if slope <= 1:
             return first, second
-        z, left = math.exp(self.logs[-2]), float(expit(-self.odds[-2]))
-        more = z * left / (slope - 1)
+        z, survival = math.exp(self.logs[-2]), float(expit(-self.odds[-2]))
+        more = z * survival / (slope - 1)
         if slope > 2:
-            second += 2 * (z * z * left / (slope - 2) - (x - self.start) * more)
+            second += 2 * (z * z * survival / (slope - 2) - (x - self.start) * more)
         return first + more, second if self.index > 2 else math.inf
 
     @cached_property
@@ -211,15 +211,15 @@ class Grid:
         points, (below, above, up_to, beyond) = self.points, self.sums
         at = np.clip(x, points[0], points[-1])
         cell = np.clip(np.searchsorted(points, at, side="right") - 1, 0, len(points) - 2)
-        left = points[cell]
-        share = (at - left) / (points[cell + 1] - left)
+        edge = points[cell]
+        share = (at - edge) / (points[cell + 1] - edge)
         if upper:
             height = above[cell + 1]
             height = height + (above[cell] - height) * (1 - share) / 2
             return floats(beyond[cell + 1] + (points[cell + 1] - at) * height + np.maximum(points[0] - x, 0.0))
         height = below[cell]
         height = height + (below[cell + 1] - height) * share / 2
-        return floats(up_to[cell] + (at - left) * height + np.maximum(x - points[-1], 0.0))
+        return floats(up_to[cell] + (at - edge) * height + np.maximum(x - points[-1], 0.0))
 
     @cached_property
     def blocks(self) -> tuple[Floats, Floats]:

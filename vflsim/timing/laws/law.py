@@ -110,8 +110,8 @@ class Law:
     def _upper_bound(self, median: float) -> float:
         """Return the time beyond which the survival function is 0; inf if a tail is merely too small for floats."""
         end = float(first(lambda x: self.survival(x) <= 0, np.array([median]), np.array([sys.float_info.max]))[0])
-        left = self.survival(np.array([end - _LAST * (end - median), end]))
-        return end if left[1] <= 0 and (left[0] > _NEXT_TO_NOTHING or end == median) else math.inf
+        survival = self.survival(np.array([end - _LAST * (end - median), end]))
+        return end if survival[1] <= 0 and (survival[0] > _NEXT_TO_NOTHING or end == median) else math.inf
 
     @property
     def breaks(self) -> Floats:
@@ -137,27 +137,27 @@ class Law:
         if math.isfinite(self.support[1]):
             return math.inf
         x = self.quantile(1 - _TAIL)
-        left = self.survival(x)
-        if np.any(np.diff(x) <= 0) or np.any(left <= 0):
+        survival = self.survival(x)
+        if np.any(np.diff(x) <= 0) or np.any(survival <= 0):
             return math.inf
-        early, late = (np.diff(np.log(left)) / -np.diff(np.log(x))).tolist()
+        early, late = (np.diff(np.log(survival)) / -np.diff(np.log(x))).tolist()
         return round(late, _DIGITS) if abs(late - early) < _STRAIGHT * early else math.inf
 
     @cached_property
     def continuous(self) -> tuple[float, Grid | None]:
         """The probability of times that are no atoms, and their distribution on a grid; None if there are none."""
         atoms, support = self.atoms(), self.support
-        left = 1 - atoms.mass
-        if left < 1 - WHOLE or support[0] == support[1]:
+        weight = 1 - atoms.mass
+        if weight < 1 - WHOLE or support[0] == support[1]:
             return 0.0, None
 
         def levels(x: Floats) -> tuple[Floats, Floats]:
             below, above = self.cdf(x), self.survival(x)
             if not len(atoms.values):
                 return below, above
-            return (below - atoms.cdf(x)).clip(0.0) / left, (above - atoms.survival(x)).clip(0.0) / left
+            return (below - atoms.cdf(x)).clip(0.0) / weight, (above - atoms.survival(x)).clip(0.0) / weight
 
-        return left, Grid.of(levels, support, self.breaks, self.tail_index)
+        return weight, Grid.of(levels, support, self.breaks, self.tail_index)
 
     def expectation(self) -> float:
         """Give the mean, in seconds. (Several delays have a parameter that is called ``mean``.)"""

@@ -139,11 +139,11 @@ def read_log(file: str | Path, after: float = 0.0) -> ActivityLog:
     if not rows:
         raise DataError("holds no activity", str(path), "a header, and a row for each activity", _remedy())
     builder, begin = LogBuilder(str(path)), min(row.start for row in rows) + after
-    kept = [row for row in rows if row.start >= begin]
-    if not kept:
+    activities = [row for row in rows if row.start >= begin]
+    if not activities:
         last = max(row.start for row in rows) - begin + after
         raise DataError(f"no activity begins {after:g} s after the first one", str(path), f"at most {last:g} s")
-    for row in kept:
+    for row in activities:
         if row.what == COMPUTE:
             builder.operation(row.party, row.name, row.end - row.start, row.flops)
         elif row.what == TRANSFER:

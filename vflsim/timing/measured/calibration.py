@@ -241,7 +241,7 @@ def _model(fit: FittedTime) -> Any:
 def _link(party: str, log: ActivityLog, members: Sequence[int], fits: list[FittedTime]) -> dict[str, Any]:
     """Fit the link of a party: a rate each way, and one latency for both; add its fits."""
     link: dict[str, Any] = {}
-    left: list[MeasuredTimes] = []
+    latencies: list[MeasuredTimes] = []
     for way, side in (("up", log.uplinks), ("down", log.downlinks)):
         parts = [side[client] for client in members if client in side]
         if not parts:
@@ -249,12 +249,12 @@ def _link(party: str, log: ActivityLog, members: Sequence[int], fits: list[Fitte
         measured = MeasuredTimes.joined(parts)
         slope, why_not = _slope(measured)
         fit = FittedTime(party, f"messages {way}", measured, _NOTHING, per_unit=slope, additive=True, why_not=why_not)
-        left.append(MeasuredTimes(fit.values(), measured.size))
+        latencies.append(MeasuredTimes(fit.values(), measured.size))
         fits.append(replace(fit, law=law_of(fit.values())))
         if slope:
             link[way] = 8 * fit.rate
-    if left:
-        both = MeasuredTimes.joined(left)
+    if latencies:
+        both = MeasuredTimes.joined(latencies)
         fits.append(FittedTime(party, LATENCY, both, law_of(both.seconds)))
         link["latency"] = entry_of(fits[-1].law)
     return link

@@ -164,8 +164,8 @@ def _rounded(value: Any, digits: int) -> list[tuple[int, Any]]:
         nearest = Decimal(value).quantize(unit)
         return [(abs(steps), float(nearest + steps * unit)) for steps in (0, -1, 1)]
     if math.isclose(sum(value), 1):  # shares still sum to 1 after rounding
-        kept = [round(each, digits) for each in value[:-1]]
-        return [(0, [*kept, round(1 - sum(kept), digits)])]
+        shares = [round(each, digits) for each in value[:-1]]
+        return [(0, [*shares, round(1 - sum(shares), digits)])]
     return [(0, [_rounded(each, digits)[0][1] for each in value])]
 
 
