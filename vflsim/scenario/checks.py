@@ -228,8 +228,8 @@ def _protocol(scenario: Scenario, name: str) -> Iterator[Problem]:
         yield unsuitable(scenario, name, error)
     except ValueError as error:
         key = str(error).partition(":")[0]  # messages may begin with their key, as in "t: 9 of 8 clients"
-        own = key in scenario.document.raw["protocols"][name]
-        yield Problem.of_message(("protocols", name, key) if own else ("protocols", name), str(error))
+        is_key = key in scenario.document.raw["protocols"][name]
+        yield Problem.of_message(("protocols", name, key) if is_key else ("protocols", name), str(error))
     except Exception as error:
         yield broken(name, error)
 

@@ -26,23 +26,23 @@ class ScenarioData:
         """Return the data in the dtype of ``training``. Raises ``DataError``."""
         if training.dtype in self._held:
             return self._held[training.dtype]
-        said = self._scenario
-        return self.shelf.of(self._key(training), said.data, said.partition, training, said.symbols)
+        scenario = self._scenario
+        return self.shelf.of(self._key(training), scenario.data, scenario.partition, training, scenario.symbols)
 
     def shared(self, protocols: Iterable[str]) -> dict[str, SharedData]:
         """Return the data of protocols in files that other processes can map, by dtype.
 
         Raises ``DataError``, and ``OSError`` if there is no room for the files.
         """
-        said = self._scenario
-        trainings = {training.dtype: training for training in map(said.training_of, protocols)}
+        scenario = self._scenario
+        trainings = {training.dtype: training for training in map(scenario.training_of, protocols)}
         return {
-            dtype: self.shelf.shared(self._key(training), said.data, said.partition, training, said.symbols)
+            dtype: self.shelf.shared(self._key(training), scenario.data, scenario.partition, training, scenario.symbols)
             for dtype, training in trainings.items()
         }
 
     def _key(self, training: Training) -> str:
-        said = self._scenario
+        scenario = self._scenario
         if training.dtype not in self._keys:
-            self._keys[training.dtype] = Shelf.key(said.data, said.partition, training, said.symbols)
+            self._keys[training.dtype] = Shelf.key(scenario.data, scenario.partition, training, scenario.symbols)
         return self._keys[training.dtype]

@@ -59,10 +59,10 @@ def owns_code(scenario: Scenario, protocol: str) -> bool:
     return not type(scenario.protocols[protocol].protocol).__module__.startswith("vflsim.")
 
 
-def part_of(raw: Mapping[str, Any], protocol: str, own: bool = False, without: Collection[str] = ()) -> dict[str, Any]:
+def part_of(raw: Mapping[str, Any], protocol: str, code: bool = False, without: Collection[str] = ()) -> dict[str, Any]:
     """Restrict a scenario's plain values to those that a run of ``protocol`` depends on, and leave out sections.
 
-    ``own``: the protocol is a class of the user's, which may read any constant.
+    ``code``: the protocol is code of the user's, which may read any constant.
     """
     entry = raw["protocols"][protocol]
     entry = dict(entry) if isinstance(entry, Mapping) else {"kind": entry}
@@ -73,7 +73,7 @@ def part_of(raw: Mapping[str, Any], protocol: str, own: bool = False, without: C
         part["codec"] = codec
     part["protocol"] = entry
     part = {key: value for key, value in part.items() if key not in without}
-    if not own and not _names_a_module(part):  # a user's class may read any symbol
+    if not code and not _names_a_module(part):  # a user's class may read any symbol
         part.pop("modules", None)
         part |= _used_constants(part, part.pop("constants", None) or {})
     return {key: part[key] for key in sorted(part) if part[key] != {}}

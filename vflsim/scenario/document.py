@@ -145,14 +145,14 @@ class Problem:
 
 def failure(problems: Iterable[Problem], document: Document) -> ScenarioError:
     """Make one error that lists every problem, in the order of the file."""
-    found = sorted(dict.fromkeys(problems), key=lambda problem: document.line(problem.loc) or 0)
-    if len(found) == 1:
-        only = found[0]
+    distinct = sorted(dict.fromkeys(problems), key=lambda problem: document.line(problem.loc) or 0)
+    if len(distinct) == 1:
+        only = distinct[0]
         return ScenarioError(only.what, _place(only, document), only.allowed, only.remedy)
-    lines = [_line(problem, document) for problem in found[:_SHOWN]]
-    if len(found) > _SHOWN:
-        lines.append(f"… and {len(found) - _SHOWN} more")
-    return ScenarioError("\n  ".join([f"{len(found)} problems", *lines]), document.name)
+    lines = [_line(problem, document) for problem in distinct[:_SHOWN]]
+    if len(distinct) > _SHOWN:
+        lines.append(f"… and {len(distinct) - _SHOWN} more")
+    return ScenarioError("\n  ".join([f"{len(distinct)} problems", *lines]), document.name)
 
 
 def shown(value: Any) -> str:

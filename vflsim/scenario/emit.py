@@ -112,7 +112,7 @@ def html(raw: Mapping[str, Any], clients: int, seeds: tuple[int, ...]) -> str:
         (name, str(entry.get("kind", "")), flow({key: value for key, value in entry.items() if key != "kind"} or None))
         for name, entry in raw["protocols"].items()
     ]
-    rows = [(name, kind, "—" if own == "null" else own) for name, kind, own in rows]
+    rows = [(name, kind, "—" if settings == "null" else settings) for name, kind, settings in rows]
     number = f"{len(seeds)} seed{'s' * (len(seeds) != 1)}"
     notes = [f"{clients} clients; {len(rows)} protocols × {number} = {len(rows) * len(seeds)} runs."]
     title = str(raw.get("name", "scenario"))

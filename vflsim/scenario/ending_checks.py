@@ -115,9 +115,9 @@ def deadline_problems(scenario: Scenario, name: str) -> Iterator[Problem]:
     asked, entry = scenario.evaluate_of(name), scenario.protocols[name]
     if asked.deadline is None:
         nowhere = all(scenario.evaluate_of(each).deadline is None for each in scenario.protocols)
-        own = set[str]() if entry.evaluate is None else entry.evaluate.model_fields_set
-        said = own | (scenario.evaluate.model_fields_set if nowhere else set())
-        for key in sorted({"missing", "query_rows"} & said):
+        fields = set[str]() if entry.evaluate is None else entry.evaluate.model_fields_set
+        keys = fields | (scenario.evaluate.model_fields_set if nowhere else set())
+        for key in sorted({"missing", "query_rows"} & keys):
             what = f"{key} says how queries are answered, and there is no deadline"
             yield Problem(location_of(scenario, name, "evaluate", key), what, remedy="add `deadline: 50 ms`, say")
         return

@@ -77,8 +77,8 @@ def validate(document: Document) -> Scenario:
         context = {"symbols": symbols, "metrics": _metrics(raw.get("metrics"), symbols)}
         scenario = Scenario.model_validate(raw, context=context)
     except ValidationError as error:
-        found = _merged(problems, problems_of(error, document.raw, known), document.raw)
-        raise failure(_blamed(found, symbols, document.raw), document) from None
+        problems = _merged(problems, problems_of(error, document.raw, known), document.raw)
+        raise failure(_blamed(problems, symbols, document.raw), document) from None
     if not problems:
         scenario._document, scenario._symbols = document, symbols
         problems = list(problems_in(scenario))
@@ -163,23 +163,23 @@ def _metrics(raw: Any, symbols: Mapping[str, float]) -> dict[str, MetricFacts]:
 
     One that is invalid counts as known, since its own mistake is reported: its targets have no other.
     """
-    found: dict[str, MetricFacts] = {}
+    facts: dict[str, MetricFacts] = {}
     for name, value in raw.items() if isinstance(raw, dict) else ():
         try:
-            found[str(name)] = _METRIC.validate_python(value, context={"symbols": symbols}).facts
+            facts[str(name)] = _METRIC.validate_python(value, context={"symbols": symbols}).facts
         except ValidationError:
-            found[str(name)] = MetricFacts(better="higher")
-    return found
+            facts[str(name)] = MetricFacts(better="higher")
+    return facts
 
 
-def _merged(early: list[Problem], found: list[Problem], raw: dict[str, Any]) -> list[Problem]:
+def _merged(early: list[Problem], late: list[Problem], raw: dict[str, Any]) -> list[Problem]:
     """Merge the problems found before and during validation, without repetition."""
-    there = {problem.loc for problem in found}
+    there = {problem.loc for problem in late}
     if raw.get("partition") is None:
         early = [problem for problem in early if problem.loc[:1] != ("partition",)]
     elif ("partition", "clients") in {problem.loc for problem in early}:
-        found = [problem for problem in found if problem.loc != ("partition",)]
-    return found + [problem for problem in early if problem.loc not in there]
+        late = [problem for problem in late if problem.loc != ("partition",)]
+    return late + [problem for problem in early if problem.loc not in there]
 
 
 def _blamed(problems: list[Problem], symbols: Mapping[str, float], raw: dict[str, Any]) -> list[Problem]:

@@ -22,10 +22,10 @@ from vflsim.vocabulary.plain_yaml import Location
 
 def rooted(raw: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Return ``raw`` with an absolute ``modules``, which is ``folder`` if that has one of the modules named."""
-    given = raw.get("modules")
-    if given is None and any(_spec(name, str(folder.resolve())) for _, name in _named(raw)):
-        given = "."
-    return {**raw, "modules": str((folder / given).resolve())} if isinstance(given, str) else raw
+    modules = raw.get("modules")
+    if modules is None and any(_spec(name, str(folder.resolve())) for _, name in _named(raw)):
+        modules = "."
+    return {**raw, "modules": str((folder / modules).resolve())} if isinstance(modules, str) else raw
 
 
 def look_in_folder(raw: dict[str, Any]) -> list[Problem]:
@@ -44,9 +44,9 @@ def look_in_folder(raw: dict[str, Any]) -> list[Problem]:
     importlib.invalidate_caches()
     problems = []
     for loc, name in named:
-        own, there = _spec(name, folder), _taken(name)
-        if own is not None and there is not None and not _same(own, there):
-            what = f"{name} is {there.origin or 'another module'}, and {own.origin} has the same name"
+        spec, there = _spec(name, folder), _taken(name)
+        if spec is not None and there is not None and not _same(spec, there):
+            what = f"{name} is {there.origin or 'another module'}, and {spec.origin} has the same name"
             problems.append(Problem(loc, what, "a name that no other module has", "rename your module"))
     return problems
 
@@ -121,10 +121,10 @@ def ambiguous(raw: Mapping[str, Any]) -> list[Problem]:
 
 def packages_of(raw: Any) -> dict[str, str]:
     """Return the kinds of installed packages that a scenario names, each with its package and version."""
-    found: dict[str, str] = {}
+    packages: dict[str, str] = {}
     for path in _installed_paths(raw):
-        found |= {point.name: _package(point) for point in _points() if point.value == path}
-    return dict(sorted(found.items()))
+        packages |= {point.name: _package(point) for point in _points() if point.value == path}
+    return dict(sorted(packages.items()))
 
 
 @cache

@@ -51,18 +51,18 @@ class Preset:
     @classmethod
     def of_file(cls, path: Path) -> Preset:
         """Read a preset of the user's own. Raises ScenarioError for a file that is none."""
-        found = documents.read(path)
-        if unknown := sorted(map(str, found.raw.keys() - _KEYS)):
+        document = documents.read(path)
+        if unknown := sorted(map(str, document.raw.keys() - _KEYS)):
             problems = [Problem((key,), f"a preset has no key {key!r}", ", ".join(_KEYS)) for key in unknown]
-            raise failure(problems, found)
-        timing, constants = found.raw.get("timing"), found.raw.get("constants", {})
+            raise failure(problems, document)
+        timing, constants = document.raw.get("timing"), document.raw.get("constants", {})
         if not isinstance(timing, dict) or not isinstance(constants, dict):
             key = "constants" if isinstance(timing, dict) else "timing"
-            raise failure([Problem((key,), f"{key} is no mapping", "keys and values, as in a scenario")], found)
+            raise failure([Problem((key,), f"{key} is no mapping", "keys and values, as in a scenario")], document)
         if isinstance(timing.get("clients"), dict):
             timing = {**timing, "clients": [timing["clients"]]}
-        said = {key: str(found.raw.get(key, "")) for key in ("title", "source", "ours")}
-        return cls(str(path), timing=timing, constants=constants, folder=path.parent, **said)
+        texts = {key: str(document.raw.get(key, "")) for key in ("title", "source", "ours")}
+        return cls(str(path), timing=timing, constants=constants, folder=path.parent, **texts)
 
 
 def names() -> list[str]:
@@ -77,26 +77,26 @@ def resolved(document: Document, folder: Path) -> Document:
     unknown preset, and for one whose files are absent. Problems with a key of the preset have its name in place of a
     line.
     """
-    own = document.raw.get("timing")
-    name = own.get("preset") if isinstance(own, dict) else None
-    if not isinstance(own, dict) or name is None:
+    section = document.raw.get("timing")
+    name = section.get("preset") if isinstance(section, dict) else None
+    if not isinstance(section, dict) or name is None:
         return document
     preset = _preset(name, document, folder)
     timing = _with_files(preset.timing, preset, document)
-    first, given = timing.get("clients", []), own.get("clients", [])
+    first, clients = timing.get("clients", []), section.get("clients", [])
     constants = document.raw.get("constants")
     raw = {
         **document.raw,
         "timing": {
             **timing,
-            **{key: value for key, value in own.items() if key != "preset"},
-            **({"server": _refined(timing.get("server"), own["server"])} if "server" in own else {}),
-            "clients": [*first, *(given if isinstance(given, list) else [given])],
+            **{key: value for key, value in section.items() if key != "preset"},
+            **({"server": _refined(timing.get("server"), section["server"])} if "server" in section else {}),
+            "clients": [*first, *(clients if isinstance(clients, list) else [clients])],
         },
     }
     if preset.constants and isinstance(constants, dict | None):
         raw["constants"] = preset.constants | (constants or {})
-    return replace(document, raw=raw, origins=_origins(document.origins, preset, own))
+    return replace(document, raw=raw, origins=_origins(document.origins, preset, section))
 
 
 def _preset(name: Any, document: Document, folder: Path) -> Preset:
@@ -130,26 +130,26 @@ def _with_files(value: Any, preset: Preset, document: Document) -> Any:
         return [_with_files(item, preset, document) for item in value]
     if not isinstance(value, dict):
         return value
-    found = {key: _with_files(item, preset, document) for key, item in value.items()}
-    if isinstance(name := found.get("file"), str):
+    entries = {key: _with_files(item, preset, document) for key, item in value.items()}
+    if isinstance(name := entries.get("file"), str):
         places = [folder / name for folder in (preset.folder, *folders())]
         there = next((place for place in places if place.is_file()), None)
         if there is None:
             what = f"the preset {preset.name} needs the file {name}, which is not there"
             raise failure([Problem(_KEY, what, f"in one of {', '.join(map(str, folders()))}", preset.get)], document)
-        found["file"] = str(there.absolute())
-    return found
+        entries["file"] = str(there.absolute())
+    return entries
 
 
-def _origins(before: Origins, preset: Preset, own: dict[str, Any]) -> Origins:
+def _origins(before: Origins, preset: Preset, section: dict[str, Any]) -> Origins:
     """Return the origins of all values: own entries of clients stand behind those of the preset."""
     theirs, first = preset.timing.get("clients", []), len(preset.timing.get("clients", []))
     moved: Origins = {}
-    for key in preset.timing.keys() - own.keys() - {"clients"}:
+    for key in preset.timing.keys() - section.keys() - {"clients"}:
         moved |= dict.fromkeys([("timing", key), *_inside(preset.timing[key], ("timing", key))], preset.origin)
     moved |= dict.fromkeys(_inside(theirs, _CLIENTS), preset.origin)
     for loc, origin in before.items():
-        if loc[:2] == _CLIENTS and not isinstance(own["clients"], list):
+        if loc[:2] == _CLIENTS and not isinstance(section["clients"], list):
             loc = (*_CLIENTS, first, *loc[2:])
         elif loc[:2] == _CLIENTS and len(loc) > 2 and isinstance(loc[2], int):
             loc = (*_CLIENTS, first + loc[2], *loc[3:])

@@ -57,9 +57,9 @@ class Models(Part):
         """Return a copy with the parts that ``by`` gives; client models are replaced as a whole."""
         if by is None:
             return self
-        given = {key: getattr(by, key) for key in by.model_fields_set}
+        values = {key: getattr(by, key) for key in by.model_fields_set}
         return self.model_copy(
-            update={key: value for key, value in given.items() if value is not None or key == "active"}
+            update={key: value for key, value in values.items() if value is not None or key == "active"}
         )
 
 

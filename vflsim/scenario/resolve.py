@@ -27,7 +27,7 @@ def party_timings(scenario: Scenario) -> tuple[PartyTiming, ...]:
 def _party_timings(timing: Timing, clients: int) -> tuple[PartyTiming, ...]:
     server = timing.server
     timings = [PartyTiming()] * (clients + 1)
-    kept: list[PartyTiming] = []
+    originals: list[PartyTiming] = []
     # Copied, not validated again: pydantic may swallow a Ctrl-C during validation.
     timings[0] = timings[0].model_copy(update={key: getattr(server, key) for key in ServerTiming.model_fields})
     for entry in timing.clients:
@@ -38,7 +38,7 @@ def _party_timings(timing: Timing, clients: int) -> tuple[PartyTiming, ...]:
             key = id(before), id(refinement)
             if key not in done:
                 done[key] = before.refined(refinement, links)
-                kept.append(before)  # so that its id stays unique
+                originals.append(before)  # so that its id stays unique
             timings[client] = done[key]
     return tuple(timings)
 
@@ -135,7 +135,7 @@ def _client_models(split: Models, clients: int) -> tuple[ClientModel, ...]:
 
 def location_of(scenario: Scenario, protocol: str, *loc: str) -> Location:
     """Locate the key ``loc`` that applies to a protocol: in its own entry, or the scenario's."""
-    own: object = scenario.document.raw.get("protocols", {}).get(protocol)
+    value: object = scenario.document.raw.get("protocols", {}).get(protocol)
     for step in loc:
-        own = own.get(step) if isinstance(own, dict) else None
-    return ("protocols", protocol, *loc) if own is not None else loc
+        value = value.get(step) if isinstance(value, dict) else None
+    return ("protocols", protocol, *loc) if value is not None else loc

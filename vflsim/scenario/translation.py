@@ -36,16 +36,16 @@ class Known:
         """Return the words allowed at ``loc``: the kinds of a part, the values of a choice."""
         kinds = loc[-1:] == ("kind",)
         parents = self._at(loc[:-1], any_kind=True) if kinds else []
-        found = [node.get("properties", {}).get("kind", {}) for node in parents] if kinds else list(self._at(loc))
-        words = [word for node in found for word in [*node.get("enum", []), node.get("const")] if word is not None]
+        schemas = [node.get("properties", {}).get("kind", {}) for node in parents] if kinds else list(self._at(loc))
+        words = [word for node in schemas for word in [*node.get("enum", []), node.get("const")] if word is not None]
         return list(dict.fromkeys(map(str, words)))
 
     def example(self, loc: Location, value: Any = None) -> str:
         """Return an example of what may stand at ``loc``, of the kind that ``value`` names if it is one; or nothing."""
         nodes = self._at(loc, any_kind=True)
         named = [node for node in nodes if isinstance(value, str) and _kind(node) == value]
-        found = (_EXAMPLE.search(node.get("description", "")) for node in named or nodes)
-        return next((" ".join(match[1].split()) for match in found if match), "")
+        matches = (_EXAMPLE.search(node.get("description", "")) for node in named or nodes)
+        return next((" ".join(match[1].split()) for match in matches if match), "")
 
     @cached_property
     def _schema(self) -> _Schema:
@@ -122,18 +122,18 @@ _SIGNS = {"greater_than": ">", "greater_than_equal": "≥", "less_than": "<", "l
 
 def problems_of(error: ValidationError, raw: Any, known: Known) -> list[Problem]:
     """Return the problems behind a pydantic error about ``raw``, each once."""
-    found: dict[Location, list[Problem]] = {}
+    groups: dict[Location, list[Problem]] = {}
     for detail in error.errors(include_url=False):
         inner = _inner(detail)
         if inner["type"] == OWN_FIELDS:
             for problem in _own_fields(inner, spoken(detail["loc"], raw), raw):
-                found.setdefault(problem.loc, []).append(problem)
+                groups.setdefault(problem.loc, []).append(problem)
             continue
         problem = _problem(detail, raw, known)
         if inner["type"] == "too_short" and len(_value_at(problem.loc, raw)) >= inner["ctx"]["min_length"]:
             continue  # pydantic counts only the entries without problems
-        found.setdefault(problem.loc, []).append(problem)
-    problems = [problem for there in found.values() for problem in _alternatives_joined(there)]
+        groups.setdefault(problem.loc, []).append(problem)
+    problems = [problem for group in groups.values() for problem in _alternatives_joined(group)]
     return [problem for problem in problems if not _misspelt(problem, problems, raw)]
 
 
