@@ -30,8 +30,8 @@ def examples_of(part: type[BaseModel]) -> list[Any]:
     """Read the examples of a part, in YAML, from ``Example: …`` or ``Examples: …`` at the end of its docstring."""
     from ruamel.yaml import YAML  # `vflsim list` does not need it
 
-    found = _EXAMPLES.search(inspect.cleandoc(part.__doc__ or ""))
-    return [YAML(typ="safe").load(text) for text in _CODE.findall(found[1])] if found else []
+    match = _EXAMPLES.search(inspect.cleandoc(part.__doc__ or ""))
+    return [YAML(typ="safe").load(text) for text in _CODE.findall(match[1])] if match else []
 
 
 def meanings_of(part: type[BaseModel]) -> dict[str, str]:
@@ -39,13 +39,13 @@ def meanings_of(part: type[BaseModel]) -> dict[str, str]:
 
     pydantic's ``use_attribute_docstrings`` reads them when a class is made: a third of the start of each process.
     """
-    found: dict[str, str] = {}
+    meanings: dict[str, str] = {}
     for of in reversed(part.__mro__):
-        own = _strings(of.__module__).get(of.__qualname__, {})
-        found |= {key: own.get(key, "") for key in inspect.get_annotations(of)}
+        strings = _strings(of.__module__).get(of.__qualname__, {})
+        meanings |= {key: strings.get(key, "") for key in inspect.get_annotations(of)}
     fields = part.model_fields
-    found |= {name: info.description for name, info in fields.items() if info.description is not None}
-    return {fields[name].alias or name: found[name] for name in fields if found.get(name)}
+    meanings |= {name: info.description for name, info in fields.items() if info.description is not None}
+    return {fields[name].alias or name: meanings[name] for name in fields if meanings.get(name)}
 
 
 @cache
@@ -55,22 +55,22 @@ def _strings(module: str) -> dict[str, dict[str, str]]:
         tree = ast.parse(inspect.getsource(sys.modules[module]))
     except (KeyError, OSError, TypeError):
         return {}
-    found: dict[str, dict[str, str]] = {}
-    _read(tree, "", found)
-    return found
+    strings: dict[str, dict[str, str]] = {}
+    _read(tree, "", strings)
+    return strings
 
 
-def _read(node: ast.AST, scope: str, found: dict[str, dict[str, str]]) -> None:
+def _read(node: ast.AST, scope: str, strings: dict[str, dict[str, str]]) -> None:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.FunctionDef):
-            _read(child, f"{scope}{child.name}.<locals>.", found)
+            _read(child, f"{scope}{child.name}.<locals>.", strings)
         elif isinstance(child, ast.ClassDef):
-            _read(child, f"{scope}{child.name}.", found)
-            own = found[f"{scope}{child.name}"] = {}
+            _read(child, f"{scope}{child.name}.", strings)
+            meanings = strings[f"{scope}{child.name}"] = {}
             for field, below in pairwise(child.body):
                 match field, below:
                     case ast.AnnAssign(target=ast.Name(id=key)), ast.Expr(value=ast.Constant(value=str(text))):
-                        own[key] = inspect.cleandoc(text)
+                        meanings[key] = inspect.cleandoc(text)
 
 
 def _complete(schema: JsonSchemaValue, part: type[BaseModel]) -> None:
@@ -135,12 +135,12 @@ class Part(BaseModel):
     def changed(self, update: Mapping[str, Any]) -> Self:
         """Return a copy with some values replaced, as they are; what the original has cached stays behind."""
         kind = type(self)
-        made, own = kind.__new__(kind), self.__dict__
-        object.__setattr__(made, "__dict__", {**{key: own[key] for key in kind.__pydantic_fields__}, **update})
-        object.__setattr__(made, "__pydantic_fields_set__", {*self.__pydantic_fields_set__, *update})
-        object.__setattr__(made, "__pydantic_extra__", None)
-        object.__setattr__(made, "__pydantic_private__", None)
-        return made
+        part, values = kind.__new__(kind), self.__dict__
+        object.__setattr__(part, "__dict__", {**{key: values[key] for key in kind.__pydantic_fields__}, **update})
+        object.__setattr__(part, "__pydantic_fields_set__", {*self.__pydantic_fields_set__, *update})
+        object.__setattr__(part, "__pydantic_extra__", None)
+        object.__setattr__(part, "__pydantic_private__", None)
+        return part
 
 
 class Refinable(Part):

@@ -57,14 +57,14 @@ def varied(
         template = validate({"symbols": symbols, FORMULAS: True})
     except ValueError as error:  # pydantic's, too
         raise CannotVaryError from error
-    found = list(_varying(template, ()))
-    if len(found) != formulas or not isinstance(template, Part):
+    pairs = list(_varying(template, ()))
+    if len(pairs) != formulas or not isinstance(template, Part):
         raise CannotVaryError
     known = {name: value for name, value in symbols.items() if name not in ("i", "m")}
     arrays = known | {"i": np.arange(1, len(clients) + 1), "m": np.asarray(clients)}
-    leaves = [_Leaf(path, _values(each, arrays, len(clients))) for path, each in found]
+    leaves = [_Leaf(path, _values(each, arrays, len(clients))) for path, each in pairs]
     _must_suit(template, leaves)
-    return _made(template, leaves)
+    return _parts(template, leaves)
 
 
 def _varying(part: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Varying]]:
@@ -133,7 +133,7 @@ def _must_suit(template: Part, leaves: Sequence[_Leaf]) -> None:
             raise CannotVaryError
 
 
-def _made(template: Part, leaves: Sequence[_Leaf]) -> list[Any]:
+def _parts(template: Part, leaves: Sequence[_Leaf]) -> list[Any]:
     make = _maker(template, {leaf.path: place for place, leaf in enumerate(leaves)})
     if len(leaves) == 1:
         one: dict[float, Any] = {}

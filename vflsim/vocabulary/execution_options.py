@@ -131,7 +131,7 @@ class Execution:
         """Return the fields of ``run.json``, for a run on a ``device``, with ``training`` or of timing alone."""
         plane = self.learning_plane if training else None
         named = {"device": device, "threads": self.threads, "tf32": self.tf32, "learning_plane": plane}
-        return {**named, "execution": self._others(told=False)}
+        return {**named, "execution": self._others(complete=False)}
 
     @classmethod
     def of_facts(cls, facts: Mapping[str, Any]) -> Execution:
@@ -143,13 +143,13 @@ class Execution:
         """Describe what a run has to agree on with another one for the same bits, by name."""
         plane = self.learning_plane if training else "none"
         named = {"device": device, "threads": self.threads, "tf32": self.tf32, "learning plane": plane}
-        return {name: str(value) for name, value in (named | self._others(told=True)).items()}
+        return {name: str(value) for name, value in (named | self._others(complete=True)).items()}
 
-    def _others(self, told: bool) -> dict[str, Any]:
-        """Return the settings that have no name of their own in ``run.json``; unless ``told``, the unusual ones."""
+    def _others(self, complete: bool) -> dict[str, Any]:
+        """Return the settings that have no name of their own in ``run.json``; unless ``complete``, the unusual ones."""
         others = [each for each in fields(self) if each.name not in ("eager", "device", "threads", "tf32")]
         values = {each.name: (getattr(self, each.name), each.default) for each in others}
-        return {name: value for name, (value, usual) in values.items() if told or value != usual}
+        return {name: value for name, (value, usual) in values.items() if complete or value != usual}
 
     @contextmanager
     def settings(self) -> Iterator[None]:
@@ -208,11 +208,11 @@ class RunOptions:
     cluster: Cluster | None = None
 
     @classmethod
-    def of(cls, **given: Unpack[ExecutionOptions]) -> RunOptions:
+    def of(cls, **options: Unpack[ExecutionOptions]) -> RunOptions:
         """Read the options that a user gives. Raises ScenarioError with every invalid option, TypeError for others."""
-        if unknown := given.keys() - OPTIONS.keys():
+        if unknown := options.keys() - OPTIONS.keys():
             raise TypeError(f"unexpected option {min(unknown)!r}; allowed: {', '.join(OPTIONS)}")
-        values: dict[str, Any] = {**DEFAULTS, **given}
+        values: dict[str, Any] = {**DEFAULTS, **options}
         problems: list[str] = []
         for name, (_, option) in OPTIONS.items():
             try:

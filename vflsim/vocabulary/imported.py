@@ -82,16 +82,16 @@ def _derived(part: type[Part]) -> Iterator[type[Part]]:
 
 def class_of(path: str, *bases: type[Part]) -> type[Part]:
     """Import a class of the user's own. Raises ValueError unless it is derived from one of ``bases`` and complete."""
-    found = imported(path)
-    if not (isinstance(found, type) and issubclass(found, bases)):
-        what = "a class" if isinstance(found, type) else f"a value of type {type(found).__name__}"
+    target = imported(path)
+    if not (isinstance(target, type) and issubclass(target, bases)):
+        what = "a class" if isinstance(target, type) else f"a value of type {type(target).__name__}"
         names = " or ".join(base.__name__ for base in bases)
         raise ValueError(f"{path} is {what} but no {names}; derive it from vflsim.protocol.{bases[0].__name__}")
-    if "kind" not in found.model_fields or not isinstance(found.model_fields["kind"].default, str):
-        raise ValueError(f'{path} has no kind; add `kind: Literal["{found.__name__.lower()}"] = …` to the class')
-    if missing := sorted(getattr(found, "__abstractmethods__", ())):
+    if "kind" not in target.model_fields or not isinstance(target.model_fields["kind"].default, str):
+        raise ValueError(f'{path} has no kind; add `kind: Literal["{target.__name__.lower()}"] = …` to the class')
+    if missing := sorted(getattr(target, "__abstractmethods__", ())):
         raise ValueError(f"{path} lacks the methods {', '.join(missing)}; define them")
-    return found
+    return target
 
 
 def reason(error: BaseException) -> str:
@@ -102,8 +102,8 @@ def reason(error: BaseException) -> str:
 def origin(error: BaseException) -> str:
     """Return the place in the user's code that raised an exception: the innermost frame outside installed packages."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "site-packages" not in frame.filename] or frames
-    return f"{own[-1].filename}:{own[-1].lineno}, {own[-1].name}" if own else type(error).__name__
+    places = [frame for frame in frames if "site-packages" not in frame.filename] or frames
+    return f"{places[-1].filename}:{places[-1].lineno}, {places[-1].name}" if places else type(error).__name__
 
 
 def tried_out(part: Own, contract: Callable[[Trial], None] | None = None) -> Own:
@@ -123,12 +123,12 @@ def tried_out(part: Own, contract: Callable[[Trial], None] | None = None) -> Own
 
 
 @contextmanager
-def blaming(what: str, given: str = "") -> Iterator[None]:
+def blaming(what: str, case: str = "") -> Iterator[None]:
     """Raise ``RunError``, with the place in the user's code, for what goes wrong inside."""
     try:
         yield
     except Exception as error:  # the user's code may raise anything
-        raise RunError(f"{what} fails{given}: {reason(error)}", remedy=f"mend it; raised in {origin(error)}") from error
+        raise RunError(f"{what} fails{case}: {reason(error)}", remedy=f"mend it; raised in {origin(error)}") from error
 
 
 def _broken(part: type[Part], error: Exception) -> ValueError:
@@ -161,7 +161,7 @@ class OrModule:
         return core_schema.with_info_wrap_validator_function(self._validate, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        own = {
+        module = {
             "type": "object",
             "description": f"a class of your own, derived from {self._names}; other keys are its fields",
             "properties": {
@@ -176,7 +176,7 @@ class OrModule:
             "required": ["kind", "path"],
         }
         known = handler(schema)
-        return {"anyOf": [*(known["anyOf"] if list(known) == ["anyOf"] else [known]), own]}
+        return {"anyOf": [*(known["anyOf"] if list(known) == ["anyOf"] else [known]), module]}
 
     def _validate(self, value: Any, inner: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
         if isinstance(value, self._bases):
@@ -193,13 +193,13 @@ class OrModule:
         part = class_of(_import_path(path), *self._bases)
         fields = {key: item for key, item in value.items() if key not in ("kind", "path")}
         try:
-            made = part.model_validate(fields, context=info.context)
+            instance = part.model_validate(fields, context=info.context)
         except ValidationError as error:
             context = {"error": error, "part": part}
             raise PydanticCustomError(OWN_FIELDS, "the fields of a class of your own", context) from None
         except Exception as error:  # the user's code may raise anything
             raise _broken(part, error) from error
-        return tried_out(made)
+        return tried_out(instance)
 
     @property
     def _names(self) -> str:

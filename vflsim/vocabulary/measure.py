@@ -82,8 +82,8 @@ class Measure(Part, ABC):
     def measured(self, run: FinishedRun) -> MeasuredValue:
         """Return the value for ``run.json``. Raises ``RunError``, with the place in the code, for any failure."""
         with blaming(f"the measure {type(self).__name__}"):
-            found = as_number(self.value(run), type(self).__name__)
-        return MeasuredValue(value=None if math.isnan(found) else found, unit=self.unit)
+            number = as_number(self.value(run), type(self).__name__)
+        return MeasuredValue(value=None if math.isnan(number) else number, unit=self.unit)
 
     def _contract_at(self, trial: Trial, columns: Mapping[str, Sequence[str]]) -> None:
         """Measure runs with these columns of metrics, rounds and events."""
@@ -93,8 +93,8 @@ class Measure(Part, ABC):
             trial.must(
                 column in columns["metrics"], f"there is no column {column!r}", allowed, "", "choose one of them"
             )
-        for kept in (("metrics", "rounds", "events"), ("metrics", "rounds"), ("metrics",)):
-            tables = [_table(columns[name]) if name in kept else None for name in ("metrics", "rounds", "events")]
+        for selection in (("metrics", "rounds", "events"), ("metrics", "rounds"), ("metrics",)):
+            tables = [_table(columns[name]) if name in selection else None for name in ("metrics", "rounds", "events")]
             trial.ask("value", *tables, where="for the same tables", call=self._tried)
 
     def _tried(self, *tables: Any) -> float:
@@ -104,13 +104,13 @@ class Measure(Part, ABC):
 def as_number(value: Any, name: str) -> float:
     """Return a measure's value as a float. Raises ValueError for anything but a number, and for infinity."""
     try:
-        found = float(value)
+        number = float(value)
     except (TypeError, ValueError):
         what = f"{name}.value returned a {type(value).__name__}; allowed: one number"
         raise ContractError(f"{what}; mend 'value' of the class") from None
-    if math.isinf(found):
-        raise ContractError(f"{name}.value is {found}; allowed: finite, or NaN for none; mend 'value' of the class")
-    return found
+    if math.isinf(number):
+        raise ContractError(f"{name}.value is {number}; allowed: finite, or NaN for none; mend 'value' of the class")
+    return number
 
 
 _ROWS = 8
@@ -123,17 +123,17 @@ def _table(columns: Sequence[str]) -> pd.DataFrame:
 
     texts = {"party": "server", "kind": "compute.embed", "outcome": "done", "peer": "done"}
     numbers = range(_ROWS)
-    made: dict[str, list[Any]] = {}
+    data: dict[str, list[Any]] = {}
     for name in columns:
         if name in ("used", "missing", "fresh"):  # numbers of clients
-            made[name] = [np.arange(1, 3, dtype=np.int32)] * _ROWS
+            data[name] = [np.arange(1, 3, dtype=np.int32)] * _ROWS
         elif name in texts:
-            made[name] = [texts[name]] * _ROWS
+            data[name] = [texts[name]] * _ROWS
         elif name in ("round", "updates"):
-            made[name] = [*numbers]
+            data[name] = [*numbers]
         else:
-            made[name] = [0.5 * (number + 1) if name.endswith("_s") else 1 / (number + 1) for number in numbers]
-    return pd.DataFrame({name: pd.Series(values) for name, values in made.items()})
+            data[name] = [0.5 * (number + 1) if name.endswith("_s") else 1 / (number + 1) for number in numbers]
+    return pd.DataFrame({name: pd.Series(values) for name, values in data.items()})
 
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")

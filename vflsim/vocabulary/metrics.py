@@ -136,10 +136,10 @@ class MacroF1(Metric):
 
     @override
     def value(self, scored: Scored) -> float:
-        said, true = scored.predicted.cpu().numpy(), scored.labels.cpu().numpy()
-        classes = {*said.tolist(), *true.tolist()}
+        guess, true = scored.predicted.cpu().numpy(), scored.labels.cpu().numpy()
+        classes = {*guess.tolist(), *true.tolist()}
         scores = [
-            2 * int(((said == k) & (true == k)).sum()) / int((said == k).sum() + (true == k).sum()) for k in classes
+            2 * int(((guess == k) & (true == k)).sum()) / int((guess == k).sum() + (true == k).sum()) for k in classes
         ]
         return sum(scores) / len(scores)
 
@@ -212,49 +212,49 @@ MetricName: TypeAlias = Annotated[str, AfterValidator(_metric_name)]
 """A name of a metric of the key ``metrics``."""
 
 
-def columns_of(own: Known = NO_METRICS) -> tuple[str, ...]:
-    """Return the columns that measure the model, of any task, with the scenario's ``own`` metrics."""
-    return (*COLUMNS, *(f"{split}_{metric}" for split in ("validation", "test") for metric in own))
+def columns_of(metrics: Known = NO_METRICS) -> tuple[str, ...]:
+    """Return the columns that measure the model, of any task, with the ``metrics`` of the scenario."""
+    return (*COLUMNS, *(f"{split}_{metric}" for split in ("validation", "test") for metric in metrics))
 
 
-def facts_of(metric: str, own: Known = NO_METRICS) -> MetricFacts:
+def facts_of(metric: str, metrics: Known = NO_METRICS) -> MetricFacts:
     """Return what is known of a metric. A split may stand in front, a party behind: ``test_accuracy.client-2``.
 
-    ``own`` are the scenario's. Raises ValueError for an unknown metric.
+    ``metrics`` are the scenario's. Raises ValueError for an unknown metric.
     """
     bare = _bare(metric)
     if bare in REPORTED:
         return REPORTED[bare].facts
     try:
-        return own[bare]
+        return metrics[bare]
     except KeyError:
-        raise ValueError(f"unknown metric {metric}; allowed: {', '.join([*REPORTED, *own])}") from None
+        raise ValueError(f"unknown metric {metric}; allowed: {', '.join([*REPORTED, *metrics])}") from None
 
 
-def is_known(metric: str, own: Known = NO_METRICS) -> bool:
-    """Say whether a metric is one that every run of its task reports, or one of the scenario's ``own``."""
+def is_known(metric: str, metrics: Known = NO_METRICS) -> bool:
+    """Say whether a metric is one that every run of its task reports, or one of the ``metrics`` of the scenario."""
     bare = _bare(metric)
-    return bare in REPORTED or bare in own
+    return bare in REPORTED or bare in metrics
 
 
-def unit_of(metric: str, own: Known = NO_METRICS) -> str:
+def unit_of(metric: str, metrics: Known = NO_METRICS) -> str:
     """Return the unit of a metric's values; empty for none, and for what is not known."""
-    return facts_of(metric, own).unit if is_known(metric, own) else ""
+    return facts_of(metric, metrics).unit if is_known(metric, metrics) else ""
 
 
-def higher_is_better(metric: str, own: Known = NO_METRICS) -> bool:
+def higher_is_better(metric: str, metrics: Known = NO_METRICS) -> bool:
     """Say whether a metric grows as the model improves. Raises ValueError for an unknown metric."""
-    return facts_of(metric, own).better == "higher"
+    return facts_of(metric, metrics).better == "higher"
 
 
-def is_share(metric: str, own: Known = NO_METRICS) -> bool:
+def is_share(metric: str, metrics: Known = NO_METRICS) -> bool:
     """Say whether a metric lies between 0 and 1; false for what is no metric, such as ``time_s``."""
-    return is_known(metric, own) and facts_of(metric, own).is_share
+    return is_known(metric, metrics) and facts_of(metric, metrics).is_share
 
 
-def range_of(metric: str, own: Known = NO_METRICS) -> tuple[float, float]:
+def range_of(metric: str, metrics: Known = NO_METRICS) -> tuple[float, float]:
     """Return the least and the greatest value that a metric can have. Raises ValueError for an unknown metric."""
-    return facts_of(metric, own).span
+    return facts_of(metric, metrics).span
 
 
 def column_of(metric: str) -> str:

@@ -213,10 +213,10 @@ class Quantity:
         formula, unit = split_unit(value, self.dimension)
         if not Expression.parse(formula).names & {"i", "m"}:
             return number
-        found = Varying(number)
-        found.formula, found.factor = formula, self.dimension.units.get(unit, Fraction(1))
-        found.has_unit, found.quantity = unit != "", self
-        return found
+        varying = Varying(number)
+        varying.formula, varying.factor = formula, self.dimension.units.get(unit, Fraction(1))
+        varying.has_unit, varying.quantity = unit != "", self
+        return varying
 
     def _has_unit(self, value: object) -> bool:
         return isinstance(value, str) and split_unit(value, self.dimension)[1] != ""

@@ -134,14 +134,14 @@ class TargetWatch:
         return self._evaluations
 
 
-def _own(info: ValidationInfo) -> Known:
+def _metrics(info: ValidationInfo) -> Known:
     """Return the scenario's own metrics, which the context of the validation has."""
-    own: Known = (info.context or {}).get("metrics") or {}
-    return own
+    metrics: Known = (info.context or {}).get("metrics") or {}
+    return metrics
 
 
 def _metric(name: str, info: ValidationInfo) -> str:
-    columns = columns_of(_own(info))
+    columns = columns_of(_metrics(info))
     if column_of(name) not in columns:
         raise ValueError(
             f"there is no metric {name!r}; allowed: {', '.join(columns)}, and {_FOR} ({_FORMS}); "
@@ -155,7 +155,7 @@ def _levels(targets: Any, info: ValidationInfo) -> Any:
     if not isinstance(targets, Mapping):
         return targets
     symbols, levels, wrong = (info.context or {}).get("symbols") or {}, dict(targets), []
-    for metric in (name for name in targets if _is_share_target(name, _own(info))):
+    for metric in (name for name in targets if _is_share_target(name, _metrics(info))):
         try:
             levels[metric] = _level(targets[metric], symbols)
         except ValueError as error:
@@ -166,8 +166,8 @@ def _levels(targets: Any, info: ValidationInfo) -> Any:
     return levels
 
 
-def _is_share_target(name: Any, own: Known) -> bool:
-    return isinstance(name, str) and column_of(name) in columns_of(own) and is_share(name, own)
+def _is_share_target(name: Any, metrics: Known) -> bool:
+    return isinstance(name, str) and column_of(name) in columns_of(metrics) and is_share(name, metrics)
 
 
 def _level(value: Any, symbols: Mapping[str, float]) -> float:
@@ -219,8 +219,8 @@ class Targets(Part):
 
     @model_validator(mode="after")
     def _directions(self, info: ValidationInfo) -> Self:
-        own = _own(info)
-        self._better = {name: facts_of(name, own).better for name in self.values if column_of(name) not in COLUMNS}
+        metrics = _metrics(info)
+        self._better = {name: facts_of(name, metrics).better for name in self.values if column_of(name) not in COLUMNS}
         return self
 
     @model_validator(mode="before")
@@ -250,12 +250,12 @@ class Targets(Part):
         keys = handler.resolve_ref_schema(handler(schema))
         value, held = keys["properties"]["values"]["additionalProperties"], keys["properties"][_FOR]
         metrics = {name: {**value, **_documented(name)} for name in COLUMNS}
-        own = {**value, "description": "A metric of the scenario's key `metrics`, by its name there."}
+        scenario_metric = {**value, "description": "A metric of the scenario's key `metrics`, by its name there."}
         return {
             "type": "object",
             "description": keys.get("description", ""),
             "properties": {**metrics, _FOR: held},
-            "patternProperties": {_OWN_COLUMN: own},
+            "patternProperties": {_OWN_COLUMN: scenario_metric},
             "additionalProperties": False,
             "minProperties": 1,
         }

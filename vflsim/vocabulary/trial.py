@@ -21,11 +21,11 @@ class ContractError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A call of a method: ``call`` of copies of what is ``given``. ``where`` says in words what that is."""
+    """A call of a method: ``call`` of copies of ``inputs``. ``where`` says in words what these are."""
 
     method: str
     call: Callable[..., Any]
-    given: tuple[Any, ...]
+    inputs: tuple[Any, ...]
     where: str
     repeats: str
 
@@ -58,15 +58,15 @@ class Trial:
         return value
 
     def ask(
-        self, method: str, *given: Any, where: str = "", call: Callable[..., Any] | None = None, repeats: str = REPEATS
+        self, method: str, *inputs: Any, where: str = "", call: Callable[..., Any] | None = None, repeats: str = REPEATS
     ) -> Any:
-        """Return the answer of a method, or of ``call`` in its stead, to what is ``given``.
+        """Return the answer of a method, or of ``call`` in its stead, to ``inputs``.
 
         It is asked twice, and once more at the ``end``: it has to answer the same, to change nothing that it is given,
         and to leave the global random generators alone. ``repeats`` says so in words.
         """
         where = f" {where}" if where else ""
-        question = Question(method, call or getattr(self.part, method), given, where, repeats)
+        question = Question(method, call or getattr(self.part, method), inputs, where, repeats)
         answer = self._answer(question)
         self._compare(question, answer)
         self._asked.append((question, answer))
@@ -84,14 +84,14 @@ class Trial:
             self._compare(question, answer)
 
     def _answer(self, question: Question) -> Any:
-        copies, before = copied(question.given), _generators()
+        copies, before = copied(question.inputs), _generators()
         answer = question.call(*copies)
         what = f"{self.name}.{question.method}"
         for name, state in _generators().items():
             drawn = f"{what} draws from {name}'s global generator{question.where}"
             self.must(state == before[name], drawn, question.repeats, question.method)
         changes = f"{what} changes what it is given{question.where}"
-        self.must(alike(copies, question.given), changes, "only to read it; copy it", question.method)
+        self.must(alike(copies, question.inputs), changes, "only to read it; copy it", question.method)
         return copied(answer)
 
     def _compare(self, question: Question, before: Any) -> None:
