@@ -81,8 +81,8 @@ class Optimizer(Part, ABC):
                 parameters, optimizer = self._built(trial)
                 load_optimizer(optimizer, state)
                 with torch.no_grad():
-                    for own, other in zip(parameters, before, strict=True):
-                        own.copy_(other)
+                    for weight, other in zip(parameters, before, strict=True):
+                        weight.copy_(other)
             draw = torch.Generator().manual_seed(2 + step)
             for parameter in parameters:
                 parameter.grad = torch.randn(parameter.shape, generator=draw)
@@ -101,14 +101,14 @@ class Optimizer(Part, ABC):
     def _built(self, trial: Trial) -> tuple[list[Parameter], torch.optim.Optimizer]:
         draw = torch.Generator().manual_seed(1)
         parameters = [Parameter(torch.randn(shape, generator=draw)) for shape in ((3, 2), (3,))]
-        made, name = self.build(parameters), f"{trial.name}.build"
-        known = isinstance(made, torch.optim.Optimizer)
-        trial.must(known, f"{name} returned {type_of(made)}", "a torch.optim.Optimizer", "build")
-        plain = not (made.defaults.get("fused") or made.defaults.get("foreach"))
+        optimizer, name = self.build(parameters), f"{trial.name}.build"
+        known = isinstance(optimizer, torch.optim.Optimizer)
+        trial.must(known, f"{name} returned {type_of(optimizer)}", "a torch.optim.Optimizer", "build")
+        plain = not (optimizer.defaults.get("fused") or optimizer.defaults.get("foreach"))
         trial.must(plain, f"{name} makes a grouped or fused optimiser", "foreach=False, fused=False", "build")
         untouched = all(parameter.grad is None for parameter in parameters)
         trial.must(untouched, f"{name} sets gradients", "an optimiser of the parameters as they are", "build")
-        return parameters, made
+        return parameters, optimizer
 
 
 _STEPS = 4

@@ -28,9 +28,9 @@ class PredictionTask(ABC):
 
     def having(self, own_metrics: Mapping[str, Metric]) -> Self:
         """The same task with a scenario's own metrics, by name."""
-        found = copy(self)
-        found.own_metrics = own_metrics
-        return found
+        task = copy(self)
+        task.own_metrics = own_metrics
+        return task
 
     @property
     def metric_names(self) -> tuple[str, ...]:
@@ -57,9 +57,9 @@ class PredictionTask(ABC):
                 f"the loss {loss.kind} does not fit a {self.name} task; allowed: auto, {', '.join(self.loss_names)}, "
                 "or another data.task"
             )
-        found = copy(self)
-        found.own_loss = loss
-        return found
+        task = copy(self)
+        task.own_loss = loss
+        return task
 
     @property
     def loss_names(self) -> tuple[str, ...]:

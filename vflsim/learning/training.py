@@ -87,8 +87,8 @@ class Training(Part):
         """Return this with the values of ``by`` in their place; an optimiser is replaced as a whole."""
         if by is None:
             return self
-        given = {key: getattr(by, key) for key in by.model_fields_set}
-        return self.model_copy(update={key: value for key, value in given.items() if value is not None})
+        values = {key: getattr(by, key) for key in by.model_fields_set}
+        return self.model_copy(update={key: value for key, value in values.items() if value is not None})
 
 
 class TrainingOverride(Part):

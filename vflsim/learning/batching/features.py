@@ -58,8 +58,8 @@ class StackedFeatures:
             pieces = columns // self.width  # per row; a client's row is one of them
             flat = ids * pieces + (self._block.start // self.width + index)[:, None]
             return joint.reshape(-1, self.width).index_select(0, flat.flatten()).view(*ids.shape, self.width)
-        found = joint[ids[:, :, None], self._index[index][:, None, :]]
-        return found if self._padding is None else found * self._padding[index][:, None, :]
+        rows = joint[ids[:, :, None], self._index[index][:, None, :]]
+        return rows if self._padding is None else rows * self._padding[index][:, None, :]
 
     def blocks(self, rows: Rows) -> Iterator[Tensor]:
         """``same_rows`` in pieces: what is computed of a whole split is never much larger than a piece."""
@@ -72,8 +72,8 @@ class StackedFeatures:
     def _columns_of(self, rows: Tensor) -> Tensor:
         if self._block is not None:
             return rows[:, self._block]
-        found = rows.index_select(1, self._index.flatten())
-        return found if self._padding is None else found * self._padding.flatten()
+        columns = rows.index_select(1, self._index.flatten())
+        return columns if self._padding is None else columns * self._padding.flatten()
 
     def _ids(self, batch: Batch) -> Tensor:
         return batch.tensor(self._index.device)

@@ -53,26 +53,26 @@ class LayeredStack(Stack):
         return self._joint_graph.back(received)
 
     def _sum(self, x: Tensor, places: Sequence[int], some: Sequence[Tensor]) -> tuple[Tensor, Backward]:
-        own = x.view(len(x), len(self.learners), -1).transpose(0, 1)
-        own = own if len(places) == len(self.learners) else own[list(places)]
+        features = x.view(len(x), len(self.learners), -1).transpose(0, 1)
+        features = features if len(places) == len(self.learners) else features[list(places)]
         if not isinstance(self._layers[-1], nn.Linear):
-            h, back = through_layers(self._layers, some, own)
+            h, back = through_layers(self._layers, some, features)
             return h.sum(0), lambda received: back(received.expand(h.shape))
         *body, weight, bias = some
         pieces, inner = self.pieces(len(places), len(x)), self._layers[:-1]
         passes: list[tuple[Tensor, Backward]] = []
         total = bias.sum(0).expand(len(x), -1).clone()
         for piece in pieces:
-            passes.append(through_layers(inner, [each[piece] for each in body], own[piece], inner=True))
+            passes.append(through_layers(inner, [each[piece] for each in body], features[piece], inner=True))
             total.addmm_(passes[-1][0].transpose(0, 1).flatten(1), weight[piece].transpose(1, 2).flatten(0, 1))
 
         def backward(received: Tensor) -> list[Tensor]:
-            found = []
+            gradients = []
             for piece, (hidden, through_body) in zip(pieces, passes, strict=True):
                 for_each = received.expand(len(hidden), *received.shape)
                 by_weight, by_hidden = _by_weight(hidden, for_each), torch.bmm(for_each, weight[piece])
-                found.append([*through_body(by_hidden), by_weight])
-            return [*map(torch.cat, zip(*found, strict=True)), received.sum(0).expand(bias.shape)]
+                gradients.append([*through_body(by_hidden), by_weight])
+            return [*map(torch.cat, zip(*gradients, strict=True)), received.sum(0).expand(bias.shape)]
 
         return total, backward
 
@@ -113,8 +113,8 @@ def through_pieces(
         return passes[0]
 
     def backward(received: Tensor) -> list[Tensor]:
-        found = [back(received[piece]) for piece, (_, back) in zip(pieces, passes, strict=True)]
-        return [torch.cat(each) for each in zip(*found, strict=True)]
+        gradients = [back(received[piece]) for piece, (_, back) in zip(pieces, passes, strict=True)]
+        return [torch.cat(each) for each in zip(*gradients, strict=True)]
 
     return torch.cat([h for h, _ in passes]), backward
 
@@ -140,11 +140,11 @@ def through_layers(
         backs.append(back)
 
     def backward(received: Tensor) -> list[Tensor]:
-        found: list[Tensor] = []
+        gradients: list[Tensor] = []
         for back in reversed(backs):
             *by_parameters, received = back(received)
-            found[:0] = by_parameters
-        return [*found, received] if by_input else found
+            gradients[:0] = by_parameters
+        return [*gradients, received] if by_input else gradients
 
     return x, backward
 

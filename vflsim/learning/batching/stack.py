@@ -199,9 +199,9 @@ class Stack(ClientStack):
         try:
             h = self._embedded(work[0].steps, places, rows)
         except NonFiniteError:
-            for operation, place, own in zip(operations, places, rows, strict=True):
+            for operation, place, index in zip(operations, places, rows, strict=True):
                 with placed(operation):  # find the client whose rows they were
-                    self.embeddings([place], [own], self.parameters)
+                    self.embeddings([place], [index], self.parameters)
             raise
         for n, (operation, each) in enumerate(zip(operations, work, strict=True)):
             if each.release.plain:
@@ -243,12 +243,12 @@ class Stack(ClientStack):
         work: list[LocalWork] = [operation.work for operation in operations]
         places = [each.place for each in work]
         parameters, x = self._of(places, self.parameters), self._x(places, [each.batch for each in work])
-        found: list[Sequence[Tensor]] = []
+        gradients: list[Sequence[Tensor]] = []
         for piece in self.pieces(len(places), x.shape[1]):
             received = [joined(tensors) for tensors in zip(*[_values(each) for each in work[piece]], strict=True)]
-            own = [parameter[piece] for parameter in parameters]
-            found.append(self.local_gradients(gradient, own, x[piece], received, operations[piece]))
-        self.move(places, [torch.cat(each) for each in zip(*found, strict=True)])
+            weights = [parameter[piece] for parameter in parameters]
+            gradients.append(self.local_gradients(gradient, weights, x[piece], received, operations[piece]))
+        self.move(places, [torch.cat(each) for each in zip(*gradients, strict=True)])
 
     def local_gradients(
         self,

@@ -115,16 +115,16 @@ class _Split:
 
     def swapped(self, one: int, other: int, first: int, second: int) -> _Split:
         """Return the split in which two parties have exchanged the features at two places."""
-        found = object.__new__(_Split)
-        found._correlation, found.parts, found.scores = self._correlation, list(self.parts), self.scores.copy()
-        given, taken = self.parts[one].copy(), self.parts[other].copy()
-        given[first], taken[second] = taken[second], given[first]
-        found.parts[one], found.parts[other] = np.sort(given), np.sort(taken)
+        split = object.__new__(_Split)
+        split._correlation, split.parts, split.scores = self._correlation, list(self.parts), self.scores.copy()
+        one_part, other_part = self.parts[one].copy(), self.parts[other].copy()
+        one_part[first], other_part[second] = other_part[second], one_part[first]
+        split.parts[one], split.parts[other] = np.sort(one_part), np.sort(other_part)
         for party in range(len(self.parts)):
-            found._score(one, party)
+            split._score(one, party)
             if party != one:
-                found._score(other, party)
-        return found
+                split._score(other, party)
+        return split
 
     def _score(self, one: int, other: int) -> None:
         block = self._correlation[np.ix_(self.parts[one], self.parts[other])]
@@ -142,8 +142,8 @@ def _climbed(split: _Split, rng: np.random.Generator, cost: Callable[[float], fl
         one, other = rng.choice(len(split.parts), 2, replace=False)
         first, second = (int(rng.integers(len(split.parts[party]))) for party in (one, other))
         tried = split.swapped(int(one), int(other), first, second)
-        if (found := cost(tried.icor)) < best - _ROUNDING:
-            split, best = tried, found
+        if (value := cost(tried.icor)) < best - _ROUNDING:
+            split, best = tried, value
     return split
 
 

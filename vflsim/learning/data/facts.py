@@ -35,10 +35,10 @@ class Alignment:
 
     def sentence(self) -> str:
         """Count the rows that are used and left out."""
-        left = [
+        unused = [
             f"{each.rows - each.used:,} of {each.rows:,} in {each.file}" for each in self.files if each.used < each.rows
         ]
-        out = f"; left out: {few(left)}" if left else ""
+        out = f"; left out: {few(unused)}" if unused else ""
         if self.rule == "outer":
             absent = [f"{self.rows - each.used:,} in {each.file}" for each in self.files if each.used < self.rows]
             ids = f"{self.rows:,} ids have a label, and features at some party (align: outer)"

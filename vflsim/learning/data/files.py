@@ -69,12 +69,12 @@ def read_entry(entry: CatalogueEntry) -> RawData:
 def _compare(entry: CatalogueEntry, raw: RawData, paths: Sequence[Path]) -> None:
     """Without a checksum, tell the right file by what it holds. DataError when that is not what the entry announces."""
     announced = (entry.rows, entry.views, entry.features, entry.classes)
-    found = (raw.rows, len(raw.views), sum(view.width for view in raw.views), len(np.unique(raw.target)))
-    if found != announced:
+    counts = (raw.rows, len(raw.views), sum(view.width for view in raw.views), len(np.unique(raw.target)))
+    if counts != announced:
         words = "{} rows, {} views, {} features and {} classes"
         where = ", ".join(str(path) for path in paths)
         remedy = f"put an intact copy of {entry.files[0].name} in its place"
-        raise DataError(f"holds {words.format(*found)}", where, words.format(*announced), remedy)
+        raise DataError(f"holds {words.format(*counts)}", where, words.format(*announced), remedy)
 
 
 def _fetching(entry: CatalogueEntry, file: RemoteFile) -> str:
@@ -100,11 +100,11 @@ def verify(path: Path, file: RemoteFile) -> None:
         if key in _verified:
             return
         with opened(path) as there:
-            found = hashlib.file_digest(there, "sha256").hexdigest()
+            digest = hashlib.file_digest(there, "sha256").hexdigest()
     except OSError as error:
         raise DataError(f"cannot be read: {error}", str(path), "a readable file", "check its permissions") from error
-    if found != file.sha256:
-        what = f"has the wrong checksum: sha256 {found}"
+    if digest != file.sha256:
+        what = f"has the wrong checksum: sha256 {digest}"
         remedy = "delete the file and fetch it again with `vflsim data get`"
         raise DataError(what, str(path), f"sha256 {file.sha256}", remedy)
     _verified.add(key)
@@ -149,8 +149,8 @@ def data_get(name: str, folder: Path | str | None = None, progress: bool = False
 def _where(entry: CatalogueEntry) -> str:
     if not entry.files:
         return "embedded"
-    found = [locate(entry, file) for file in entry.files]
-    return str(found[0].parent) if found[0] and all(found) else "absent"
+    paths = [locate(entry, file) for file in entry.files]
+    return str(paths[0].parent) if paths[0] and all(paths) else "absent"
 
 
 def _get(entry: CatalogueEntry, file: RemoteFile, folder: Path | None, progress: bool) -> Path:

@@ -41,15 +41,15 @@ class RowSplit:
 
         ``present``, (rows, parties), is None where all parties hold all rows.
         """
-        found = sha256()
+        hasher = sha256()
         for rows in (self.train, self.validation, self.test):
-            found.update(f"{len(rows)} rows\n".encode())
+            hasher.update(f"{len(rows)} rows\n".encode())
             names = rows if ids is None else ids[rows]
             numbers = names.dtype.kind in "iu"  # of any width: files of one party may have been written by another
-            found.update(names.astype("<i8").tobytes() if numbers else "\n".join(map(str, names)).encode())
+            hasher.update(names.astype("<i8").tobytes() if numbers else "\n".join(map(str, names)).encode())
             if present is not None:
-                found.update(np.packbits(present[rows]).tobytes())
-        return found.hexdigest()
+                hasher.update(np.packbits(present[rows]).tobytes())
+        return hasher.hexdigest()
 
 
 def split_rows(
@@ -90,12 +90,12 @@ def split_rows(
     return RowSplit(train, validation, test)
 
 
-def given_split(given: Array, where: str) -> RowSplit:
+def given_split(column: Array, where: str) -> RowSplit:
     """Return the split that a column gives: train, validation or test for each row, (rows,).
 
     Raises DataError for anything else, and unless there are rows to train on and rows to test.
     """
-    words = np.char.strip(given) if given.dtype.kind == "U" else given.astype(str)
+    words = np.char.strip(column) if column.dtype.kind == "U" else column.astype(str)
     if len(other := np.flatnonzero(~np.isin(words, _SPLITS))):
         what = f"row {other[0] + 1} is {words[other[0]].item()!r} ({len(other)} such rows in all)"
         raise DataError(what, where, ", ".join(_SPLITS), "correct the column, or `split_column`")

@@ -58,26 +58,26 @@ def encode(labels: Array, task: Literal["auto"] | TaskName, where: str) -> Encod
     guessed = task == "auto"
     if guessed:
         _refuse_gaps(labels, numbers, where)
-    found = _guess(amounts, counts, numbers.dtype.kind, where) if task == "auto" else task
-    if found == "regression":
+    task_name = _guess(amounts, counts, numbers.dtype.kind, where) if task == "auto" else task
+    if task_name == "regression":
         if numbers.dtype.kind == "U":
             row, text = next((row, text) for row, text in enumerate(labels.tolist()) if _number(text) is None)
             what = f"labels are text, such as {text!r} in row {row + 1}"
             raise DataError(what, where, "numbers for a regression task", "correct `task` or `label`")
-        return EncodedLabels(found, numbers.astype(np.float64), (), guessed)
-    if found == "binary" and len(distinct) != 2:
+        return EncodedLabels(task_name, numbers.astype(np.float64), (), guessed)
+    if task_name == "binary" and len(distinct) != 2:
         what = f"there are {len(distinct)} different labels: {few([str(label) for label in distinct])}"
         raise DataError(what, where, "exactly 2 for a binary task", "say `task: multiclass`, or correct `label`")
     names = distinct
     if numbers.dtype.kind == "f":
         fractions = amounts[amounts != np.round(amounts)]
-        if len(fractions) and found == "multiclass":
+        if len(fractions) and task_name == "multiclass":
             allowed = "whole numbers or text for a multiclass task"
             remedy = "say `task: regression`, or correct `label`"
             raise DataError(f"a label is {fractions[0].item()!r}", where, allowed, remedy)
         names = distinct if len(fractions) or labels.dtype.kind == "U" else distinct.astype(np.int64)
     order = np.lexsort((distinct, numbers[first]))  # that of distinct, unless these are texts of numbers
-    return EncodedLabels(found, np.argsort(order)[codes], tuple(str(names[place]) for place in order), guessed)
+    return EncodedLabels(task_name, np.argsort(order)[codes], tuple(str(names[place]) for place in order), guessed)
 
 
 def _numbers(labels: Array) -> Array:

@@ -136,9 +136,9 @@ def load(
     target = encode(raw.target, known, raw.where)
     split = _split(data, raw, target)
     names = [party_name(number) for number in range(1 - partition.active, len(views) + 1 - partition.active)]
-    own = [split if raw.present is None else split.where(raw.present[:, place]) for place in range(len(views))]
-    views, facts = prepared(views, own, data, np.dtype(dtype), names)
-    joint = Splits(*joined_splits(views, split, own, data.scale, np.dtype(dtype), names))
+    splits = [split if raw.present is None else split.where(raw.present[:, place]) for place in range(len(views))]
+    views, facts = prepared(views, splits, data, np.dtype(dtype), names)
+    joint = Splits(*joined_splits(views, split, splits, data.scale, np.dtype(dtype), names))
     values = _labels(target, dtype, raw.where)
     labels = Splits(values[split.train], values[split.validation], values[split.test])
     name = data.name or Path(data.file or f"{len(views)} party files").name
@@ -208,10 +208,10 @@ def _dropped(raw: RawData, drop: tuple[str, ...]) -> RawData:
         raise DataError(f"there is no column {unknown[0]!r} to drop", "data.drop", nearest(unknown[0], known))
     views = []
     for view in raw.views:
-        kept = [index for index, name in enumerate(view.names) if name not in drop]
-        if not kept:
+        columns = [index for index, name in enumerate(view.names) if name not in drop]
+        if not columns:
             raise DataError(f"nothing is left of {view.name}", "data.drop", "at least one column of every view")
-        views.append(view.some(view.name, kept))
+        views.append(view.some(view.name, columns))
     return RawData(raw.where, tuple(views), raw.target, raw.groups, raw.official_test)
 
 

@@ -74,7 +74,7 @@ class LoadedData:
     def with_joint(self, joint: dict[Split, torch.Tensor]) -> LoadedData:
         """The same with other features: (rows, columns) by split."""
         first = slice(0, self.columns[0].start)
-        active = None if self.active is None else _own(joint, first, self.active_shape)
+        active = None if self.active is None else _window(joint, first, self.active_shape)
         return replace(
             self, joint=joint, features=Windows(joint, self.columns, self.shapes), active=active, elsewhere={}
         )
@@ -88,8 +88,8 @@ class LoadedData:
         features = Windows(joint, columns, shapes)
         labels = {split: task.target(getattr(data.labels, split), training.torch_dtype) for split in SPLITS}
         outputs = task.outputs(data.classes)
-        active = None if data.active is None else _own(joint, data.active.columns, data.active.feature_shape)
-        own = () if data.active is None else data.active.feature_shape
+        active = None if data.active is None else _window(joint, data.active.columns, data.active.feature_shape)
+        shape = () if data.active is None else data.active.feature_shape
         there = data.present
         return cls(
             data.name,
@@ -103,7 +103,7 @@ class LoadedData:
             data.class_names,
             data.guessed,
             active,
-            own,
+            shape,
             data.facts,
             None if there is None else {split: torch.from_numpy(getattr(there, split)) for split in SPLITS},
             data.rows_digest,
@@ -190,8 +190,8 @@ class Windows(Sequence[dict[Split, torch.Tensor]]):
     def __getitem__(self, place: int | slice) -> dict[Split, torch.Tensor] | Windows:
         if isinstance(place, slice):
             return Windows(self._joint, self._columns[place], self._shapes[place])
-        return _own(self._joint, self._columns[place], self._shapes[place])
+        return _window(self._joint, self._columns[place], self._shapes[place])
 
 
-def _own(joint: Mapping[Split, torch.Tensor], own: slice, shape: Sequence[int]) -> dict[Split, torch.Tensor]:
-    return {split: tensor[:, own].view(-1, *shape) for split, tensor in joint.items()}
+def _window(joint: Mapping[Split, torch.Tensor], columns: slice, shape: Sequence[int]) -> dict[Split, torch.Tensor]:
+    return {split: tensor[:, columns].view(-1, *shape) for split, tensor in joint.items()}

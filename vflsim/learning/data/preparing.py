@@ -26,16 +26,16 @@ def coded(
     """
     if not any(view.categories):
         return view, ()
-    values, known, found = view.values.copy(), [*view.categories], []
+    values, known, vocabularies = view.values.copy(), [*view.categories], []
     for column in (column for column, names in enumerate(known) if names):
         places = np.unique(values[split.train, column])
         order = np.searchsorted(places, values[:, column]).clip(max=len(places) - 1)
         values[:, column] = np.where(places[order] == values[:, column], order + 1, 0)
         known[column] = tuple(known[column][place] for place in places.astype(np.int64))
         others = (int((values[rows, column] == 0).sum()) for rows in (split.validation, split.test))
-        found.append(Vocabulary.of(party, view.names[column], known[column], *others))
+        vocabularies.append(Vocabulary.of(party, view.names[column], known[column], *others))
     view = replace(view, values=values, categories=tuple(known))
-    return _one_hot(view, party) if encoding == "one_hot" else _checked(view, dtype, party), tuple(found)
+    return _one_hot(view, party) if encoding == "one_hot" else _checked(view, dtype, party), tuple(vocabularies)
 
 
 def _checked(view: View, dtype: np.dtype[Any], party: str) -> View:
@@ -73,7 +73,7 @@ def filled(view: View, split: RowSplit, rule: Missing, party: str) -> tuple[View
     columns = np.flatnonzero(gaps.any(axis=0)).tolist()
     if not columns:
         return view, ()
-    values, found = view.values.copy(), []
+    values, filled_columns = view.values.copy(), []
     for column in columns:
         known = values[split.train, column][~gaps[split.train, column]]
         if rule != "zero" and not len(known):
@@ -83,15 +83,15 @@ def filled(view: View, split: RowSplit, rule: Missing, party: str) -> tuple[View
         value = 0.0 if rule == "zero" else float(known.mean())
         values[gaps[:, column], column] = value
         counts = (int(gaps[rows, column].sum()) for rows in (split.train, split.validation, split.test))
-        found.append(FilledColumn(party, view.names[column], rule, value, *counts))
-    shown = [column for column, each in zip(columns, found, strict=True) if rule == "indicator" and each.train]
+        filled_columns.append(FilledColumn(party, view.names[column], rule, value, *counts))
+    shown = [column for column, each in zip(columns, filled_columns, strict=True) if rule == "indicator" and each.train]
     return replace(
         view,
         values=np.concatenate([values, gaps[:, shown]], axis=1, dtype=values.dtype),
         names=(*view.names, *(f"{view.names[column]} is missing" for column in shown)),
         categories=(*view.categories, *[()] * len(shown)) if view.categories else (),
         unscaled=(*view.unscaled, *range(view.width, view.width + len(shown))),
-    ), tuple(found)
+    ), tuple(filled_columns)
 
 
 _WIDTH = 1024
@@ -156,16 +156,16 @@ def prepared(
     views: Sequence[View], splits: Sequence[RowSplit], data: Data, dtype: np.dtype[Any], names: Sequence[str]
 ) -> tuple[tuple[View, ...], DataFacts]:
     """Encode categories and fill gaps, party by party, each with its own rows of ``splits``."""
-    made, filled_columns, categories = [], list[FilledColumn](), list[Vocabulary]()
+    prepared_views, filled_columns, categories = [], list[FilledColumn](), list[Vocabulary]()
     for view, split, name in zip(views, splits, names, strict=True):
         if not len(split.train):
             raise DataError(f"{view.name}: holds none of the training rows", name, "some of them", "align: inner")
         view, vocabularies = coded(view, split, data.encoding, dtype, name)
         view, gaps = (view, ()) if data.missing is None else filled(view, split, data.missing, name)
-        made.append(view)
+        prepared_views.append(view)
         filled_columns += gaps
         categories += vocabularies
-    return tuple(made), DataFacts(None, tuple(filled_columns), tuple(categories))
+    return tuple(prepared_views), DataFacts(None, tuple(filled_columns), tuple(categories))
 
 
 def joined_splits(

@@ -208,6 +208,6 @@ def _bytes(data: LoadedData) -> int:
 
 def _state(path: str) -> tuple[str, int, int]:
     with suppress(OSError, ValueError):  # such as a null character: who reads the file says so
-        found = Path(path).stat()
-        return path, found.st_mtime_ns, found.st_size
+        status = Path(path).stat()
+        return path, status.st_mtime_ns, status.st_size
     return path, 0, 0

@@ -39,10 +39,10 @@ class FeatureNoise(Part):
         ``joint`` holds the rows of ``split``, (rows, columns), and ``columns`` are each noisy client's. A draw is a
         function of (seed, client, split) and of its place among the client's features.
         """
-        for client, own in columns.items():
+        for client, window in columns.items():
             stream = generator(seed, client, f"feature_noise.{split}")
             for start in range(0, len(joint), _BLOCK):
-                block = joint[start : start + _BLOCK, own]
+                block = joint[start : start + _BLOCK, window]
                 drawn = self.sd * stream.standard_normal(block.shape)
                 block[...] = drawn if self.replace else block + drawn
 
@@ -164,9 +164,9 @@ class Data(Part):
         if self.name not in CATALOGUE:
             raise ValueError(f"unknown data set {self.name!r}; {nearest(str(self.name), CATALOGUE)}")
         files = ("label", "labels", "id", "group", "categorical", "missing", "split_column")
-        own = [key for key in files if getattr(self, key)]
-        if own:
-            raise ValueError(f"{own[0]} belongs to data from files: {self.name} knows its own")
+        keys = [key for key in files if getattr(self, key)]
+        if keys:
+            raise ValueError(f"{keys[0]} belongs to data from files: {self.name} knows its own")
         if CATALOGUE[self.name].official_test and self.split == "auto" and self.test_fraction is not None:
             raise ValueError(
                 f"test_fraction: {self.name} has an official test split; leave test_fraction out or say split: random"
@@ -187,8 +187,8 @@ class Data(Part):
 
     def _check_fractions(self) -> None:
         others = ("test_fraction", "validation_fraction", "split", "split_seed", "train_rows", "group")
-        if self.split_column is not None and (said := sorted({*others} & self.model_fields_set)):
-            raise ValueError(f"split_column gives every row its split; leave out {said[0]}")
+        if self.split_column is not None and (keys := sorted({*others} & self.model_fields_set)):
+            raise ValueError(f"split_column gives every row its split; leave out {keys[0]}")
         test = 0.0 if self.test_fraction is None else self.test_fraction
         if self.test_fraction is not None and not 0 < test < 1:
             raise ValueError(f"test_fraction must lie between 0 and 1, exclusively, not {test:g}")

@@ -64,8 +64,8 @@ def stand_in(data: Data, name: str, folder: Path) -> bytes:
 
 
 def _must_suffice(data: Data, name: str, holder: Holder) -> None:
-    if found := sorted({*data.categorical} & {*holder.names}):
-        what = f"the categories of column {found[0]!r} decide the shapes of models, and nothing can stand in for them"
+    if columns := sorted({*data.categorical} & {*holder.names}):
+        what = f"the categories of column {columns[0]!r} decide the shapes of models, and nothing can stand in for them"
         raise DataError(what, name, "columns of numbers", "encode it as numbers before")
     if data.scale == "pooled" and {*holder.names} - {*data.no_features}:
         what = "the pixels of all parties are scaled together"
@@ -94,11 +94,11 @@ def _table(table: Table, kept: set[str], labels: Mapping[str, Array], gaps: bool
         else:
             absent = pc.is_null(column, nan_is_null=pa.types.is_floating(column.type)).to_numpy()
             columns[name] = pa.array(np.zeros(len(column)), mask=absent if gaps else None)
-    made, sink = pa.table(columns), io.BytesIO()
+    content, sink = pa.table(columns), io.BytesIO()
     if table.path.suffix == ".parquet":
-        pa.parquet.write_table(made, sink)
+        pa.parquet.write_table(content, sink)
     else:
-        pa.csv.write_csv(made, sink)
+        pa.csv.write_csv(content, sink)
     written = sink.getvalue()
     return gzip.compress(written, mtime=0) if table.path.suffix == ".gz" else written
 

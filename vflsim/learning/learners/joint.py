@@ -186,8 +186,8 @@ class Joining:
                     rows[:, place] = each.value
                 joined = _sum(coefficients, rows, values)
             joined.requires_grad_()
-            own = coefficients if table is None else [coefficients[place] for place in places]
-            return Used(batch, fresh, joined, [joined], own)
+            factors = coefficients if table is None else [coefficients[place] for place in places]
+            return Used(batch, fresh, joined, [joined], factors)
         leaves = [message.value.value.clone().requires_grad_() for message in fresh]
         every: list[Tensor | None] = [None] * len(parties)
         if table is not None:
@@ -205,9 +205,9 @@ class Joining:
     def _unblinded(self, group: BlindedSum, fresh: Sequence[Any]) -> Tensor:
         """Return the sum of all clients' embeddings, plus the server's own if ``fresh`` has it."""
         values = {message.sender: message.value.value for message in fresh}
-        own = values.pop(SERVER, None)
+        embedding = values.pop(SERVER, None)
         total = group.total(values)
-        return total if own is None else own + total
+        return total if embedding is None else embedding + total
 
     def combined(self, values: Sequence[Tensor | None], present: Tensor | None = None) -> Tensor:
         """Join the embeddings of all parties, None where one is missing; differentiable in each."""

@@ -104,9 +104,9 @@ class PartyLearner:
         """
         purpose = f"weights/{name}" if self.models else "weights"
         seed = torch_seed(self.held.seed, self.party, purpose)
-        made = partial(seeded, build, seed, self.dtype, self.held.device)
+        factory = partial(seeded, build, seed, self.dtype, self.held.device)
         shape = self.features("train").shape[1:] if inputs is None else inputs
-        return self.own(PartyModel(name, made, rule, shape, self.dtype, inputs is not None, build))
+        return self.own(PartyModel(name, factory, rule, shape, self.dtype, inputs is not None, build))
 
     def own(self, model: ModelT) -> ModelT:
         """Add a model that has been set up elsewhere."""

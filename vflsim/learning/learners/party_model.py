@@ -148,13 +148,13 @@ def descend(outputs: Sequence[Tensor], gradients: Sequence[Tensor | None], model
 def spare_buffers(modules: Sequence[nn.Module]) -> Iterator[None]:
     """Give the modules copies of their buffers (batch norm's averages), and afterwards their own back, untouched."""
     owners = [each for module in modules for each in module.modules()]
-    own = [dict(each._buffers) for each in owners]
+    originals = [dict(each._buffers) for each in owners]
     try:
         for each in owners:
             each._buffers.update({name: None if b is None else b.clone() for name, b in each._buffers.items()})
         yield
     finally:
-        for each, buffers in zip(owners, own, strict=True):
+        for each, buffers in zip(owners, originals, strict=True):
             each._buffers.update(buffers)
 
 
@@ -191,9 +191,9 @@ class FlatModel(PartyModel):
     def gradients(self, loss: Tensor, leaves: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """Return the gradient of ``loss`` by all weights, a vector, and by each of ``leaves`` (or zeros)."""
         parameters = self.vector_parts
-        found = torch.autograd.grad(loss, [*parameters, *leaves], materialize_grads=True)
+        gradients = torch.autograd.grad(loss, [*parameters, *leaves], materialize_grads=True)
         count = len(parameters)
-        return _vector(found[:count]), list(found[count:])
+        return _vector(gradients[:count]), list(gradients[count:])
 
     def step(self, gradient: Tensor) -> None:
         """Take one step along ``gradient``, a vector."""

@@ -219,8 +219,8 @@ class ServerLearner(PartyLearner):
         def run() -> None:
             self.model.eval()
             with torch.no_grad():
-                own = [] if self.embedding is None else [self._evaluated(split)]
-                prediction = self.top(self._joining.all_of([message.value for message in (*own, *ordered)], split))
+                active = [] if self.embedding is None else [self._evaluated(split)]
+                prediction = self.top(self._joining.all_of([message.value for message in (*active, *ordered)], split))
                 result.set(self.scores(prediction, split))
 
         return Operation(
@@ -292,18 +292,18 @@ class ServerLearner(PartyLearner):
         set_loss(loss, mean, where)
         gradient, others = top.gradients(total, [*(leaf for each in used for leaf in each.leaves), *mixed])
         top.step(gradient / len(losses) if len(losses) > 1 else gradient)
-        own: list[tuple[Tensor, Tensor]] = []
+        pairs: list[tuple[Tensor, Tensor]] = []
         for each in used:
             leaves, others = others[: len(each.leaves)], others[len(each.leaves) :]
             for message, received in zip(each.fresh, each.spread(leaves), strict=True):
                 if isinstance(message, OwnEmbedding):
-                    own.append((message.graph, received / len(losses)))
+                    pairs.append((message.graph, received / len(losses)))
                 else:
                     promised[id(message)].set(received)
         if self.mixing is not None:
             self.mixing.step(others[0] / len(losses))
         if self.embedding is not None:
-            descend([h for h, _ in own], [gradient for _, gradient in own], [self.embedding])
+            descend([h for h, _ in pairs], [gradient for _, gradient in pairs], [self.embedding])
 
     def _embedded(self, batch: Batch) -> OwnEmbedding:
         assert self.embedding is not None
@@ -320,8 +320,8 @@ class ServerLearner(PartyLearner):
             beside = 0.0 if self.parts.beside is None else self.parts.beside(kind, rows)
             trains = kind == "server_step"
             models = [model for model in self.models.values() if model is not self.mixing]  # joining counts for nothing
-            own = [model.training_flops(rows) if trains else model.forward_flops(rows) for model in models]
-            self._flops[kind, rows] = beside + sum(own)
+            flops = [model.training_flops(rows) if trains else model.forward_flops(rows) for model in models]
+            self._flops[kind, rows] = beside + sum(flops)
         return self._flops[kind, rows]
 
 

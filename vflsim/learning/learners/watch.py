@@ -86,8 +86,8 @@ class Watch:
                     names = vars(module).keys() - _OF_MODULES
                     looked_at = {name for name in names if isinstance(getattr(module, name), Tensor | None)}
                     place = f"{_IN}{model.name}{path and '.'}{path}"
-                    own = _attributes(module, names - looked_at, None)
-                    seen |= {f"{name}{place}": content for name, content in own.items()} | {place: ""}
+                    attributes = _attributes(module, names - looked_at, None)
+                    seen |= {f"{name}{place}": content for name, content in attributes.items()} | {place: ""}
         return seen
 
     def compare(self, before: Unkept) -> None:
@@ -95,12 +95,12 @@ class Watch:
         now, party = self.unkept(), party_name(self._learner.party)
         models = {name.partition(_IN)[2] for name in before.keys() & now.keys()}
         for name in sorted(before.keys() | now.keys()):
-            model, own = name.partition(_IN)[2], name.partition(_IN)[0].partition(".")[2]
+            model, attribute = name.partition(_IN)[2], name.partition(_IN)[0].partition(".")[2]
             if before.get(name) != now.get(name) and (not model or model in models):
-                remedy = f'keep it as self.kept["{own}"] ({ALLOWED})'
+                remedy = f'keep it as self.kept["{attribute}"] ({ALLOWED})'
                 if model:
                     remedy = "register it as a buffer (register_buffer), or do without it"
-                elif own == "held":
+                elif attribute == "held":
                     remedy = "copy features and labels before you change them"
                 what = f"operations of {party} changed {name}, which checkpoints do not keep: a resumed run loses it"
                 raise UnkeptStateError(what, "", "changes of models and of what `kept` holds", remedy)

@@ -145,8 +145,8 @@ def construct(path: str, arguments: Mapping[str, Any], **offered: Any) -> nn.Mod
     try:
         module = target(**{**extra, **arguments})
     except (Exception, SystemExit) as error:  # the user's code may raise anything
-        given = ", ".join([*arguments, *(key for key in extra if key not in arguments)]) or "no arguments"
-        what = f"{path} could not be built with {given}: {reason(error)}"
+        names = ", ".join([*arguments, *(key for key in extra if key not in arguments)]) or "no arguments"
+        what = f"{path} could not be built with {names}: {reason(error)}"
         raise ValueError(f"{what}; allowed: parameters named {', '.join(offered)}, and those in `arguments`") from error
     if not isinstance(module, nn.Module):
         raise ValueError(f"{path} made {_described(module)}; allowed: a torch.nn.Module")

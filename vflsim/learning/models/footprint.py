@@ -51,13 +51,13 @@ def footprint(build: Callable[[], nn.Module], shape: tuple[int, ...], rows: int,
     Models of up to ``_SMALL`` bytes pass a few rows of zeros through weights of zeros: bytes are linear in the rows.
     Larger ones pass all of them on the meta device, for which PyTorch imports its compiler.
     """
-    found = _outlined(build, shape, dtype)
+    outline = _outlined(build, shape, dtype)
     try:
-        if isinstance(found, nn.Module):
-            return _counted(found, _values(found), torch.empty((rows, *shape), dtype=dtype, device="meta"))
+        if isinstance(outline, nn.Module):
+            return _counted(outline, _values(outline), torch.empty((rows, *shape), dtype=dtype, device="meta"))
     except Exception:  # a user's module may need other values
         return Footprint()
-    few, more = found
+    few, more = outline
     return few.extended(more, (rows - _FEW[0]) / (_FEW[1] - _FEW[0]))
 
 
@@ -86,21 +86,21 @@ def _values(module: nn.Module) -> dict[str, Tensor]:
 
 
 def _counted(module: nn.Module, weights: dict[str, Tensor], x: Tensor) -> Footprint:
-    own = {_storage(tensor) for tensor in weights.values()}
-    kept: dict[int, int] = {}
+    storages = {_storage(tensor) for tensor in weights.values()}
+    sizes: dict[int, int] = {}
     held: list[Tensor] = []  # so that no two tensors share an address
 
     def keep(tensor: Tensor) -> None:
         held.append(tensor)
-        kept[_storage(tensor)] = tensor.untyped_storage().nbytes()
+        sizes[_storage(tensor)] = tensor.untyped_storage().nbytes()
         # Nothing to unpack: an output that the graph keeps would keep the graph, and both all weights, for ever.
 
-    counting = _Counting(own)
+    counting = _Counting(storages)
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda nothing: nothing), counting:
         output = functional_call(module, weights, x)
     written = output.untyped_storage().nbytes()
     held.clear()  # the graph holds ``keep``
-    return Footprint(sum(size for key, size in kept.items() if key not in own), counting.largest, written)
+    return Footprint(sum(size for key, size in sizes.items() if key not in storages), counting.largest, written)
 
 
 class _Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]

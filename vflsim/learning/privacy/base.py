@@ -179,8 +179,8 @@ class Mechanism(Part, ABC):
         before = -1.0
         for releases in (0, 1, 2, 10, 100):
             released = Released(releases, ((0.1, 1, releases),) if releases else ())
-            for method, given in (("epsilon_after", releases), ("spent", released)):
-                epsilon, what = trial.ask(method, given), f"{trial.name}.{method} is"
+            for method, argument in (("epsilon_after", releases), ("spent", released)):
+                epsilon, what = trial.ask(method, argument), f"{trial.name}.{method} is"
                 fits = is_number(least=0)(epsilon)
                 trial.must(fits, f"{what} {epsilon!r} for {releases} releases", "a number of at least 0", method)
                 trial.must(releases or not epsilon, f"{what} {epsilon:g} for no release", "0", method)

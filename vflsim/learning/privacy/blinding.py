@@ -245,15 +245,15 @@ def chacha20(key: bytes, nonce: bytes, length: int, counter: int = 0) -> bytes:
 
 
 class Masks:
-    """The masks of client ``own`` in a ``run``; it shares ``secrets`` (32 bytes each) with the others, by number.
+    """The masks of ``client`` in a ``run``; it shares ``secrets`` (32 bytes each) with the others, by number.
 
     r_k = Σ_{j>k} PRG_kj − Σ_{j<k} PRG_kj modulo 2^bits (Eq. 5), so Σ_k r_k = 0. PRG_kj is a function of the pair's key
     for the run and a kind of message, and of the message's number. Uploads under one mask would give away their
     difference: a run, kind and number must never be used for two different values.
     """
 
-    def __init__(self, own: int, secrets: Mapping[int, bytes], bits: int, run: str) -> None:
-        self._own, self._secrets, self._dtype = own, dict(secrets), np.dtype(f"<u{bits // 8}")
+    def __init__(self, client: int, secrets: Mapping[int, bytes], bits: int, run: str) -> None:
+        self._own, self._secrets, self._dtype = client, dict(secrets), np.dtype(f"<u{bits // 8}")
         self._run = run
         self._keys: dict[str, dict[int, bytes]] = {}
 

@@ -199,9 +199,9 @@ class Gaussian(GaussianNoise):
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         if (self.noise_multiplier is None) == (self.epsilon is None):
-            given = "both" if self.epsilon is not None else "none"
+            count = "both" if self.epsilon is not None else "none"
             raise ValueError(
-                f"{given} of noise_multiplier and epsilon {'are' if given == 'both' else 'is'} given; allowed: exactly "
+                f"{count} of noise_multiplier and epsilon {'are' if count == 'both' else 'is'} given; allowed: exactly "
                 "one; give the noise itself, or the epsilon that it is for"
             )
         if self.epsilon is not None and self.per is None:

@@ -40,8 +40,8 @@ def _unpacked(file: BinaryIO, dimensions: int, where: str) -> NDArray[np.uint8]:
     must_fit(announced, f"what its header announces (shape {shape})")
     data = file.read(announced + 1)
     if len(data) != announced:
-        found = f"only {len(data)} bytes" if len(data) < announced else "more bytes"
-        what = f"holds {found} of data where its header announces {announced} (shape {shape})"
+        amount = f"only {len(data)} bytes" if len(data) < announced else "more bytes"
+        what = f"holds {amount} of data where its header announces {announced} (shape {shape})"
         raise DataError(what, where, "as many bytes as announced", _DAMAGED)
     return np.frombuffer(data, dtype=np.uint8).reshape(shape)
 

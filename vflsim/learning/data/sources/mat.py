@@ -81,11 +81,11 @@ def _handed_over(file: BufferedReader, variables: Sequence[str]) -> tuple[list[A
         last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
         ended = f"signal {-done.returncode}" if done.returncode < 0 else last or f"status {done.returncode}"
         raise _RefusedError(f"cannot be read: it crashes the process that reads it ({ended})")
-    said = parsed_json(line)
-    if "error" in said:
-        raise _RefusedError(said["error"])
+    header = parsed_json(line)
+    if "error" in header:
+        raise _RefusedError(header["error"])
     stream = BytesIO(content)
-    arrays = [read_array(stream, len(content)) for _ in range((said["cells"] or 0) + 1)]
+    arrays = [read_array(stream, len(content)) for _ in range((header["cells"] or 0) + 1)]
     return arrays[:-1], arrays[-1]
 
 

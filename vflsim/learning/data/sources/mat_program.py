@@ -24,13 +24,13 @@ def main(most_bytes: str, seconds: str, features: str, *labels: str) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (int(most_bytes), int(most_bytes)))
         resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds) + 1))  # SIGXCPU, then SIGKILL
     try:
-        found = loadmat(cast(Any, sys.stdin.buffer), variable_names=[features, *labels])
-        label = next((name for name in labels if name in found), labels[0])
-        if missing := [name for name in (features, label) if name not in found]:
+        variables = loadmat(cast(Any, sys.stdin.buffer), variable_names=[features, *labels])
+        label = next((name for name in labels if name in variables), labels[0])
+        if missing := [name for name in (features, label) if name not in variables]:
             return _refuse(f"has no variable {missing[0]!r}")
-        whole = np.asarray(found[features])
+        whole = np.asarray(variables[features])
         is_cells = whole.dtype == object
-        arrays = [np.asarray(each) for each in (*(whole.ravel() if is_cells else ()), found[label])]
+        arrays = [np.asarray(each) for each in (*(whole.ravel() if is_cells else ()), variables[label])]
     except NotImplementedError:  # what SciPy says of HDF5
         return _refuse("cannot be read: it is of MATLAB's version 7.3 (HDF5)")
     except MemoryError:

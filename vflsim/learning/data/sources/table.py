@@ -115,12 +115,12 @@ class Table:
             column = pc.if_else(pc.is_nan(column), None, column)
         elif _is_text(column.type):
             column = column.fill_null("")
-        found = column.combine_chunks().dictionary_encode(null_encoding="encode")
+        encoding = column.combine_chunks().dictionary_encode(null_encoding="encode")
         try:
-            names = found.dictionary.to_pylist()
+            names = encoding.dictionary.to_pylist()
         except (ValueError, OverflowError) as error:  # times that Python cannot write
             raise self._ill_typed(name, "categorical", f"{column.type}: {error}", "text, numbers or times") from error
-        return np.asarray(found.indices), tuple("" if each is None else str(each) for each in names)
+        return np.asarray(encoding.indices), tuple("" if each is None else str(each) for each in names)
 
     def _with_points(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
         """Return text with decimal points in the place of commas, if these make all of it numbers."""
@@ -180,11 +180,11 @@ class Table:
 
 def _parquet(path: Path, held: int) -> pa.Table:
     with opened(path) as source, pa.parquet.ParquetFile(source) as file:
-        found = file.metadata
-        unpacked = sum(found.row_group(group).total_byte_size for group in range(found.num_row_groups))
-        cells = found.num_rows * found.num_columns  # runs of equal values take hardly any bytes
+        metadata = file.metadata
+        unpacked = sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
+        cells = metadata.num_rows * metadata.num_columns  # runs of equal values take hardly any bytes
         needed = max(unpacked, _PER_CELL * cells) + held
-        must_fit(needed, f"a table of {found.num_rows:,} rows and {found.num_columns:,} columns")
+        must_fit(needed, f"a table of {metadata.num_rows:,} rows and {metadata.num_columns:,} columns")
         return file.read(use_threads=False)
 
 

@@ -43,18 +43,18 @@ def aligned(
         for other in ids[1:parties]:
             used = used.append(other[~other.isin(used)])
         used = used[used.isin(ids[label])]
-    kept = [int(each.isin(used).sum()) for each in ids]
-    if not all(kept):
+    numbers = [int(each.isin(used).sum()) for each in ids]
+    if not all(numbers):
         counts = ", ".join(f"{file.name} has {len(each):,}" for file, each in zip(files, ids, strict=True))
         alike = len({each.dtype.kind in "iu" for each in ids}) == 1
         remedy = "name the column that holds the same ids in all files" if alike else _ALIKE
         what = "no id stands in every file"
         if rule == "outer":
-            what = f"no id of {files[kept.index(0)].name} has a label in {files[label].name}"
+            what = f"no id of {files[numbers.index(0)].name} has a label in {files[label].name}"
         raise DataError(f"{what}: {counts}", ", ".join(map(str, files)), "shared ids", remedy)
-    if all(len(each) == count == len(used) for each, count in zip(ids, kept, strict=True)):
+    if all(len(each) == count == len(used) for each, count in zip(ids, numbers, strict=True)):
         return used, None
-    rows = tuple(FileRows(file.name, len(each), count) for file, each, count in zip(files, ids, kept, strict=True))
+    rows = tuple(FileRows(file.name, len(each), count) for file, each, count in zip(files, ids, numbers, strict=True))
     return used, Alignment(rule, len(used), rows)
 
 
@@ -120,10 +120,10 @@ def read_file(data: Data, path: Path) -> RawData:
     holder = open_file(path, data, data.drop)
     target = holder.column(label, "label")
     groups = holder.column(data.group, "group") if data.group else None
-    given = holder.column(data.split_column, "split") if data.split_column else None
+    splits = holder.column(data.split_column, "split") if data.split_column else None
     ids = ids_of(holder, data.id).to_numpy() if data.id else None
     views = _views(holder, data)
-    return RawData(f"{path}, column {label!r}", views, target, groups, given=given, ids=ids)
+    return RawData(f"{path}, column {label!r}", views, target, groups, given=splits, ids=ids)
 
 
 def read_parties(data: Data, folder: Path) -> RawData:
@@ -155,7 +155,7 @@ def read_parties(data: Data, folder: Path) -> RawData:
         return holders[place].column(name, role)[order[place]]
 
     target = holders[where].column(label, "label")[order[where]]
-    groups, given = one(data.group, "group"), one(data.split_column, "split")
+    groups, splits = one(data.group, "group"), one(data.split_column, "split")
     if labels:
         extra = [name for name in holders[-1].names if name not in data.no_features]
         if extra:
@@ -165,10 +165,10 @@ def read_parties(data: Data, folder: Path) -> RawData:
             )
     pairs = zip(holders[: len(paths)], order, strict=False)  # the labels file, at the end, is no view
     views = tuple(_one_view(holder, data, rows) for holder, rows in pairs)
-    found = {name for view in views for name in view.names}
-    if missing := [name for name in data.categorical if name not in found]:
+    names = {name for view in views for name in view.names}
+    if missing := [name for name in data.categorical if name not in names]:
         what = f"no file has a categorical column {missing[0]!r}"
-        raise DataError(what, ", ".join(map(str, paths)), nearest(missing[0], sorted(found)))
+        raise DataError(what, ", ".join(map(str, paths)), nearest(missing[0], sorted(names)))
     present = np.stack([rows >= 0 for rows in order[: len(paths)]], axis=1)
     return RawData(
         f"{files[where]}, column {label!r}",
@@ -177,7 +177,7 @@ def read_parties(data: Data, folder: Path) -> RawData:
         groups,
         alignment=alignment,
         present=None if present.all() else present,
-        given=given,
+        given=splits,
         ids=used.to_numpy(),
     )
 
