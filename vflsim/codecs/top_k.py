@@ -78,8 +78,8 @@ class TopK(Compressor):
         """Return the number of rows, their length, and k."""
         elements = int(np.prod(shape))
         length = shape[-1] if self.per == "row" and shape else elements
-        asked = self.count if self.fraction is None else max(1, round(self.fraction * length))
-        return (elements // length if length else 0), length, min(asked or 0, length)
+        count = self.count if self.fraction is None else max(1, round(self.fraction * length))
+        return (elements // length if length else 0), length, min(count or 0, length)
 
     def _places(self, flat: Tensor, k: int) -> Tensor:
         order = flat.abs().sort(dim=1, descending=True, stable=True).indices

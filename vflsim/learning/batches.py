@@ -130,8 +130,8 @@ class BatchSequence:
     def _drawn(self, epoch: int) -> NDArray[np.int64]:
         """Return the rows of all batches of an epoch, one after the other, and perhaps rows that it leaves out."""
         if self.uniform:
-            drawn = generator(self.seed, self.origin, f"batches.uniform/{epoch}")
-            samples = [drawn.choice(self.rows, self.size, replace=False) for _ in range(self.per_epoch)]
+            rng = generator(self.seed, self.origin, f"batches.uniform/{epoch}")
+            samples = [rng.choice(self.rows, self.size, replace=False) for _ in range(self.per_epoch)]
             return np.concatenate(samples).astype(np.int64, copy=False)
         permutation = generator(self.seed, self.origin, f"batches/{epoch}").permutation(self.rows)
         return permutation.astype(np.int64, copy=False)

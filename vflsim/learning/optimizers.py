@@ -93,9 +93,9 @@ class Optimizer(Part, ABC):
         what = f"{trial.name} gives weights that are not finite for gradients of magnitude 1"
         trial.must(finite, what, "finite", "build")
         memories = (item for memory in optimizer.state.values() for item in memory.items())
-        lost = {key for key, value in memories if not (value is None or isinstance(value, Tensor))}
-        what = f"{trial.name} remembers {', '.join(sorted(lost))}, no tensor"
-        trial.must(not lost, what, "tensors, which are kept", "build")
+        keys = {key for key, value in memories if not (value is None or isinstance(value, Tensor))}
+        what = f"{trial.name} remembers {', '.join(sorted(keys))}, no tensor"
+        trial.must(not keys, what, "tensors, which are kept", "build")
         return course
 
     def _built(self, trial: Trial) -> tuple[list[Parameter], torch.optim.Optimizer]:

@@ -112,8 +112,8 @@ def evaluation_problems(scenario: Scenario, name: str) -> Iterator[Problem]:
 
 def deadline_problems(scenario: Scenario, name: str) -> Iterator[Problem]:
     """Check that a protocol can answer under ``evaluate.deadline``, and that keys about its answers have one."""
-    asked, entry = scenario.evaluate_of(name), scenario.protocols[name]
-    if asked.deadline is None:
+    evaluate, entry = scenario.evaluate_of(name), scenario.protocols[name]
+    if evaluate.deadline is None:
         nowhere = all(scenario.evaluate_of(each).deadline is None for each in scenario.protocols)
         fields = set[str]() if entry.evaluate is None else entry.evaluate.model_fields_set
         keys = fields | (scenario.evaluate.model_fields_set if nowhere else set())
@@ -137,7 +137,7 @@ def deadline_problems(scenario: Scenario, name: str) -> Iterator[Problem]:
     if crashes and losing:
         what = f"protocol {name!r} cannot answer while client {losing[0]} loses its work in outages: {crashes}"
         yield Problem(loc, what, "interrupted: resumed", remedy)
-    if asked.missing == "mean" and entry.mechanism is not None:
+    if evaluate.missing == "mean" and entry.mechanism is not None:
         what = f"mean embeddings of training rows would leave the clients of {name!r} beside their mechanism"
         yield Problem(location_of(scenario, name, "evaluate", "missing"), what, "absent, zeros")
 

@@ -55,8 +55,8 @@ def _folder_name(name: str) -> str:
 
 def _symbol_name(name: str) -> str:
     if name in {"i", "m", "N"} or name in UNIT_NAMES:
-        taken = "a unit" if name in UNIT_NAMES else "a symbol of every formula"
-        raise ValueError(f"a constant cannot be called {name!r}, which is {taken}; choose another name")
+        meaning = "a unit" if name in UNIT_NAMES else "a symbol of every formula"
+        raise ValueError(f"a constant cannot be called {name!r}, which is {meaning}; choose another name")
     if not _SYMBOL.fullmatch(name):
         raise ValueError(f"a constant cannot be called {name!r}; allowed: 1 to 32 letters, digits and _; rename it")
     return name

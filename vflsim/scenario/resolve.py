@@ -31,15 +31,15 @@ def _party_timings(timing: Timing, clients: int) -> tuple[PartyTiming, ...]:
     # Copied, not validated again: pydantic may swallow a Ctrl-C during validation.
     timings[0] = timings[0].model_copy(update={key: getattr(server, key) for key in ServerTiming.model_fields})
     for entry in timing.clients:
-        done: dict[tuple[int, int], PartyTiming] = {}  # equal timings of many clients stay one object
+        refinements: dict[tuple[int, int], PartyTiming] = {}  # equal timings of many clients stay one object
         links: dict[tuple[int, int], Link] = {}
         for client, refinement in entry:
             before = timings[client]
             key = id(before), id(refinement)
-            if key not in done:
-                done[key] = before.refined(refinement, links)
+            if key not in refinements:
+                refinements[key] = before.refined(refinement, links)
                 originals.append(before)  # so that its id stays unique
-            timings[client] = done[key]
+            timings[client] = refinements[key]
     return tuple(timings)
 
 

@@ -161,15 +161,15 @@ class Setting:
     def sorts(self) -> tuple[tuple[int, ...], ...]:
         """The participants by sort, in client order: with the same models, shape of features, and update rule."""
         rules: dict[Optimizer, Optimizer] = {}
-        seen: dict[int, int] = {}  # the update rules' ids: of equal ones the same
+        ids: dict[int, int] = {}  # the update rules' ids: of equal ones the same
         members: dict[tuple[object, ...], list[int]] = {}
         key: tuple[object, ...] = ()
         its: list[int] = []
         for client in self.clients:
             rule = self._client_optimizers[client - 1]
-            if id(rule) not in seen:
-                seen[id(rule)] = id(rules.setdefault(rule, rule))
-            signature = (*self.alike(client), seen[id(rule)])
+            if id(rule) not in ids:
+                ids[id(rule)] = id(rules.setdefault(rule, rule))
+            signature = (*self.alike(client), ids[id(rule)])
             if signature != key:  # mostly alike neighbours
                 key, its = signature, members.setdefault(signature, [])
             its.append(client)

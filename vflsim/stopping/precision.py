@@ -156,10 +156,10 @@ class PrecisionRule(EndRule):
         if known is not None and known.never:
             return math.inf
         steady = steady_mean(durations, self.limit.confidence)
-        wanted = self.limit.round_duration * steady.mean
-        if math.isnan(steady.half_width) or (wanted == 0 < steady.half_width):
+        goal = self.limit.round_duration * steady.mean
+        if math.isnan(steady.half_width) or (goal == 0 < steady.half_width):
             return math.inf
-        ratio = steady.half_width / wanted if steady.half_width > 0 else 0.0
+        ratio = steady.half_width / goal if steady.half_width > 0 else 0.0
         if ratio > MOST_ROUNDS:  # its square may overflow
             return math.inf
         needed = steady.n * ratio * ratio

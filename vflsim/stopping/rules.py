@@ -26,11 +26,11 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
 
 
 def _rule_name(name: str) -> str:
-    taken = Stop.model_fields
-    if not _NAME.fullmatch(name) or name in taken:
+    fields = Stop.model_fields
+    if not _NAME.fullmatch(name) or name in fields:
         raise ValueError(
             f"{name!r} cannot name a stop rule; allowed: 1 to 32 of a-z, 0-9, _, beginning with a letter, and none of "
-            f"{', '.join(taken)}; choose another name"
+            f"{', '.join(fields)}; choose another name"
         )
     return name
 
@@ -250,8 +250,8 @@ RULES: dict[str, type[EndRule]] = {
 """The rule of each key of ``stop``. The first of those that end a run at one instant is its reason."""
 
 
-def _keys(meant: Callable[[type[EndRule]], bool]) -> str:
-    return ", ".join(key for key, rule in RULES.items() if meant(rule))
+def _keys(condition: Callable[[type[EndRule]], bool]) -> str:
+    return ", ".join(key for key, rule in RULES.items() if condition(rule))
 
 
 COUNTED = _keys(lambda rule: issubclass(rule, CountLimit))

@@ -178,8 +178,8 @@ class _InTime:
             self._columns = self._uniforms.block(number, self._per_draw).reshape(BLOCK, self._per_draw)
             self._number, self._drawn = number, {}
         state, law = self._regimes.law(now)
-        drawn = self._drawn.get(state)
-        if drawn is None:
+        block = self._drawn.get(state)
+        if block is None:
             draws = law.sample(columns(self._columns, 0, law.uniforms))
-            drawn = self._drawn[state] = array("d", draws.tobytes())
-        return drawn[offset]
+            block = self._drawn[state] = array("d", draws.tobytes())
+        return block[offset]

@@ -116,8 +116,8 @@ class R2(Metric):
 
     @override
     def value(self, scored: Scored) -> float:
-        wanted = scored.target.double()
-        spread: float = (wanted - wanted.mean()).square().sum().item()
+        target = scored.target.double()
+        spread: float = (target - target.mean()).square().sum().item()
         return 1 - _residual(scored) / spread if spread > 0 else math.nan
 
 

@@ -90,9 +90,9 @@ def by_correlation(correlation: Floats, sizes: Sequence[int], beta: float, rng: 
     if beta == 0:
         return least.parts
     greatest = _climbed(_Split(correlation, mixed), rng, lambda icor: -icor)
-    wanted = beta * greatest.icor + (1 - beta) * least.icor
-    between = min(_between(correlation, least.parts, greatest.parts, rng), key=lambda split: abs(split.icor - wanted))
-    return _climbed(between, rng, lambda icor: abs(icor - wanted)).parts
+    goal = beta * greatest.icor + (1 - beta) * least.icor
+    between = min(_between(correlation, least.parts, greatest.parts, rng), key=lambda split: abs(split.icor - goal))
+    return _climbed(between, rng, lambda icor: abs(icor - goal)).parts
 
 
 class _Split:
@@ -141,9 +141,9 @@ def _climbed(split: _Split, rng: np.random.Generator, cost: Callable[[float], fl
     for _ in range(min(max(_SWAPS // features, _FEWEST), _MOST)):
         one, other = rng.choice(len(split.parts), 2, replace=False)
         first, second = (int(rng.integers(len(split.parts[party]))) for party in (one, other))
-        tried = split.swapped(int(one), int(other), first, second)
-        if (value := cost(tried.icor)) < best - _ROUNDING:
-            split, best = tried, value
+        candidate = split.swapped(int(one), int(other), first, second)
+        if (value := cost(candidate.icor)) < best - _ROUNDING:
+            split, best = candidate, value
     return split
 
 

@@ -133,10 +133,10 @@ def _draw(
     members = [by_key[stratum[by_key] == value] for value in np.unique(stratum)]
     filled = [np.concatenate([[0], np.cumsum(sizes[of])])[: len(of) + 1 - spare] for of in members]
     quotas = _shares([int(sizes[of].sum()) for of in members], [int(cumulated[-1]) for cumulated in filled], count)
-    drawn = np.zeros(len(sizes), dtype=bool)
+    mask = np.zeros(len(sizes), dtype=bool)
     for of, cumulated, quota in zip(members, filled, quotas, strict=True):
-        drawn[of[: np.argmin(np.abs(cumulated - quota))]] = True
-    return pool[drawn[unit]]
+        mask[of[: np.argmin(np.abs(cumulated - quota))]] = True
+    return pool[mask[unit]]
 
 
 def _shares(sizes: list[int], most: list[int], count: int) -> list[int]:

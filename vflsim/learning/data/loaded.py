@@ -168,8 +168,8 @@ class LoadedData:
     @property
     def nbytes(self) -> int:
         """The bytes of all features, labels and marks of absent rows."""
-        held = (self.joint, self.labels, self.present or {})
-        return sum(tensor.nbytes for tensors in held for tensor in tensors.values())
+        parts = (self.joint, self.labels, self.present or {})
+        return sum(tensor.nbytes for tensors in parts for tensor in tensors.values())
 
 
 class Windows(Sequence[dict[Split, torch.Tensor]]):

@@ -84,13 +84,13 @@ def filled(view: View, split: RowSplit, rule: Missing, party: str) -> tuple[View
         values[gaps[:, column], column] = value
         counts = (int(gaps[rows, column].sum()) for rows in (split.train, split.validation, split.test))
         filled_columns.append(FilledColumn(party, view.names[column], rule, value, *counts))
-    shown = [column for column, each in zip(columns, filled_columns, strict=True) if rule == "indicator" and each.train]
+    marks = [column for column, each in zip(columns, filled_columns, strict=True) if rule == "indicator" and each.train]
     return replace(
         view,
-        values=np.concatenate([values, gaps[:, shown]], axis=1, dtype=values.dtype),
-        names=(*view.names, *(f"{view.names[column]} is missing" for column in shown)),
-        categories=(*view.categories, *[()] * len(shown)) if view.categories else (),
-        unscaled=(*view.unscaled, *range(view.width, view.width + len(shown))),
+        values=np.concatenate([values, gaps[:, marks]], axis=1, dtype=values.dtype),
+        names=(*view.names, *(f"{view.names[column]} is missing" for column in marks)),
+        categories=(*view.categories, *[()] * len(marks)) if view.categories else (),
+        unscaled=(*view.unscaled, *range(view.width, view.width + len(marks))),
     ), tuple(filled_columns)
 
 

@@ -43,8 +43,8 @@ class FeatureNoise(Part):
             stream = generator(seed, client, f"feature_noise.{split}")
             for start in range(0, len(joint), _BLOCK):
                 block = joint[start : start + _BLOCK, window]
-                drawn = self.sd * stream.standard_normal(block.shape)
-                block[...] = drawn if self.replace else block + drawn
+                noise = self.sd * stream.standard_normal(block.shape)
+                block[...] = noise if self.replace else block + noise
 
 
 Scale = Literal["standard", "minmax", "pooled", "none"]

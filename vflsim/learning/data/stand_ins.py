@@ -99,8 +99,8 @@ def _table(table: Table, kept: set[str], labels: Mapping[str, Array], gaps: bool
         pa.parquet.write_table(content, sink)
     else:
         pa.csv.write_csv(content, sink)
-    written = sink.getvalue()
-    return gzip.compress(written, mtime=0) if table.path.suffix == ".gz" else written
+    payload = sink.getvalue()
+    return gzip.compress(payload, mtime=0) if table.path.suffix == ".gz" else payload
 
 
 def _archive(archive: Archive, kept: set[str], labels: Mapping[str, Array], gaps: bool) -> bytes:

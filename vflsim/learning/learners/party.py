@@ -153,8 +153,8 @@ class PartyLearner:
     @property
     def nbytes(self) -> int:
         """Bytes of features and of tensors kept, for estimates of memory."""
-        held = [*(self.held.features or {}).values(), *tensors_in(self.kept)]
-        return sum(tensor.nbytes for tensor in held)
+        tensors = [*(self.held.features or {}).values(), *tensors_in(self.kept)]
+        return sum(tensor.nbytes for tensor in tensors)
 
     # --- operations -------------------------------------------------------------------------------------------------
 

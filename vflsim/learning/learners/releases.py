@@ -98,8 +98,8 @@ class Blinder:
     def secrets(self) -> dict[str, Tensor]:
         """Return the private key, and the public keys for which their owners have vouched, by name."""
         keys = {"private": self.private} | {f"vouched.{who}": key for who, key in (self.vouched or {}).items()}
-        held = {name: torch.frombuffer(bytearray(key), dtype=torch.uint8) for name, key in keys.items()}
-        return held | {"agreed": torch.tensor(self.agreed)}
+        secrets = {name: torch.frombuffer(bytearray(key), dtype=torch.uint8) for name, key in keys.items()}
+        return secrets | {"agreed": torch.tensor(self.agreed)}
 
     def take_up(self, secrets: State) -> None:
         """Take up what ``secrets`` returned in another process. A run's public keys may have been loaded before."""

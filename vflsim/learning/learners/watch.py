@@ -145,14 +145,14 @@ _NOTHING = object()
 def digest(value: object, kept: _Kept | None = None) -> str:
     """Return what is equal for equal contents, in another process, too; the class of what no file can hold."""
     for fast in (True, False):
-        written = sha256()
-        writer = _Writer(SimpleNamespace(write=written.update), kept)
+        hasher = sha256()
+        writer = _Writer(SimpleNamespace(write=hasher.update), kept)
         writer.fast = fast  # equal contents have equal bytes, whatever they share; not for what contains itself
         try:
             writer.dump(value)
         except Exception:  # such as something of the system
             continue
-        return written.hexdigest()
+        return hasher.hexdigest()
     return type(value).__qualname__
 
 

@@ -77,9 +77,9 @@ class OnOrOff:
     """Annotation: ``on`` is short for the defaults, and ``off`` stays ``off``. YAML 1.1's booleans mean the same."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        written = core_schema.plain_serializer_function_ser_schema(_plain)
+        serializer = core_schema.plain_serializer_function_ser_schema(_plain)
         return core_schema.no_info_wrap_validator_function(
-            _chosen, handler.generate_schema(Blinding), serialization=written
+            _chosen, handler.generate_schema(Blinding), serialization=serializer
         )
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:

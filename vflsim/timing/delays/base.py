@@ -214,12 +214,12 @@ class Delay(Part, Law):
         from scipy.stats import kstwo
 
         name = f"{trial.name}.sample"
-        drawn = trial.ask("sample", Uniforms(0, 0, "trial").blocks(0, _DRAWS // BLOCK, self.uniforms))
-        fits = isinstance(drawn, np.ndarray) and drawn.shape == (_DRAWS,)
-        trial.must(fits, f"{name} returns {type_of(drawn)}", f"an array of shape {(_DRAWS,)}", "sample")
-        possible = bool(np.all((drawn >= 0) & np.isfinite(drawn)))
-        trial.must(possible, f"{name} gives {drawn.min():.6g} s", "finite and at least 0", "sample")
-        values, counts = np.unique(drawn, return_counts=True)
+        samples = trial.ask("sample", Uniforms(0, 0, "trial").blocks(0, _DRAWS // BLOCK, self.uniforms))
+        fits = isinstance(samples, np.ndarray) and samples.shape == (_DRAWS,)
+        trial.must(fits, f"{name} returns {type_of(samples)}", f"an array of shape {(_DRAWS,)}", "sample")
+        possible = bool(np.all((samples >= 0) & np.isfinite(samples)))
+        trial.must(possible, f"{name} gives {samples.min():.6g} s", "finite and at least 0", "sample")
+        values, counts = np.unique(samples, return_counts=True)
         upto = np.cumsum(counts) / _DRAWS
         before = np.append(0.0, upto[:-1])
         gap = max(np.max(upto - self.cdf(values * (1 + 1e-9))), np.max(self.cdf(values * (1 - 1e-9)) - before))

@@ -36,16 +36,16 @@ def _ordered(bits: NDArray[np.int64]) -> NDArray[np.int64]:
 def quantiles(cdf: Callable[[Floats], Floats], support: tuple[float, float], levels: Floats) -> Floats:
     """Give the smallest float x with cdf(x) ≥ level, elementwise: the ends of the support for the levels 0 and 1."""
     shortest, longest = support
-    wanted = np.atleast_1d(levels).ravel()
-    low, high = np.full(wanted.shape, shortest), np.full(wanted.shape, min(longest, sys.float_info.max))
+    targets = np.atleast_1d(levels).ravel()
+    low, high = np.full(targets.shape, shortest), np.full(targets.shape, min(longest, sys.float_info.max))
     for _ in range(_STEPS if longest < sys.float_info.max else 0):
         # The longest time of scaled and shifted atoms may round to a float below them.
-        short = (cdf(high) < wanted) & (wanted < 1)
+        short = (cdf(high) < targets) & (targets < 1)
         if not short.any():
             break
         high = np.where(short, np.nextafter(high, np.inf), high)
-    times = first(lambda x: cdf(x) >= wanted, low, high)
-    times = np.where(wanted <= 0, shortest, np.where(wanted >= 1, longest, times))
+    times = first(lambda x: cdf(x) >= targets, low, high)
+    times = np.where(targets <= 0, shortest, np.where(targets >= 1, longest, times))
     return times.reshape(np.shape(levels))
 
 

@@ -50,10 +50,10 @@ def _shape(header: bytes, dimensions: int, where: str) -> tuple[int, ...]:
     if len(header) < 4 + 4 * dimensions:
         what = f"ends within its header ({len(header)} bytes)"
         raise DataError(what, where, f"an IDX header of {4 + 4 * dimensions} bytes", _DAMAGED)
-    wanted = bytes((0, 0, _UNSIGNED_BYTE, dimensions))
-    if header[:4] != wanted:
+    magic = bytes((0, 0, _UNSIGNED_BYTE, dimensions))
+    if header[:4] != magic:
         what = f"starts with the magic number 0x{header[:4].hex()}"
-        allowed = f"0x{wanted.hex()} (unsigned bytes, {dimensions} dimension{'s' * (dimensions > 1)})"
+        allowed = f"0x{magic.hex()} (unsigned bytes, {dimensions} dimension{'s' * (dimensions > 1)})"
         raise DataError(what, where, allowed, "check that this is the right file, uncompressed or ending in .gz")
     return struct.unpack(f">{dimensions}I", header[4:])
 
