@@ -189,7 +189,7 @@ class Spans:
 def downtime(parties: NDArray[Any], starts: Floats, ends: Floats) -> dict[int, Spans]:
     """Return when each party is down, given its outages among those of all, in any order."""
     return {
-        int(party): Spans.union(starts[own], ends[own]) for party in np.unique(parties) for own in [parties == party]
+        int(party): Spans.union(starts[mask], ends[mask]) for party in np.unique(parties) for mask in [parties == party]
     }
 
 
@@ -257,8 +257,8 @@ class Causes:
         place = np.minimum(np.searchsorted(self._sendings, key), max(len(self._sendings) - 1, 0))
         ends = self.events.sent[message]
         if len(self._sendings):
-            found = self._sendings[place] == key
-            ends = np.where(found, self.events.end[self._latencies[place]], ends)
+            has_latency = self._sendings[place] == key
+            ends = np.where(has_latency, self.events.end[self._latencies[place]], ends)
         return ends
 
     def server_work_before(self, ready: Floats, steps: Ints, start: Floats) -> Floats:
@@ -277,9 +277,9 @@ class Causes:
     def _latest(self, keys: Ints, party: Ints, before: Ints) -> Ints:
         if not len(keys):
             return np.full(len(party), -1, np.int64)
-        found = keys[np.searchsorted(keys, party * self._count + before, side="left") - 1]
-        there = (found // self._count == party) & (found % self._count < before)
-        return np.where(there, found % self._count, -1)
+        latest = keys[np.searchsorted(keys, party * self._count + before, side="left") - 1]
+        there = (latest // self._count == party) & (latest % self._count < before)
+        return np.where(there, latest % self._count, -1)
 
     def _sending(self, places: Ints, instant: Floats) -> Ints:
         """Encode sender, receiver and the instant at which a latency began as one number; -1: none began then."""

@@ -74,12 +74,12 @@ def _highest(capacities: Sequence[AnyCapacity]) -> list[float]:
 
 
 def _rates(highest: Sequence[float]) -> Rates:
-    found: list[tuple[int, int, float]] = []
+    rates: list[tuple[int, int, float]] = []
     for rate, parties in groupby(enumerate(highest), key=lambda pair: pair[1]):
         numbers = [party for party, _ in parties]
         if rate < math.inf:
-            found.append((numbers[0], numbers[-1], rate))
-    return tuple(found)
+            rates.append((numbers[0], numbers[-1], rate))
+    return tuple(rates)
 
 
 class CodecFacts(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):

@@ -50,8 +50,8 @@ class JoinedResults(Results):
             {name: name if counts[name] == 1 else f"{name} ({title})" for name in study.protocols}
             for study, title in zip(self.studies, titles, strict=True)
         ]
-        self._study_of = {label: study for study, own in self._each for label in own.values()}
-        runs = tuple(replace(run, label=own[run.protocol]) for study, own in self._each for run in study.runs)
+        self._study_of = {label: study for study, labels in self._each for label in labels.values()}
+        runs = tuple(replace(run, label=labels[run.protocol]) for study, labels in self._each for run in study.runs)
         super().__init__(folder, self._common_scenario(titles), runs)
         self.baseline = baseline_of(self)
         self._reasons: dict[tuple[str, str], str] = {}
@@ -98,8 +98,8 @@ class JoinedResults(Results):
     def _united(self, tables: Sequence[pd.DataFrame | None]) -> pd.DataFrame | None:
         """Stack the studies' tables, with unique names; without empty ones, whose columns have no types."""
         named = [
-            table.assign(protocol=table["protocol"].map(own))
-            for table, own in zip(tables, self._labels, strict=True)
+            table.assign(protocol=table["protocol"].map(labels))
+            for table, labels in zip(tables, self._labels, strict=True)
             if table is not None
         ]
         return pd.concat([table for table in named if len(table)] or named[:1], ignore_index=True) if named else None
@@ -110,7 +110,7 @@ class JoinedResults(Results):
 
     def named(self, protocol: str) -> str:
         """Return the unique name of a protocol; a name that several studies have means the first study's."""
-        names = (own.get(protocol) for own in self._labels)
+        names = (labels.get(protocol) for labels in self._labels)
         return super().named(next((name for name in names if name in self.protocols), None) or protocol)
 
     def unpaired(self, protocol: str, other: str) -> str:
@@ -138,17 +138,17 @@ class JoinedResults(Results):
         for reason, names in reasons.items():
             yield f"Compared with {first} as independent runs, not in pairs: {', '.join(names)}; {reason}."
         having = {target: study.name for study in self.studies for target in study.declared}
-        if self._chosen is None and (own := [f"{t} ({name})" for t, name in having.items() if t not in self.declared]):
-            yield f"Targets that only some studies have are left out: {', '.join(own)}."
+        if self._chosen is None and (rest := [f"{t} ({name})" for t, name in having.items() if t not in self.declared]):
+            yield f"Targets that only some studies have are left out: {', '.join(rest)}."
 
     def _common_scenario(self, titles: Sequence[str]) -> dict[str, Any]:
         first, *others = (study.scenario for study in self.studies)
         common = {key: value for key, value in first.items() if all(other.get(key) == value for other in others)}
         protocols = {
-            own[name]: entry
-            for study, own in self._each
+            labels[name]: entry
+            for study, labels in self._each
             for name, entry in study.scenario["protocols"].items()
-            if name in own
+            if name in labels
         }
         return {**common, "name": few(titles), "protocols": protocols}
 
@@ -163,7 +163,7 @@ class JoinedResults(Results):
             return ""
         seeds = [{run.seed for run in self.runs if run.protocol == name} for name in (other, protocol)]
         if not seeds[0] & seeds[1]:
-            return f"no common seed: {' against '.join(few([str(seed) for seed in sorted(own)]) for own in seeds)}"
+            return f"no common seed: {' against '.join(few([str(seed) for seed in sorted(group)]) for group in seeds)}"
         names = [next(run.info.protocol for run in self.runs if run.protocol == name) for name in (other, protocol)]
         return few(differences(two, names[0], one, names[1]), "; ")
 
@@ -197,7 +197,7 @@ def differences(one: RunSet, name: str, other: RunSet, others_name: str) -> list
 
     lines = list(changed(*written))
     try:
-        meant = [_meant(study, own) for study, own in ((one, name), (other, others_name))]
+        meant = [_meant(study, protocol) for study, protocol in ((one, name), (other, others_name))]
     except VflsimError:  # a file of the scenario is gone, or its modules are not trusted: only the text can be compared
         return lines
     same = [part for part, value in meant[0].items() if value == meant[1][part]]

@@ -51,13 +51,13 @@ class LinkUse:
         client = np.where(sender == SERVER, receiver, sender)
         link = np.select([sender == SERVER, receiver == SERVER], [0, 1], 2)
         windows = "" if self._network.transport == FLUID else " or for a window of its connection"
-        found = []
+        waits = []
         for number, name in enumerate((UP, DOWN, PEERS)):
             of_link = link == number
             for each in np.unique(client[of_link]).tolist():
                 some = of_link & (client == each)
-                found.append((name + windows, each, int(np.count_nonzero(some)), float(lost[some].sum())))
-        return found
+                waits.append((name + windows, each, int(np.count_nonzero(some)), float(lost[some].sum())))
+        return waits
 
     def idlest_line(self) -> tuple[str, float]:
         """Return the line of a serial network that is idle longest while messages wait for it, and its share of time.
@@ -69,8 +69,8 @@ class LinkUse:
         lines = {UP: (self._sender == SERVER, self._sender == SERVER)}
         lines[DOWN] = self._receiver == SERVER, self._receiver == SERVER
         for client in np.unique(self._sender[between_clients]).tolist():
-            own = self._sender == client
-            lines[f"{party_name(client)}'s up-link"] = own & between_clients, own
+            by_client = self._sender == client
+            lines[f"{party_name(client)}'s up-link"] = by_client & between_clients, by_client
         shares = {
             name: self._idle(np.flatnonzero(waiting), moving) / self._until if self._until else 0.0
             for name, (waiting, moving) in lines.items()
@@ -99,7 +99,7 @@ def longest_wait(waits: Waits, round_s: float) -> str:
     by_link = dict[str, list[tuple[int, int, float]]]()
     for name, client, messages, seconds in waits:
         by_link.setdefault(name, []).append((client, messages, seconds))
-    totals = {name: sum(lost for _, _, lost in own) for name, own in by_link.items()}
+    totals = {name: sum(lost for _, _, lost in losses) for name, losses in by_link.items()}
     link = max(totals, key=totals.__getitem__, default="")
     mean_s = totals[link] / sum(many for _, many, _ in by_link[link]) if totals else 0.0
     if mean_s <= 0 or mean_s < LEAST * round_s:

@@ -104,9 +104,9 @@ class _Live(_Simulated):
         super().__init__(events, flops, after)
         self._evaluated: list[float] = evaluated.tolist()
         self._across = self._answered = 0
-        own = ~events.is_a(TRANSFER)
+        work = ~events.is_a(TRANSFER)
         parties = sorted({SERVER, *events.party.tolist()})
-        self._own = {party: _Ended(events, np.flatnonzero(own & (events.party == party))) for party in parties}
+        self._work = {party: _Ended(events, np.flatnonzero(work & (events.party == party))) for party in parties}
         coming = events.is_a(TRANSFER)
         self._coming = {party: _Ended(events, np.flatnonzero(coming & (events.peer == party))) for party in parties}
         self._used: set[int] = set()
@@ -127,7 +127,7 @@ class _Live(_Simulated):
             return
         events, party = self.events, int(self.events.party[place])
         start, end = float(events.start[place]), float(events.end[place])
-        before, came = self._own[party].last(start, place), self._coming[party].last(start)
+        before, came = self._work[party].last(start, place), self._coming[party].last(start)
         if party == SERVER:
             begun = max(self._time(before), self._time(came))
         else:
@@ -142,25 +142,25 @@ class _Live(_Simulated):
     def _answer(self, builder: LogBuilder, transfer: int, received: float) -> None:
         """Add a message to a client that begins to compute with it at ``received``."""
         events, start = self.events, float(self.events.start[transfer])
-        left = max(self._time(self._own[SERVER].last(start)), self._time(self._coming[SERVER].last(start)))
-        if left > -math.inf and transfer not in self._used:
+        sent = max(self._time(self._work[SERVER].last(start)), self._time(self._coming[SERVER].last(start)))
+        if sent > -math.inf and transfer not in self._used:
             self._used.add(transfer)
             self._answered += 1
-            if self._evaluating(left, received):
+            if self._evaluating(sent, received):
                 return
-            builder.message(SERVER, int(events.peer[transfer]), received - left, int(events.bytes[transfer]))
+            builder.message(SERVER, int(events.peer[transfer]), received - sent, int(events.bytes[transfer]))
 
     def _message(self, builder: LogBuilder, place: int) -> None:
         events, client = self.events, int(self.events.party[place])
         if client == SERVER:
             return  # added where its receiver computes with it
         arrived = float(events.end[place])
-        upload = self._own[client].last(arrived, kinds=self._kinds_of_uploads)
+        upload = self._work[client].last(arrived, kinds=self._kinds_of_uploads)
         if upload is None or upload in self._used:
             return
         self._used.add(upload)
         began = float(events.start[upload])
-        before, came = self._time(self._own[client].last(began, upload)), self._time(self._coming[client].last(began))
+        before, came = self._time(self._work[client].last(began, upload)), self._time(self._coming[client].last(began))
         prepared = began - before if before > came else 0.0
         if self._evaluating(began - prepared, arrived):
             return

@@ -29,9 +29,9 @@ class Results(RunSet):
         """
         from vflsim.results.statistics.targets import wanted_targets
 
-        found = self._copy()
-        found._chosen = self._chosen if targets is None else wanted_targets(self, targets)
-        return found
+        results = self._copy()
+        results._chosen = self._chosen if targets is None else wanted_targets(self, targets)
+        return results
 
     def summary(self, targets: Mapping[str, Any] | None = None, *, pairing: bool = False) -> DataTable:
         """Make the table that ``vflsim compare`` prints: see :func:`vflsim.results.comparison_table`."""

@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 _NUMBER: TypeAdapter[float] = TypeAdapter(Number)
 
 
-def declared(scenario: Mapping[str, Any], folder: Path, own: Known) -> tuple[Target, ...]:
+def declared(scenario: Mapping[str, Any], folder: Path, metrics: Known) -> tuple[Target, ...]:
     """Collect the targets in a stored scenario: its own first, then ``stop``'s, then those of single protocols.
 
-    All of them apply to every protocol; they may name its ``own`` metrics. Raises ResultsError, which names the
+    All of them apply to every protocol; they may name its own ``metrics``. Raises ResultsError, which names the
     ``folder``, if one cannot be read.
     """
     stops = [scenario.get("stop"), *((protocol or {}).get("stop") for protocol in scenario["protocols"].values())]
     entries = [scenario.get("target"), *((stop or {}).get("target") for stop in stops)]
     try:
-        context = {"symbols": _symbols(scenario), "metrics": own}
+        context = {"symbols": _symbols(scenario), "metrics": metrics}
         return named([Targets.model_validate(each, context=context) for each in entries if each is not None])
     except ValidationError as error:
         problem = error.errors()[0]["msg"].removeprefix("Value error, ")
@@ -49,8 +49,8 @@ def declared(scenario: Mapping[str, Any], folder: Path, own: Known) -> tuple[Tar
 
 def evaluation_of(scenario: Mapping[str, Any], protocol: str) -> Evaluate | None:
     """Return when a stored scenario evaluates the models of a protocol; None if that cannot be read."""
-    own = (scenario.get("protocols", {}).get(protocol) or {}).get("evaluate")
-    keys = {**(scenario.get("evaluate") or {}), **(own or {})}
+    block = (scenario.get("protocols", {}).get(protocol) or {}).get("evaluate")
+    keys = {**(scenario.get("evaluate") or {}), **(block or {})}
     try:
         return Evaluate.model_validate(keys, context={"symbols": _symbols(scenario)})
     except ValidationError:
@@ -274,15 +274,15 @@ class RunSet:
     def reopened(self) -> Self:
         """Return the same results as if opened anew: without the tables read so far, with the summaries computed."""
         runs = (StoredRun(run.folder, run.info, run.label, run.trusted) for run in self.runs)
-        found = type(self)(self.folder, self.scenario, tuple(runs))
-        found._computed = self._computed
-        return found
+        results = type(self)(self.folder, self.scenario, tuple(runs))
+        results._computed = self._computed
+        return results
 
     def _copy(self) -> Self:
         """Copy without what was computed: it may differ in the copy."""
-        found = copy(self)
-        found._computed = {}
-        return found
+        results = copy(self)
+        results._computed = {}
+        return results
 
     def unpaired(self, protocol: str, other: str) -> str:
         """Say why two protocols' runs with the same seed do not share their draws; empty if they do."""

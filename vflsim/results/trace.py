@@ -60,11 +60,11 @@ def _chosen(results: Results, protocol: str | None, seed: int | None) -> list[St
             str(results.folder),
             f"protocols {', '.join(results.protocols)}; seeds {', '.join(map(str, results.seeds))}",
         )
-    kept = [run for run in wanted if run.has("events")]
-    if not kept:
+    recorded = [run for run in wanted if run.has("events")]
+    if not recorded:
         wanted[0].table("events")  # raises the error with the remedy
         raise NotRecordedError("no run kept its events", str(results.folder))
-    return kept
+    return recorded
 
 
 def _document(results: Results, runs: Sequence[StoredRun]) -> Iterator[bytes]:

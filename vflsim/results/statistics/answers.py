@@ -39,10 +39,10 @@ def answer_means(results: RunSet, metric: str | None = None) -> pd.DataFrame:
     failed, rows = {(run.protocol, run.seed) for run in results.failed}, []
     frame = results.answers
     frame = frame[[key not in failed for key in zip(frame["protocol"], frame["seed"], strict=True)]]
-    for (protocol, deadline), own in frame.groupby(["protocol", "deadline_s"], sort=True, observed=True):
-        interval = t_interval(own[chosen].to_numpy())
+    for (protocol, deadline), group in frame.groupby(["protocol", "deadline_s"], sort=True, observed=True):
+        interval = t_interval(group[chosen].to_numpy())
         low, high = max(interval.low, least), min(interval.high, greatest)
-        means = (own[name].mean() for name in ("answer_s_mean", "complete", "embeddings_mean"))
+        means = (group[name].mean() for name in ("answer_s_mean", "complete", "embeddings_mean"))
         rows.append((protocol, deadline, *means, interval.mean, low, high, interval.n))
     columns = ["protocol", "deadline_s", "answer_s", "complete", "embeddings", "mean", "low", "high", "n"]
     return pd.DataFrame(rows, columns=columns)

@@ -160,46 +160,47 @@ def _lower_mean(lower: Floats, statistic: str, confidence: float = CONFIDENCE) -
     return Interval(0.0, *((np.nan, np.nan) if len(lower) < 2 else (0.0, 0.0)), len(lower))
 
 
-def paired(own: SeedSample, other: SeedSample, statistic: str = MEAN) -> Estimate:
-    """Estimate the mean of ``own - other`` with equal seeds; a one-sided limit if only one side is censored.
+def paired(sample: SeedSample, other: SeedSample, statistic: str = MEAN) -> Estimate:
+    """Estimate the mean of ``sample - other`` with equal seeds; a one-sided limit if only one side is censored.
 
     ``p`` tests whether the ``statistic`` of both is the same.
     """
-    difference = _difference(own, other, statistic, lambda one, two, confidence: t_interval(one - two, confidence))
+    difference = _difference(sample, other, statistic, lambda one, two, confidence: t_interval(one - two, confidence))
+    n = len(sample.values)
     if difference.censored or not difference.n:
-        return replace(difference, n=len(own.values), reached=int((~(own.censored | other.censored)).sum()))
-    return replace(difference, n=len(own.values), reached=len(own.values), narrower=narrower(own.values, other.values))
+        return replace(difference, n=n, reached=int((~(sample.censored | other.censored)).sum()))
+    return replace(difference, n=n, reached=n, narrower=narrower(sample.values, other.values))
 
 
-def independent(own: SeedSample, other: SeedSample, statistic: str = MEAN) -> Estimate:
-    """Estimate the mean of ``own`` − the mean of ``other`` from independent runs; limits as in :func:`paired`.
+def independent(sample: SeedSample, other: SeedSample, statistic: str = MEAN) -> Estimate:
+    """Estimate the mean of ``sample`` − the mean of ``other`` from independent runs; limits as in :func:`paired`.
 
     ``n`` and ``reached`` count the runs of both.
     """
-    return _difference(own, other, statistic, welch_interval)
+    return _difference(sample, other, statistic, welch_interval)
 
 
 def _difference(
-    own: SeedSample, other: SeedSample, statistic: str, interval: Callable[[Floats, Floats, float], Interval]
+    sample: SeedSample, other: SeedSample, statistic: str, interval: Callable[[Floats, Floats, float], Interval]
 ) -> Estimate:
     """Estimate a difference from the ``interval`` of its least and of its greatest values."""
-    late, waiting = bool(own.censored.any()), bool(other.censored.any())
-    n = len(own.values) + len(other.values)
-    reached = n - int(own.censored.sum()) - int(other.censored.sum())
-    if not len(own.values) or not len(other.values):
+    late, waiting = bool(sample.censored.any()), bool(other.censored.any())
+    n = len(sample.values) + len(other.values)
+    reached = n - int(sample.censored.sum()) - int(other.censored.sum())
+    if not len(sample.values) or not len(other.values):
         return Estimate(0, 0)
     confidence = one_sided() if late or waiting else CONFIDENCE
-    low, high = interval(own.lower, other.values, confidence), interval(own.values, other.lower, confidence)
+    low, high = interval(sample.lower, other.values, confidence), interval(sample.values, other.lower, confidence)
     if late or waiting:
         at_least = np.nan if waiting else _limit(low, "low")
         return Estimate(n, reached, at_least=at_least, at_most=np.nan if late else _limit(high, "high"))
-    mean = interval(own.values, other.values, confidence).mean
-    ends = (np.nan, np.nan) if own.before is None and other.before is None else (low.mean, high.mean)
-    positive = all((each > 0).all() for each in (own.values, own.lower, other.values, other.lower))
+    mean = interval(sample.values, other.values, confidence).mean
+    ends = (np.nan, np.nan) if sample.before is None and other.before is None else (low.mean, high.mean)
+    positive = all((each > 0).all() for each in (sample.values, sample.lower, other.values, other.lower))
     difference = Estimate(n, n, mean, low.low, high.high, least=ends[0], most=ends[1])
     if statistic == GEOMETRIC and positive:
-        low = interval(np.log(own.lower), np.log(other.values), confidence)
-        high = interval(np.log(own.values), np.log(other.lower), confidence)
+        low = interval(np.log(sample.lower), np.log(other.values), confidence)
+        high = interval(np.log(sample.values), np.log(other.lower), confidence)
     return replace(difference, p=_chance(low, high))
 
 
@@ -228,8 +229,8 @@ def resolution_note(results: RunSet, summary: pd.DataFrame, target: Target, meas
     wide = dict.fromkeys(row["protocol"] for row in rows.to_dict("records") if Estimate.of(row).wide)
     finer: dict[str, list[str]] = {}
     for name in wide:
-        own = measured[(measured["protocol"] == name) & (measured["target"] == str(target)) & ~measured["censored"]]
-        finer.setdefault(finer_grid(results, name, own), []).append(name)
+        costs = measured[(measured["protocol"] == name) & (measured["target"] == str(target)) & ~measured["censored"]]
+        finer.setdefault(finer_grid(results, name, costs), []).append(name)
     if finer:
         grids = "; ".join(f"`evaluate: {{every: {grid}}}` for {', '.join(names)}" for grid, names in finer.items())
         yield (

@@ -121,15 +121,15 @@ def heavy_tail_notes(
     for (name, kinds), (row, cause) in worst.items():
         if min(getattr(row, each) for each in kinds) < ENOUGH:
             grouped.setdefault(f"{_figures(row, kinds)}: {cause}. {_HELPS[kinds[-1]]}.", []).append(name)
-    for said, names in grouped.items():
-        yield f"{', '.join(names)}: {said}"
+    for sentence, names in grouped.items():
+        yield f"{', '.join(names)}: {sentence}"
 
 
 def _rounds_to_target(summary: pd.DataFrame) -> dict[str, float]:
     """Return the rounds that protocols took to the first target, where their mean has an interval."""
-    own = summary[(summary["measure"] == "rounds_to_target") & summary["baseline"].isna() & summary["low"].notna()]
-    own = own[own["target"].isin(summary["target"].dropna()[:1])]
-    return dict(zip(own["protocol"], own["mean"], strict=True))
+    rounds = summary[(summary["measure"] == "rounds_to_target") & summary["baseline"].isna() & summary["low"].notna()]
+    rounds = rounds[rounds["target"].isin(summary["target"].dropna()[:1])]
+    return dict(zip(rounds["protocol"], rounds["mean"], strict=True))
 
 
 def _figures(row: Coverage, kinds: Sequence[Estimated]) -> str:

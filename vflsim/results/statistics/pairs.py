@@ -68,42 +68,42 @@ def ratio(measured: pd.DataFrame, protocol: str, baseline: str, paired: bool = T
     A time to a target lies between two evaluations, a censored one above a bound. So each seed's ratio has a least and
     a greatest value, and the ratio the limits of their means. One that is unknown leaves a one-sided limit, or none.
     """
-    own, other = (measured[measured["protocol"] == name].set_index("seed") for name in (protocol, baseline))
-    common = min(len(own), len(other))
+    costs, other = (measured[measured["protocol"] == name].set_index("seed") for name in (protocol, baseline))
+    common = min(len(costs), len(other))
     if paired:
-        seeds = own.index.intersection(other.index)
-        own, other, common = own.loc[seeds], other.loc[seeds], len(seeds)
-    usable, other_usable = (side["censored"].to_numpy(bool) | (side["value"].to_numpy() > 0) for side in (own, other))
+        seeds = costs.index.intersection(other.index)
+        costs, other, common = costs.loc[seeds], other.loc[seeds], len(seeds)
+    usable, other_usable = (side["censored"].to_numpy(bool) | (side["value"].to_numpy() > 0) for side in (costs, other))
     if paired:
         usable = other_usable = usable & other_usable
-    own, other = own[usable], other[other_usable]
-    if own.empty or other.empty:
+    costs, other = costs[usable], other[other_usable]
+    if costs.empty or other.empty:
         return None
-    least = not own["censored"].any() and bool((other["lower"] > 0).all())
-    most = not other["censored"].any() and bool((own["lower"] > 0).all())
+    least = not costs["censored"].any() and bool((other["lower"] > 0).all())
+    most = not other["censored"].any() and bool((costs["lower"] > 0).all())
     confidence = CONFIDENCE if least and most else one_sided()
     interval = _paired if paired else welch_interval
 
     def mean_of(others: pd.Series, times: pd.Series) -> Interval:
         with np.errstate(divide="ignore", invalid="ignore"):  # a cost of 0 leaves no limit on its side
-            found = interval(np.log(others.to_numpy(np.float64)), np.log(times.to_numpy(np.float64)), confidence)
-        mean, low, high = (float(each) for each in np.exp([found.mean, found.low, found.high]))
-        return Interval(mean, low, high, found.n)
+            logs = interval(np.log(others.to_numpy(np.float64)), np.log(times.to_numpy(np.float64)), confidence)
+        mean, low, high = (float(each) for each in np.exp([logs.mean, logs.low, logs.high]))
+        return Interval(mean, low, high, logs.n)
 
-    found = mean_of(other["value"], own["value"])
-    lower, upper = mean_of(other["lower"], own["value"]), mean_of(other["value"], own["lower"])
-    alone, nothing = found.n < 2, float("nan")
+    mean_ratio = mean_of(other["value"], costs["value"])
+    lower, upper = mean_of(other["lower"], costs["value"]), mean_of(other["value"], costs["lower"])
+    alone, nothing = mean_ratio.n < 2, float("nan")
     if least and most:
         low, high = (lower.mean, upper.mean) if alone else (lower.low, upper.high)
         tie = alone and lower.mean < 1 < upper.mean
         if tie or upper.mean - lower.mean > 2 * WIDE * upper.mean:  # of two costs
-            return Ratio(found.mean, low, high, found.n, "between", common)
-        return Ratio(found.mean, *((nothing, nothing) if alone else (low, high)), found.n, common=common)
+            return Ratio(mean_ratio.mean, low, high, mean_ratio.n, "between", common)
+        return Ratio(mean_ratio.mean, *((nothing, nothing) if alone else (low, high)), mean_ratio.n, common=common)
     if not least and not most:
-        return Ratio(found.mean, nothing, nothing, found.n, "none", common)
+        return Ratio(mean_ratio.mean, nothing, nothing, mean_ratio.n, "none", common)
     known = upper if most else lower
     end = known.mean if alone else known.high if most else known.low
-    return Ratio(end, nothing, nothing, found.n, "most" if most else "least", common, (known.low, known.high))
+    return Ratio(end, nothing, nothing, mean_ratio.n, "most" if most else "least", common, (known.low, known.high))
 
 
 def _paired(others: Floats, times: Floats, confidence: float) -> Interval:
@@ -141,15 +141,15 @@ def leads(
     metric = metric or results.main_metric
     if metric not in results.evaluated:
         raise ResultsError(f"{metric!r} was not evaluated", str(results.folder), ", ".join(results.evaluated))
-    own = _curves(results, protocol, metric)
-    if not own:
+    curves = _curves(results, protocol, metric)
+    if not curves:
         raise ResultsError(f"{protocol!r} has no finished run", str(results.folder), ", ".join(results.protocols))
     comparisons = []
     for baseline in results.protocols:
         other = _curves(results, baseline, metric) if baseline != protocol else {}
-        seeds = tuple(sorted(own.keys() & other.keys()))
+        seeds = tuple(sorted(curves.keys() & other.keys()))
         if seeds:
-            pairs = [(own[seed], other[seed]) for seed in seeds]
+            pairs = [(curves[seed], other[seed]) for seed in seeds]
             grid = _common(pairs) if times is None else np.asarray(times, dtype=np.float64)
             gaps = np.stack([step_values(*mine, grid) - step_values(*its, grid) for mine, its in pairs])
             comparisons.append(Lead(protocol, baseline, seeds, grid, *band(gaps)))
@@ -162,9 +162,9 @@ def _curves(results: RunSet, protocol: str, metric: str) -> dict[int, tuple[Floa
     frame = results.metrics[(results.metrics["protocol"] == protocol) & results.metrics[metric].notna()]
     curves = {}
     for seed in results.seeds:
-        own = frame[frame["seed"] == seed]
-        if seed not in failed and len(own):
-            curves[seed] = own["time_s"].to_numpy(dtype=np.float64), own[metric].to_numpy(dtype=np.float64)
+        rows = frame[frame["seed"] == seed]
+        if seed not in failed and len(rows):
+            curves[seed] = rows["time_s"].to_numpy(dtype=np.float64), rows[metric].to_numpy(dtype=np.float64)
     return curves
 
 

@@ -84,8 +84,8 @@ def near_plateau_note(results: RunSet, target: Target) -> Iterator[str]:
     for name in results.protocols:
         finished = [run for run in results.runs if run.protocol == name and not run.failed]
         runs = [run for run in finished if run.info.stop_reason != "target"]
-        own = [metrics[(protocols == name) & (seeds == run.seed)] for run in runs]
-        ends = [level(distinct(rows), target.metric) for rows in own]
+        frames = [metrics[(protocols == name) & (seeds == run.seed)] for run in runs]
+        ends = [level(distinct(rows), target.metric) for rows in frames]
         levels = np.array([each for each in ends if each is not None])
         if len(levels) and (noise := float(levels[:, 1].mean())) > 0:
             end = float(levels[:, 0].mean())

@@ -110,8 +110,8 @@ def _pooled(results: RunSet, protocol: str) -> tuple[list[Rounds], list[int], Fl
     """Return a protocol's finished runs, the rounds of warm-up of each, and the durations of all other rounds."""
     runs = [Rounds.of(run) for run in results.runs if run.protocol == protocol and not run.failed]
     removed = [warm_up(run.complete)[0] for run in runs]
-    left = (run.complete[count:] for run, count in zip(runs, removed, strict=True))
-    return runs, removed, np.concatenate([np.empty(0), *left])
+    durations = (run.complete[count:] for run, count in zip(runs, removed, strict=True))
+    return runs, removed, np.concatenate([np.empty(0), *durations])
 
 
 def dependent(values: Floats) -> bool:
@@ -223,11 +223,11 @@ def quantile_table(results: RunSet, levels: Sequence[float] = LEVELS) -> DataTab
     """Make the table of quantiles for a terminal: one row per protocol, one column per level."""
     quantiles = round_quantiles(results, levels)
     rows = []
-    for name, own in quantiles.groupby("protocol", sort=False):
-        first = own.iloc[0]
+    for name, group in quantiles.groupby("protocol", sort=False):
+        first = group.iloc[0]
         cells = [
             row["method"] if np.isnan(row["value"]) else spanned(row["value"], row["low"], row["high"], "s")
-            for _, row in own.iterrows()
+            for _, row in group.iterrows()
         ]
         rows.append((str(name), int(first["rounds"]), *cells))
     header = ("protocol", "rounds", *(f"{100 * level:.6g} %" for level in levels))

@@ -290,11 +290,11 @@ def paired_rounds(values: Floats, others: Floats, confidence: float = CONFIDENCE
         nothing = np.nan
         return RoundPair(len(one), removed, nothing, nothing, nothing, nothing, nothing, False, settled)
     means, _, correlated = batch_means(one - two)
-    found = t_interval(means, confidence)
+    gap = t_interval(means, confidence)
     rounds = len(one) // BATCHES * BATCHES
     worth = narrower(_in_batches(one, len(means)), _in_batches(two, len(means)), confidence)
     return RoundPair(
-        rounds, common - rounds, _correlation(one, two), found.mean, found.low, found.high, worth, correlated, settled
+        rounds, common - rounds, _correlation(one, two), gap.mean, gap.low, gap.high, worth, correlated, settled
     )
 
 

@@ -73,8 +73,8 @@ def _outcomes(results: RunSet, targets: Mapping[str, Any] | None) -> pd.DataFram
         measured = list(_costs(frame, wanted, run.diverged, results.evaluation(run)))
         if not run.failed:
             measured += _measures(frame, results, run.info.stop_reason)
-            own = run.info.measures.items()
-            measured += [_exact(name, each.unit, each.value) for name, each in own if each.value is not None]
+            measures = run.info.measures.items()
+            measured += [_exact(name, each.unit, each.value) for name, each in measures if each.value is not None]
         for measure, value in lasted.get((run.protocol, run.seed), {}).items():
             measured.append(_exact(measure, "s", value))
         names = ("measure", "target", "unit", "value", "lower", "censored")
@@ -84,7 +84,7 @@ def _outcomes(results: RunSet, targets: Mapping[str, Any] | None) -> pd.DataFram
 
 def _mean_rounds(results: RunSet) -> dict[tuple[str, int], dict[str, float]]:
     """Compute the values of runs for the mean round duration, of all rounds and without their warm-up (s)."""
-    found: dict[tuple[str, int], dict[str, float]] = {}
+    by_run: dict[tuple[str, int], dict[str, float]] = {}
     for name in results.protocols:
         runs = [run for run in results.runs if run.protocol == name and not run.failed and run.has("rounds")]
         rounds = [Rounds.of(run) for run in runs]
@@ -92,8 +92,8 @@ def _mean_rounds(results: RunSet) -> dict[tuple[str, int], dict[str, float]]:
         steady = [within(run).mean for run in runs] if alone else means([each.settled() for each in rounds])
         for run, value, settled in zip(runs, means(rounds), steady, strict=True):
             if value == value:
-                found[name, run.seed] = {"round_duration": float(value), STEADY: float(settled)}
-    return found
+                by_run[name, run.seed] = {"round_duration": float(value), STEADY: float(settled)}
+    return by_run
 
 
 def summarise(results: RunSet, targets: Mapping[str, Any] | None = None) -> pd.DataFrame:
@@ -128,37 +128,37 @@ def _summary(results: RunSet, targets: Mapping[str, Any] | None) -> pd.DataFrame
     for (measure, target, unit), measured in _by_protocol(outcomes(results, targets)).items():
         key = {"measure": measure, "target": target, "unit": unit}
         runs = {name: measured[name] for name in results.protocols if name in measured}
-        statistic = statistic_of(measure, [own.values for own in runs.values()])
-        for name, own in runs.items():
-            found = estimate(own, statistic)
-            if measure == STEADY and len(own.seeds) == 1:
-                found = _within(results.run(name, own.seeds[0]))
-            found = found.within(*range_of_measure(measure, results))
-            rows.append({**key, "protocol": name, "baseline": None, **_counts(lost[name]), **vars(found)})
+        statistic = statistic_of(measure, [sample.values for sample in runs.values()])
+        for name, sample in runs.items():
+            result = estimate(sample, statistic)
+            if measure == STEADY and len(sample.seeds) == 1:
+                result = _within(results.run(name, sample.seeds[0]))
+            result = result.within(*range_of_measure(measure, results))
+            rows.append({**key, "protocol": name, "baseline": None, **_counts(lost[name]), **vars(result)})
         for baseline, name in combinations([name for name in order if name in runs], 2):
             alone = bool(results.unpaired(name, baseline))
-            own, other = runs[name], runs[baseline]
-            if not alone and own.seeds != other.seeds:
-                own, other = own.only(other.seeds), other.only(own.seeds)
-            found = (independent if alone else paired)(own, other, statistic)
-            if not alone and measure == STEADY and len(own.seeds) == 1:
-                found = _pair_within(results, name, baseline, own.seeds[0]) or found
+            sample, other = runs[name], runs[baseline]
+            if not alone and sample.seeds != other.seeds:
+                sample, other = sample.only(other.seeds), other.only(sample.seeds)
+            result = (independent if alone else paired)(sample, other, statistic)
+            if not alone and measure == STEADY and len(sample.seeds) == 1:
+                result = _pair_within(results, name, baseline, sample.seeds[0]) or result
             either = {what: lost[name][what] | lost[baseline][what] for what in lost[name]}
-            rows.append({**key, "protocol": name, "baseline": baseline, **_counts(either), **vars(found)})
+            rows.append({**key, "protocol": name, "baseline": baseline, **_counts(either), **vars(result)})
     names = ["measure", "target", "unit", "protocol", "baseline", "failed", "diverged", *Estimate.__dataclass_fields__]
     return pd.DataFrame(rows, columns=names)
 
 
 def _by_protocol(measured: pd.DataFrame) -> dict[tuple[str, str | None, str], dict[str, SeedSample]]:
     """Sort the outcomes of runs by measure, target and unit, then by protocol; each in the order of its first row."""
-    found: dict[tuple[str, str | None, str], dict[str, list[tuple[Any, ...]]]] = {}
+    parts: dict[tuple[str, str | None, str], dict[str, list[tuple[Any, ...]]]] = {}
     keys, run = ("measure", "target", "unit", "protocol"), ("seed", "value", "censored", "lower")
     columns = (measured[name].tolist() for name in (*keys, *run))
     for measure, target, unit, protocol, *each in zip(*columns, strict=True):
         key = measure, None if pd.isna(target) else target, unit
-        found.setdefault(key, {}).setdefault(protocol, []).append((*each,))
+        parts.setdefault(key, {}).setdefault(protocol, []).append((*each,))
     return {
-        key: {name: _sample(own, key[1] is not None) for name, own in by_name.items()} for key, by_name in found.items()
+        key: {name: _sample(rows, key[1] is not None) for name, rows in part.items()} for key, part in parts.items()
     }
 
 
@@ -182,7 +182,7 @@ def statistic_of(measure: str, values: Iterable[Floats]) -> str:
     these means. They weigh a seed by its factor: one slow seed decides little, and the interval covers under heavy
     tails, too. Every other measure has the arithmetic mean.
     """
-    return GEOMETRIC if measure in _COSTS and all((own > 0).all() or not own.any() for own in values) else MEAN
+    return GEOMETRIC if measure in _COSTS and all((costs > 0).all() or not costs.any() for costs in values) else MEAN
 
 
 def _counts(lost: Mapping[str, set[int]]) -> dict[str, int]:
@@ -226,16 +226,16 @@ def _costs(
 ) -> Iterator[_Measured]:
     """Measure the costs of one run until each target."""
     for target in targets:
-        found = passage(frame, target, diverged, evaluate)
+        crossing = passage(frame, target, diverged, evaluate)
         for measure, (column, unit) in _counted(_COSTS, frame).items():
-            lower = float(found.before[column])
+            lower = float(crossing.before[column])
             yield (
                 measure,
                 str(target),
                 unit,
-                float(found.row[column]) if found.reached else lower,
+                float(crossing.row[column]) if crossing.reached else lower,
                 lower,
-                not found.reached,
+                not crossing.reached,
             )
 
 

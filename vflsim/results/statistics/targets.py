@@ -60,19 +60,19 @@ def _before(before: pd.Series, row: pd.Series, evaluate: Evaluate | None) -> pd.
     A row ``every: 5 s`` follows the first change since the last multiple of 5 s. After every round, costs count from
     the server's step: that of the row itself, even if a client's step since the row before would have been enough.
     """
-    found = before.copy()
+    spent = before.copy()
     if row["updates"] == before["updates"]:  # a step of the server it was
-        found["round"] = min(before["round"] + 1, row["round"])
+        spent["round"] = min(before["round"] + 1, row["round"])
     if evaluate is None or evaluate.costs_time:
-        return found
+        return spent
     amount = evaluate.every.amount
     if evaluate.every.unit == "rounds" and amount == 1 and row["round"] - before["round"] == 1:
         return row
     if evaluate.every.unit == "seconds":
         turns = row["time_s"] / amount
         last = round(turns) if math.isclose(turns, round(turns), rel_tol=1e-9) else math.ceil(turns)
-        found["time_s"] = max(before["time_s"], (last - 1) * amount)
-    return found
+        spent["time_s"] = max(before["time_s"], (last - 1) * amount)
+    return spent
 
 
 def targets_of(results: RunSet) -> tuple[Target, ...]:
@@ -88,18 +88,18 @@ def wanted_targets(results: RunSet, targets: Mapping[str, Any] | None) -> tuple[
     if targets is None:
         return tuple(target for target in targets_of(results) if target.metric in measurable(results))
     try:
-        found = Targets.model_validate(dict(targets), context={"metrics": results.own_metrics}).each
+        wanted = Targets.model_validate(dict(targets), context={"metrics": results.own_metrics}).each
     except ValidationError as error:
         what, _, allowed = error.errors()[0]["msg"].removeprefix("Value error, ").partition("; allowed: ")
         raise ResultsError(f"no target: {what}", str(results.folder), allowed or "{test_accuracy: 0.9}") from error
-    for target in found:
+    for target in wanted:
         if target.metric not in measurable(results):
             raise ResultsError(
                 f"{target.metric!r} was not evaluated in these runs",
                 str(results.folder),
                 ", ".join(measurable(results)) or "none: nothing was evaluated",
             )
-    return found
+    return wanted
 
 
 def target_from_text(text: str) -> dict[str, Any]:

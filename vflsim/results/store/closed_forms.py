@@ -63,26 +63,26 @@ def curves_of(protocol: str, findings: Sequence[ClosedForm], at: Mapping[str, Fl
     quantity; by default they are chosen so that both tails are there.
     """
     at = {} if at is None else at
-    found, aged = list[Curve](), list[ClosedForm]()
+    curves, aged = list[Curve](), list[ClosedForm]()
     for form in findings:
         if form.name == "round duration" and form.law is not None:
             x = at["round_duration"] if "round_duration" in at else _times(form)
             upper = form.law.cdf(x)
-            found.append(
+            curves.append(
                 (protocol, "round_duration", -1, x, upper if form.slower is None else form.slower.cdf(x), upper)
             )
         elif form.name == "client age" and form.law is not None:
             aged.append(form)
     if not aged:
-        return found
+        return curves
     x = at["client_age"] if "client_age" in at else _steps(aged)
     cdfs = [(form.clients, form.law.cdf(x)) for form in aged if form.law is not None]
     clients = sum(len(members) for members, _ in cdfs)
     if clients > _MOST_CLIENTS:
         mean = sum(len(members) / clients * cdf for members, cdf in cdfs)
-        return [*found, (protocol, "client_age", -1, x, np.asarray(mean), np.asarray(mean))]
+        return [*curves, (protocol, "client_age", -1, x, np.asarray(mean), np.asarray(mean))]
     each = {client: cdf for members, cdf in cdfs for client in members}
-    return [*found, *((protocol, "client_age", client, x, each[client], each[client]) for client in sorted(each))]
+    return [*curves, *((protocol, "client_age", client, x, each[client], each[client]) for client in sorted(each))]
 
 
 def table_of(curves: Sequence[Curve], left_out: Sequence[LeftOut] = ()) -> pa.Table | None:

@@ -171,9 +171,9 @@ class StoredRun:
     def tables(self) -> RunTables:
         """Read all tables and check them against the schemas. Raises ResultsError if one is damaged."""
         metrics = self.table("metrics")
-        kept = {name: self.table(name) if self.has(name) else None for name in ("rounds", "events")}
+        optional = {name: self.table(name) if self.has(name) else None for name in ("rounds", "events")}
         try:
-            return RunTables(metrics, **kept)
+            return RunTables(metrics, **optional)
         except ResultsError as error:
             raise damaged(self.folder, error.what) from error
 

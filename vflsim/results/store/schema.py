@@ -231,9 +231,9 @@ def _names_of(columns: Columns | pa.Table) -> list[str]:
 
 
 def _table(name: str, columns: Columns | pa.Table, schema: pa.Schema) -> pa.Table:
-    given = set(_names_of(columns))
-    if given != set(schema.names):
-        missing, unknown = sorted(set(schema.names) - given), sorted(given - set(schema.names))
+    names = set(_names_of(columns))
+    if names != set(schema.names):
+        missing, unknown = sorted(set(schema.names) - names), sorted(names - set(schema.names))
         raise ResultsError(
             f"columns missing: {', '.join(missing) or 'none'}; unknown: {', '.join(unknown) or 'none'}",
             where=f"table {name}",

@@ -122,6 +122,6 @@ def _latest(arrived: Tensor, row: NDArray[np.int64], rows: int, missing: int = 0
     last[row] = np.arange(len(row))  # of several about a row the last stays
     there = torch.from_numpy(last >= 0)
     empty = float("nan") if arrived.dtype.is_floating_point else missing
-    found = torch.full((rows, *arrived.shape[1:]), empty, dtype=arrived.dtype)
-    found[there] = arrived[torch.from_numpy(last[last >= 0])]
-    return found
+    latest = torch.full((rows, *arrived.shape[1:]), empty, dtype=arrived.dtype)
+    latest[there] = arrived[torch.from_numpy(last[last >= 0])]
+    return latest

@@ -64,11 +64,11 @@ def select_best(samples: Mapping[Name, SeedSample], statistic: str, highest: boo
     return Selection(best, tuple(close))
 
 
-def _behind(own: SeedSample, best: SeedSample, statistic: str, highest: bool, level: float) -> bool:
+def _behind(sample: SeedSample, best: SeedSample, statistic: str, highest: bool, level: float) -> bool:
     """Tell whether a candidate's mean is worse than the best one's, with an error of ``level``."""
-    mine = dict(zip(own.seeds, own.values if highest else own.lower, strict=True))
+    mine = dict(zip(sample.seeds, sample.values if highest else sample.lower, strict=True))
     its = dict(zip(best.seeds, best.lower if highest else best.values, strict=True))
-    values = np.array([[side[seed] for seed in own.seeds if seed in its] for side in (mine, its)])
+    values = np.array([[side[seed] for seed in sample.seeds if seed in its] for side in (mine, its)])
     if statistic == GEOMETRIC and (values > 0).all():
         values = np.log(values)
     gaps = values[1] - values[0] if highest else values[0] - values[1]
@@ -136,14 +136,14 @@ class SweepAnswer:
     @cached_property
     def choices(self) -> dict[str, Selection[Candidate]]:
         """The best setting of every protocol that was measured, and those that are not told apart from it."""
-        own: dict[str, dict[Candidate, SeedSample]] = {}
+        by_protocol: dict[str, dict[Candidate, SeedSample]] = {}
         for candidate, sample in self.competition.samples.items():
-            own.setdefault(candidate.protocol, {})[candidate] = sample
-        return {name: select_best(samples, self.statistic, self.highest) for name, samples in own.items()}
+            by_protocol.setdefault(candidate.protocol, {})[candidate] = sample
+        return {name: select_best(samples, self.statistic, self.highest) for name, samples in by_protocol.items()}
 
     def at_an_end(self) -> dict[str, str]:
         """Return the protocols whose best value of a key of theirs is the least or the greatest, with these keys."""
-        found: dict[str, list[str]] = {}
+        extremes: dict[str, list[str]] = {}
         best = [(name, choice.best) for name, choice in self.choices.items() if choice.best is not None]
         numbered = [axis for axis in self.axes if axis.numbers is not None]
         for name, candidate in best:
@@ -151,8 +151,8 @@ class SweepAnswer:
                 ends = {flow(axis.distinct.values[end]) for end in (0, -1)}
                 here = {flow(axis.values[position]) for position in candidate.positions}
                 if len(ends) > 1 and len(here) == 1 and here <= ends:
-                    found.setdefault(name, []).append(f"{axis.name} = {here.pop()}")
-        return {name: ", ".join(each) for name, each in found.items()}
+                    extremes.setdefault(name, []).append(f"{axis.name} = {here.pop()}")
+        return {name: ", ".join(each) for name, each in extremes.items()}
 
     @cached_property
     def overall(self) -> Selection[Candidate]:
@@ -163,8 +163,8 @@ class SweepAnswer:
 
     def estimate(self, candidate: Candidate) -> Estimate:
         """Estimate the mean of a candidate; that of a metric within the metric's range."""
-        found = estimate(self.competition.samples[candidate], self.statistic)
-        return found.within(*facts_of(self.metric, self.sweep.own_metrics).span) if self.metric else found
+        mean = estimate(self.competition.samples[candidate], self.statistic)
+        return mean.within(*facts_of(self.metric, self.sweep.own_metrics).span) if self.metric else mean
 
     def place(self, protocol: str) -> str:
         """Say where a protocol is among all: ``first``, ``not told apart`` from it, ``behind``, or ``reference``."""
@@ -191,9 +191,9 @@ class SweepAnswer:
         if self.metric:
             return None if chosen is None else self._difference(chosen, first)
         every = [each for each in self.competition.samples if each.protocol == protocol]
-        own = every if chosen is None else [chosen]
-        found = [each for candidate in own if (each := self._ratio(candidate, first)) is not None]
-        return min(found, key=lambda each: each.mean, default=None)
+        candidates = every if chosen is None else [chosen]
+        comparisons = [each for candidate in candidates if (each := self._ratio(candidate, first)) is not None]
+        return min(comparisons, key=lambda each: each.mean, default=None)
 
     def _ratio(self, candidate: Candidate, first: Candidate) -> Ratio | None:
         frames = []
@@ -204,19 +204,19 @@ class SweepAnswer:
         return ratio(pd.concat(frames, ignore_index=True), "first", "own")
 
     def _difference(self, candidate: Candidate, first: Candidate) -> Estimate | None:
-        own, other = (self.competition.samples[each] for each in (candidate, first))
-        values, seeds = dict(zip(other.seeds, other.values, strict=True)), [*own.only(other.seeds).seeds]
+        sample, other = (self.competition.samples[each] for each in (candidate, first))
+        values, seeds = dict(zip(other.seeds, other.values, strict=True)), [*sample.only(other.seeds).seeds]
         if not seeds:
             return None
-        return paired(own.only(seeds), SeedSample.exact({seed: float(values[seed]) for seed in seeds}))
+        return paired(sample.only(seeds), SeedSample.exact({seed: float(values[seed]) for seed in seeds}))
 
     def values(self, candidate: Candidate) -> list[str]:
         """Write the value of every choice at a candidate's points; ``any`` where its runs do not depend on the key."""
-        found = []
+        written = []
         for texts, whole in self._texts:
             here = list(dict.fromkeys(texts[position] for position in candidate.positions))
-            found.append(ANY if len(whole) > 1 and {*here} == whole else ", ".join(here))
-        return found
+            written.append(ANY if len(whole) > 1 and {*here} == whole else ", ".join(here))
+        return written
 
     @cached_property
     def _texts(self) -> list[tuple[list[str], set[str]]]:
@@ -243,11 +243,11 @@ def answers(sweep: Sweep) -> list[SweepAnswer]:
 
 def _answers(sweep: Sweep, positions: tuple[int, ...]) -> list[SweepAnswer]:
     measured = SweepMeasurements(sweep)
-    reached = [found for cost in COSTS if (found := measured.to_target(cost)) is not None]
+    reached = [contest for cost in COSTS if (contest := measured.to_target(cost)) is not None]
     reached = [each for each in reached if any(sample.known for sample in each.samples.values())]
-    there = {each.protocol for found in reached for each, sample in found.samples.items() if sample.known}
+    there = {each.protocol for contest in reached for each, sample in contest.samples.items() if sample.known}
     missing = {*sweep.protocols} - there - measured.references
-    after = [found for cost in COSTS if missing and (found := measured.after_the_same(cost, missing)) is not None]
+    after = [contest for cost in COSTS if missing and (contest := measured.after_the_same(cost, missing)) is not None]
     competitions = [each for each in (*reached, *after) if len(each.samples) > 1]
     return [SweepAnswer(sweep, each, measured.references, positions) for each in competitions]
 
@@ -279,20 +279,20 @@ def _rows(answer: SweepAnswer) -> Iterator[dict[str, Any]]:
     common |= {"metric": answer.metric or None, "target": None if answer.metric else targets[0]}
     for candidate in (*competition.samples, *competition.ruled_out):
         verdict = answer.verdict(candidate)
-        own = {"protocol": candidate.protocol, "verdict": verdict}
+        row = {"protocol": candidate.protocol, "verdict": verdict}
         if verdict != "failed":
-            own |= vars(answer.estimate(candidate)) | {"place": answer.place(candidate.protocol)}
+            row |= vars(answer.estimate(candidate)) | {"place": answer.place(candidate.protocol)}
         if verdict == "best":
-            own |= _against(answer.against_first(candidate.protocol))
+            row |= _against(answer.against_first(candidate.protocol))
         for position in candidate.positions:
-            yield common | own | {"position": answer.positions[position]}
+            yield common | row | {"position": answer.positions[position]}
 
 
-def _against(found: Ratio | Estimate | None) -> dict[str, Any]:
-    if found is None:
+def _against(comparison: Ratio | Estimate | None) -> dict[str, Any]:
+    if comparison is None:
         return {}
-    bounded = isinstance(found, Ratio) and found.bound != "exact"
-    low, high = found.of_bounds if isinstance(found, Ratio) and bounded else (found.low, found.high)
-    bound = found.bound if isinstance(found, Ratio) else "exact"
+    bounded = isinstance(comparison, Ratio) and comparison.bound != "exact"
+    low, high = comparison.of_bounds if isinstance(comparison, Ratio) and bounded else (comparison.low, comparison.high)
+    bound = comparison.bound if isinstance(comparison, Ratio) else "exact"
     names = ("against_first", "against_first_low", "against_first_high", "against_first_bound")
-    return dict(zip(names, (found.mean, low, high, bound), strict=True))
+    return dict(zip(names, (comparison.mean, low, high, bound), strict=True))

@@ -24,13 +24,13 @@ def answer_tables(sweep: Sweep) -> list[DataTable]:
 
     A comparison has one table, with rows for each of the sweep's worlds. Notes below the last one explain them.
     """
-    found = answers(sweep)
+    comparisons = answers(sweep)
     alike: dict[tuple[bool, str], list[SweepAnswer]] = {}
-    for answer in found:
+    for answer in comparisons:
         alike.setdefault((bool(answer.metric), answer.competition.cost), []).append(answer)
     tables = [_table(alike[key]) for key in sorted(alike, key=lambda key: (key[0], [*UNITS].index(key[1])))]
     if tables:
-        tables[-1].notes = [*tables[-1].notes, *_notes(sweep, found)]
+        tables[-1].notes = [*tables[-1].notes, *_notes(sweep, comparisons)]
     return tables
 
 
@@ -39,24 +39,24 @@ def sentences(sweep: Sweep) -> list[str]:
     return [text for answer in answers(sweep) if (text := _sentence(answer))]
 
 
-def _table(found: Sequence[SweepAnswer]) -> DataTable:
-    axes, several = found[0].axes, any(len(answer.choices) > 1 for answer in found)
-    amounts = [*dict.fromkeys(_after(answer) for answer in found if answer.metric)]
-    what = found[0].metric.removeprefix("test_").replace("_", " ") or f"{found[0].competition.cost} to the target"
-    worlds = [axis.label for axis in found[0].sweep.axes if axis.name in found[0].world]
+def _table(answers: Sequence[SweepAnswer]) -> DataTable:
+    axes, several = answers[0].axes, any(len(answer.choices) > 1 for answer in answers)
+    amounts = [*dict.fromkeys(_after(answer) for answer in answers if answer.metric)]
+    what = answers[0].metric.removeprefix("test_").replace("_", " ") or f"{answers[0].competition.cost} to the target"
+    worlds = [axis.label for axis in answers[0].sweep.axes if axis.name in answers[0].world]
     header = [*worlds, "protocol", *(f"best {axis.label}" for axis in axes)]
     header += ["after"] if len(amounts) > 1 else []
     header += [what, *(["not told apart"] if axes else []), *(["against the first"] if several else [])]
     rows = []
-    for answer in found:
+    for answer in answers:
         for name in answer.choices:
             after = [_after(answer)] if len(amounts) > 1 else []
             cells = [*answer.world.values(), name, *_best(answer, name, after)]
             rows.append((*cells, *([_against(answer, name)] if several else [])))
-    said = [text for answer in found if (text := _sentence(answer))]
-    more = [f"{len(said) - MOST} more sentences such as these: vflsim report."] if len(said) > MOST else []
+    sentences = [text for answer in answers if (text := _sentence(answer))]
+    more = [f"{len(sentences) - MOST} more sentences such as these: vflsim report."] if len(sentences) > MOST else []
     left = [place for place, head in enumerate(header) if head.startswith((*worlds, "best ", "protocol", "not told"))]
-    return DataTable(header, rows, title=_title(found[0], amounts), notes=[*said[:MOST], *more], left=left)
+    return DataTable(header, rows, title=_title(answers[0], amounts), notes=[*sentences[:MOST], *more], left=left)
 
 
 def _best(answer: SweepAnswer, protocol: str, after: list[Amount]) -> list[Cell]:
@@ -88,22 +88,22 @@ def _after(answer: SweepAnswer) -> Amount:
 
 def _missed(answer: SweepAnswer, protocol: str) -> Amount:
     """Show the setting of which most runs reached the target, where none has all."""
-    own = [answer.estimate(each) for each in answer.competition.samples if each.protocol == protocol]
-    most = max(own, key=lambda found: (found.reached, -found.horizon))
+    estimates = [answer.estimate(each) for each in answer.competition.samples if each.protocol == protocol]
+    most = max(estimates, key=lambda estimate: (estimate.reached, -estimate.horizon))
     if most.reached:
         return describe(most, answer.unit)
-    return limit("least", min(found.horizon for found in own), answer.unit)
+    return limit("least", min(estimate.horizon for estimate in estimates), answer.unit)
 
 
 def _against(answer: SweepAnswer, protocol: str) -> Cell:
-    place, found = answer.place(protocol), answer.against_first(protocol)
+    place, comparison = answer.place(protocol), answer.against_first(protocol)
     if place in ("first", "reference"):
         return place
     cell: Cell = "—"
-    if isinstance(found, Ratio):
-        cell = found.cell
-    elif isinstance(found, Estimate):
-        cell = describe(found, answer.unit, answer.share)
+    if isinstance(comparison, Ratio):
+        cell = comparison.cell
+    elif isinstance(comparison, Estimate):
+        cell = describe(comparison, answer.unit, answer.share)
     if place == "behind":
         return cell
     return with_words(cell, ", not told apart") if isinstance(cell, Amount) else f"{cell}, not told apart"
@@ -121,8 +121,8 @@ def _setting(answer: SweepAnswer, candidate: Candidate) -> str:
 def _named(answer: SweepAnswer, candidate: Candidate) -> str:
     """Name a protocol with its values: ``t-sync with t = 5``; without those that do not matter to it."""
     names = (axis.name for axis in answer.axes)
-    said = [f"{name} = {value}" for name, value in zip(names, answer.values(candidate), strict=True) if value != ANY]
-    return candidate.protocol + (f" with {', '.join(said)}" if said else "")
+    values = [f"{name} = {value}" for name, value in zip(names, answer.values(candidate), strict=True) if value != ANY]
+    return candidate.protocol + (f" with {', '.join(values)}" if values else "")
 
 
 def _sentence(answer: SweepAnswer) -> str:
@@ -162,9 +162,9 @@ def _sorts(sweep: Sweep) -> Iterator[str]:
         )
 
 
-def _notes(sweep: Sweep, found: Sequence[SweepAnswer]) -> Iterator[str]:
+def _notes(sweep: Sweep, answers: Sequence[SweepAnswer]) -> Iterator[str]:
     yield from _sorts(sweep)
-    if any(ANY in answer.values(each) for answer in found for each in answer.competition.samples):
+    if any(ANY in answer.values(each) for answer in answers for each in answer.competition.samples):
         yield "“any”: the protocol's runs do not depend on the key."
     yield (
         "Not told apart: paired differences over seeds do not put it behind the best (one-sided t tests, corrected for "
@@ -173,12 +173,12 @@ def _notes(sweep: Sweep, found: Sequence[SweepAnswer]) -> Iterator[str]:
     )
     if any(sweep.choices):
         yield "The best of several is best partly by chance: expect less of it on other seeds."
-    ends = {f"{name} ({keys})": None for answer in found for name, keys in answer.at_an_end().items()}
+    ends = {f"{name} ({keys})": None for answer in answers for name, keys in answer.at_an_end().items()}
     if ends:
         yield f"At an end of the values, so that others may be better: {', '.join(ends)}."
-    if any(len(sample.seeds) < 2 for answer in found for sample in answer.competition.samples.values()):
+    if any(len(sample.seeds) < 2 for answer in answers for sample in answer.competition.samples.values()):
         yield "One seed tells nothing apart: run more (--seeds 0:5)."
-    costs = [answer for answer in found if not answer.metric]
+    costs = [answer for answer in answers if not answer.metric]
     if costs:
         target = next(each for summary in sweep.summaries for each in targets_in(summary))
         yield target_note(target)
@@ -186,7 +186,7 @@ def _notes(sweep: Sweep, found: Sequence[SweepAnswer]) -> Iterator[str]:
         ratios = (answer.against_first(name) for answer in costs for name in answer.choices)
         if any(isinstance(each, Ratio) and each.bound != "exact" for each in ratios):
             yield BOUNDED
-    after = [answer for answer in found if answer.metric]
+    after = [answer for answer in answers if answer.metric]
     if after:
         which = "of the protocols that reached the target with no value in all runs" if costs else "of all protocols"
         amounts = ", ".join(str(_after(answer)) for answer in after)

@@ -48,8 +48,8 @@ class SweepAxis:
     @cached_property
     def numbers(self) -> tuple[float, ...] | None:
         """The values as numbers in SI units (``5 Mbps`` is 5e6, ``unlimited`` infinite); None unless all are."""
-        found = [_number(value) for value in self.values]
-        return None if None in found else tuple(number for number in found if number is not None)
+        numbers = [_number(value) for value in self.values]
+        return None if None in numbers else tuple(number for number in numbers if number is not None)
 
     @property
     def distinct(self) -> SweepAxis:

@@ -53,16 +53,16 @@ class SweepMeasurements:
     @cached_property
     def candidates(self) -> list[Candidate]:
         """Every protocol's candidates, in the order of protocols and points."""
-        found: dict[str, dict[object, list[int]]] = {name: {} for name in self.sweep.protocols}
+        groups: dict[str, dict[object, list[int]]] = {name: {} for name in self.sweep.protocols}
         for position, results in enumerate(self.sweep.results):
             for name in results.protocols:
-                found[name].setdefault(_runs(results, name) or position, []).append(position)
-        return [Candidate(name, tuple(each)) for name, own in found.items() for each in own.values()]
+                groups[name].setdefault(_runs(results, name) or position, []).append(position)
+        return [Candidate(name, tuple(each)) for name, group in groups.items() for each in group.values()]
 
     @cached_property
     def references(self) -> frozenset[str]:
         """The protocols that are references: they do not compete with the others."""
-        return frozenset(run.protocol for found in self.sweep.results for run in found.runs if run.info.reference)
+        return frozenset(run.protocol for study in self.sweep.results for run in study.runs if run.info.reference)
 
     def to_target(self, cost: str) -> Competition | None:
         """Compare costs until the first target; None without a target, or where runs do not count this cost."""
@@ -71,8 +71,8 @@ class SweepMeasurements:
         for candidate in self.candidates:
             if self._failed(candidate):
                 lost.append(candidate)
-            elif (own := self._costs[candidate.positions[0]].get((cost, candidate.protocol))) is not None:
-                samples[candidate] = own
+            elif (sample := self._costs[candidate.positions[0]].get((cost, candidate.protocol))) is not None:
+                samples[candidate] = sample
         return Competition(cost, samples, tuple(lost)) if samples else None
 
     def after_the_same(self, cost: str, protocols: set[str]) -> Competition | None:
@@ -87,31 +87,31 @@ class SweepMeasurements:
                 continue
             if self._failed(candidate):
                 lost.append(candidate)
-            elif own := self._curves[candidate.positions[0]].get((cost, candidate.protocol)):
-                curves[candidate] = own
-        ends = [float(spent[-1]) for own in curves.values() for spent, _ in own.values()]
+            elif by_seed := self._curves[candidate.positions[0]].get((cost, candidate.protocol)):
+                curves[candidate] = by_seed
+        ends = [float(spent[-1]) for by_seed in curves.values() for spent, _ in by_seed.values()]
         if not ends or not (least := min(ends)) > 0:
             return None
         at = np.array([least])
         samples = {
-            candidate: SeedSample.exact({seed: float(step_values(*curve, at)[0]) for seed, curve in own.items()})
-            for candidate, own in curves.items()
+            candidate: SeedSample.exact({seed: float(step_values(*curve, at)[0]) for seed, curve in by_seed.items()})
+            for candidate, by_seed in curves.items()
         }
         return Competition(cost, samples, tuple(lost), self._metric or "", least)
 
     @cached_property
     def _metric(self) -> str | None:
-        return next((found.main_metric for found in self.sweep.results if found.evaluated), None)
+        return next((study.main_metric for study in self.sweep.results if study.evaluated), None)
 
     @cached_property
     def _costs(self) -> list[dict[tuple[str, str], SeedSample]]:
         """The costs until the first target of every point's protocols."""
-        return [dict(_costs_of(outcomes(found, self.sweep.targets))) for found in self.sweep.results]
+        return [dict(_costs_of(outcomes(study, self.sweep.targets))) for study in self.sweep.results]
 
     @cached_property
     def _curves(self) -> list[dict[tuple[str, str], dict[int, tuple[Floats, Floats]]]]:
         """By point, cost and protocol, and by seed: what a run had spent at each evaluation, and its metric there."""
-        return [_curves_of(found, self._metric) for found in self.sweep.results]
+        return [_curves_of(study, self._metric) for study in self.sweep.results]
 
     def _failed(self, candidate: Candidate) -> bool:
         return any(run.protocol == candidate.protocol for run in self.sweep.results[candidate.positions[0]].failed)
@@ -126,8 +126,8 @@ def _runs(results: Results, protocol: str) -> tuple[str, ...] | None:
 
 def _costs_of(measured: pd.DataFrame) -> Iterator[tuple[tuple[str, str], SeedSample]]:
     targets = measured["target"].dropna().unique()[:1]
-    own = measured[measured["target"].isin(targets)]
-    for (measure, protocol), runs in own.groupby(["measure", "protocol"], sort=False, observed=True):
+    rows = measured[measured["target"].isin(targets)]
+    for (measure, protocol), runs in rows.groupby(["measure", "protocol"], sort=False, observed=True):
         values, before = runs["value"].to_numpy(np.float64), runs["lower"].to_numpy(np.float64)
         sample = SeedSample((*runs["seed"],), values, runs["censored"].to_numpy(np.bool_), before)
         yield (str(measure).removesuffix("_to_target"), str(protocol)), sample
@@ -135,13 +135,13 @@ def _costs_of(measured: pd.DataFrame) -> Iterator[tuple[tuple[str, str], SeedSam
 
 def _curves_of(results: Results, metric: str | None) -> dict[tuple[str, str], dict[int, tuple[Floats, Floats]]]:
     frame = results.metrics.assign(bytes=lambda m: m[[*BYTES]].sum(axis=1))
-    found: dict[tuple[str, str], dict[int, tuple[Floats, Floats]]] = {}
+    curves: dict[tuple[str, str], dict[int, tuple[Floats, Floats]]] = {}
     if metric is None or metric not in frame:
-        return found
-    for (protocol, seed), own in frame.groupby(["protocol", "seed"], sort=True, observed=True):
+        return curves
+    for (protocol, seed), rows in frame.groupby(["protocol", "seed"], sort=True, observed=True):
         for cost, column in COSTS.items():
-            known = own[own[metric].notna() & own[column].notna()] if column in own else own[:0]
+            known = rows[rows[metric].notna() & rows[column].notna()] if column in rows else rows[:0]
             if len(known):
                 curve = known[column].to_numpy(np.float64), known[metric].to_numpy(np.float64)
-                found.setdefault((cost, str(protocol)), {})[int(str(seed))] = curve
-    return found
+                curves.setdefault((cost, str(protocol)), {})[int(str(seed))] = curve
+    return curves

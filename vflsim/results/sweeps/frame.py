@@ -24,7 +24,7 @@ def sweep_frame(sweep: Sweep) -> pd.DataFrame:
     all numbers are numbers in the unit of the first value, which their column names: ``up_Mbps``.
     """
     frames = [
-        _measures(found, sweep).assign(position=position) for position, found in enumerate(sweep.results) if found.runs
+        _measures(study, sweep).assign(position=position) for position, study in enumerate(sweep.results) if study.runs
     ]
     runs = pd.concat(frames, ignore_index=True)
     taken = {*runs.columns}
@@ -38,17 +38,17 @@ def _measures(results: Results, sweep: Sweep) -> pd.DataFrame:
     runs = pd.DataFrame(
         [(run.protocol, run.seed, run.info.status, run.info.error) for run in results.runs], columns=_RUN
     )
-    found = outcomes(results, sweep.targets)
-    first = found["target"].dropna().unique()[:1]
-    found = found[found["target"].isna() | found["target"].isin(first)]
-    found = found.assign(measure=found["measure"] + found["unit"].map(lambda unit: "_s" if unit == "s" else ""))
-    wide = found.pivot(index=["protocol", "seed"], columns="measure", values="value")
-    wide = wide[list(dict.fromkeys(found["measure"]))]
+    rows = outcomes(results, sweep.targets)
+    first = rows["target"].dropna().unique()[:1]
+    rows = rows[rows["target"].isna() | rows["target"].isin(first)]
+    rows = rows.assign(measure=rows["measure"] + rows["unit"].map(lambda unit: "_s" if unit == "s" else ""))
+    wide = rows.pivot(index=["protocol", "seed"], columns="measure", values="value")
+    wide = wide[list(dict.fromkeys(rows["measure"]))]
     if len(first):
-        lower = found.pivot(index=["protocol", "seed"], columns="measure", values="lower")
+        lower = rows.pivot(index=["protocol", "seed"], columns="measure", values="lower")
         costs = [cost for cost in _TO_TARGET if cost in wide]
         wide = wide.join(lower[costs].add_suffix("_lower"))
-        censored = found[found["measure"] == _TO_TARGET[0]].set_index(["protocol", "seed"])["censored"].astype(bool)
+        censored = rows[rows["measure"] == _TO_TARGET[0]].set_index(["protocol", "seed"])["censored"].astype(bool)
         wide["reached"] = ~censored
         wide.loc[censored[censored].index, costs] = float("nan")
     return runs.merge(wide.reset_index(), on=["protocol", "seed"], how="left")

@@ -68,8 +68,8 @@ def percentile(level: float) -> str:
 
 def level_of(measure: str) -> float | None:
     """Return the level of ``p99``, 0.99; None for other names."""
-    found = _PERCENTILE.fullmatch(measure)
-    level = float(found[1]) / 100 if found else 0.0
+    match = _PERCENTILE.fullmatch(measure)
+    level = float(match[1]) / 100 if match else 0.0
     return level if level > 0 else None
 
 
@@ -82,15 +82,15 @@ def quantile_rows(results: Results, level: float) -> pd.DataFrame:
     for row in round_quantiles(results, [level]).to_dict("records"):
         lost = [run for run in results.failed if run.protocol == row["protocol"]]
         diverged = sum(run.diverged for run in lost)
-        found = Estimate(row["runs"], row["runs"], row["value"], row["low"], row["high"], statistic=QUANTILE)
+        estimate = Estimate(row["runs"], row["runs"], row["value"], row["low"], row["high"], statistic=QUANTILE)
         facts = {"protocol": row["protocol"], "unit": "s", "failed": len(lost) - diverged, "diverged": diverged}
-        rows.append(facts | vars(found))
+        rows.append(facts | vars(estimate))
     return pd.DataFrame(rows, columns=["unit", "protocol", "failed", "diverged", *Estimate.__dataclass_fields__])
 
 
-def has_values(found: pd.DataFrame) -> bool:
+def has_values(means: pd.DataFrame) -> bool:
     """Whether some protocol has a value at some point."""
-    return bool((~found["mean"].map(math.isnan)).any())
+    return bool((~means["mean"].map(math.isnan)).any())
 
 
 # --- sweep ------------------------------------------------------------------------------------------------------------
@@ -209,11 +209,11 @@ class Sweep:
 
     def worlds(self) -> Iterator[tuple[tuple[int, ...], Self]]:
         """Yield the points that differ in choices alone, as their positions and a sweep of these points."""
-        found: dict[tuple[str, ...], list[int]] = {}
+        groups: dict[tuple[str, ...], list[int]] = {}
         for position, point in enumerate(self.points):
             key = (flow(value) for value, chosen in zip(point, self.choices, strict=True) if not chosen)
-            found.setdefault((*key,), []).append(position)
-        for positions in found.values():
+            groups.setdefault((*key,), []).append(position)
+        for positions in groups.values():
             points = tuple(self.points[position] for position in positions)
             results = tuple(self.results[position] for position in positions)
             yield tuple(positions), replace(self, points=points, results=results)
@@ -236,7 +236,7 @@ class Sweep:
     @property
     def protocols(self) -> tuple[str, ...]:
         """Protocols of all points, in the scenario's order."""
-        return tuple(dict.fromkeys(name for found in self.results for name in found.protocols))
+        return tuple(dict.fromkeys(name for study in self.results for name in study.protocols))
 
     @property
     def label(self) -> str:
@@ -251,7 +251,7 @@ class Sweep:
     @property
     def own_metrics(self) -> dict[str, MetricFacts]:
         """What is known of the scenario's own metrics, by name."""
-        return {name: facts for found in self.results for name, facts in found.own_metrics.items()}
+        return {name: facts for study in self.results for name, facts in study.own_metrics.items()}
 
     def estimates(self, measure: str = "round_duration", target: str | None = None) -> pd.DataFrame:
         """Return one measure of :func:`~vflsim.results.statistics.summary.summarise`, one row per point and protocol.
@@ -271,7 +271,7 @@ class Sweep:
     def _rows(self, measure: str, target: str | None) -> Iterator[pd.DataFrame]:
         """Yield every point's rows of the summary about one measure, or estimates of a quantile."""
         if measure not in self.measures and target is None and (level := level_of(measure)) is not None:
-            yield from (quantile_rows(found, level) for found in self.results)
+            yield from (quantile_rows(study, level) for study in self.results)
             return
         self._refuse_unknown(measure, target)
         for summary in self.summaries:
@@ -283,10 +283,10 @@ class Sweep:
     def measures(self) -> dict[str, tuple[str, ...]]:
         """The measures of all points, each with its targets (most have none)."""
         pairs = [pair for summary in self.summaries for pair in zip(summary["measure"], summary["target"], strict=True)]
-        found: dict[str, list[str]] = {measure: [] for measure, _ in pairs}
+        by_measure: dict[str, list[str]] = {measure: [] for measure, _ in pairs}
         for measure, target in dict.fromkeys(pairs):
-            found[measure] += [target] if isinstance(target, str) else []
-        return {measure: tuple(targets) for measure, targets in found.items()}
+            by_measure[measure] += [target] if isinstance(target, str) else []
+        return {measure: tuple(targets) for measure, targets in by_measure.items()}
 
     def _refuse_unknown(self, measure: str, target: str | None) -> None:
         known = self.measures
@@ -303,7 +303,7 @@ class Sweep:
     @cached_property
     def summaries(self) -> tuple[pd.DataFrame, ...]:
         """The summary of every point's results."""
-        return tuple(summarise(found, self.targets) for found in self.results)
+        return tuple(summarise(study, self.targets) for study in self.results)
 
 
 def open_folder(folder: Path | str, trust: bool = False) -> Results | Sweep:

@@ -75,7 +75,7 @@ def _all_reached(sweep: Sweep, targets: Sequence[str]) -> bool:
 
 def _main_metric(sweep: Sweep) -> str | None:
     """Return the metric to compare, if any point was evaluated."""
-    return next((found.main_metric for found in sweep.results if found.evaluated), None)
+    return next((study.main_metric for study in sweep.results if study.evaluated), None)
 
 
 def _table(sweep: Sweep, measure: str, target: str | None, title: str) -> DataTable:
@@ -101,10 +101,10 @@ def _notes(sweep: Sweep, single: bool) -> Iterator[str]:
     if any((summary["n"] > 1).any() for summary in sweep.summaries):
         yield from about_means(sweep.summaries)
         yield from heavy_tail_notes([*zip(sweep.results, sweep.summaries, strict=True)], means=True)
-        if any(found.evaluated for _, found in sweep):
+        if any(study.evaluated for _, study in sweep):
             yield "± leaves out the sampling error of the test and validation rows: all seeds share one split."
     counted = [
-        (point, note) for point, found in zip(sweep.points, sweep.results, strict=True) for note in open_notes(found)
+        (point, note) for point, study in zip(sweep.points, sweep.results, strict=True) for note in open_notes(study)
     ]
     yield from dict.fromkeys(note for _, note in counted if note == OPEN)
     yield from _by_points(sweep, [(point, note) for point, note in counted if note != OPEN])
@@ -112,7 +112,7 @@ def _notes(sweep: Sweep, single: bool) -> Iterator[str]:
         yield AT_LEAST
     yield from _by_points(sweep, [*_too_rough(sweep)])
     pairs = zip(sweep.points, sweep.results, strict=True)
-    yield from _by_points(sweep, [(point, note) for point, found in pairs for note in past_best_note(found)])
+    yield from _by_points(sweep, [(point, note) for point, study in pairs for note in past_best_note(study)])
     yield from _missing(sweep)
 
 
@@ -126,15 +126,15 @@ def _about_quantiles(sweep: Sweep, lacking: bool) -> Iterator[str]:
     yield QUANTILES
     if lacking:
         yield "“—”: too few rounds for an interval, and so for a number."
-    slow = [(point, note) for point, found in zip(sweep.points, sweep.results, strict=True) for note in too_slow(found)]
+    slow = [(point, note) for point, study in zip(sweep.points, sweep.results, strict=True) for note in too_slow(study)]
     yield from _by_points(sweep, slow)
     yield from _missing(sweep)
 
 
 def _missing(sweep: Sweep) -> Iterator[str]:
     """Name the runs that failed, and the points that have not finished."""
-    for point, found in zip(sweep.points, sweep.results, strict=True):
-        for run in found.failed:
+    for point, study in zip(sweep.points, sweep.results, strict=True):
+        for run in study.failed:
             problem = (run.info.error or "?").splitlines()[0]
             what = "Diverged" if run.diverged else "Failed and left out"
             yield f"{what}: {sweep.setting(point)}, {run.protocol}, seed {run.seed}: {problem}"
@@ -144,9 +144,9 @@ def _missing(sweep: Sweep) -> Iterator[str]:
 
 def _too_rough(sweep: Sweep) -> Iterator[tuple[Sequence[Any], str]]:
     """Yield the notes on evaluations that are too far apart, each with its point."""
-    for point, found, summary in zip(sweep.points, sweep.results, sweep.summaries, strict=True):
-        for target in wanted_targets(found, sweep.targets):
-            for note in resolution_note(found, summary, target, outcomes(found, sweep.targets)):
+    for point, study, summary in zip(sweep.points, sweep.results, sweep.summaries, strict=True):
+        for target in wanted_targets(study, sweep.targets):
+            for note in resolution_note(study, summary, target, outcomes(study, sweep.targets)):
                 yield point, note
 
 

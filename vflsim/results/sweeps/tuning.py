@@ -66,9 +66,9 @@ class Tuning:
             raise ResultsError(
                 f"{self.sweep.key} = {pending} has not finished", folder, remedy="resume it with --resume"
             )
-        for found in self.sweep.results:
-            if self.metric not in found.evaluated:
-                raise ResultsError(f"{self.metric!r} was not evaluated", folder, ", ".join(found.evaluated) or "none")
+        for study in self.sweep.results:
+            if self.metric not in study.evaluated:
+                raise ResultsError(f"{self.metric!r} was not evaluated", folder, ", ".join(study.evaluated) or "none")
 
     @classmethod
     def open(cls, folder: Path | str) -> Self:
@@ -95,8 +95,8 @@ class Tuning:
                 "score": np.nan if run.failed else score_of(run.table("metrics").to_pandas(), self.metric, self.score),
                 "error": (run.info.error or "?").splitlines()[0] if run.failed else None,
             }
-            for position, (value, found) in enumerate(self.sweep)
-            for run in found.runs
+            for position, (value, study) in enumerate(self.sweep)
+            for run in study.runs
         ]
         return pd.DataFrame(rows).astype({"value": object, "error": object})
 
@@ -136,8 +136,8 @@ class Tuning:
                     f"{protocol}: its best, {name} = {values[position]}, is the {side} of the grid; "
                     f"{'larger' if side == 'largest' else 'smaller'} values may be better still"
                 )
-            own = self.scores[protocol]
-            if len(equal := [values[k] for k in own.index if own[k] == own[position]]) > 1:
+            scores = self.scores[protocol]
+            if len(equal := [values[k] for k in scores.index if scores[k] == scores[position]]) > 1:
                 yield f"{protocol}: {name} = {', '.join(equal)} score the same; the first was chosen"
         for _, row in self.runs[self.runs["score"].isna()].iterrows():
             why = row["error"] or f"{self.metric} is not a number"
@@ -240,7 +240,7 @@ def tuning_markdown(tuning: Tuning) -> str:
 
 def procedure(tuning: Tuning) -> Iterator[str]:
     """Describe in sentences how the values were compared."""
-    seeds = tuple(dict.fromkeys(seed for found in tuning.sweep.results for seed in found.seeds))
+    seeds = tuple(dict.fromkeys(seed for study in tuning.sweep.results for seed in study.seeds))
     runs = len(tuning.sweep) * len(seeds)
     yield (
         f"{tuning.sweep.key}: {len(tuning.sweep)} values, {runs} runs a protocol "

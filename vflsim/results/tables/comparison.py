@@ -268,8 +268,8 @@ def _runs(results: RunSet, summary: pd.DataFrame, protocol: str) -> Cell:
     count: Cell = len(runs) - failed - diverged
     if targets := targets_in(summary):
         costs = select(summary, "time_to_target", targets[0])
-        own = costs[(costs["protocol"] == protocol) & costs["baseline"].isna()]
-        reached, n = int(own["reached"].sum()), int(own["n"].sum())
+        rows = costs[(costs["protocol"] == protocol) & costs["baseline"].isna()]
+        reached, n = int(rows["reached"].sum()), int(rows["n"].sum())
         count = f"{reached} of {n}"
     lost = [f"{number} {what}" for number, what in ((diverged, "diverged"), (failed, "failed")) if number]
     return f"{count} ({', '.join(lost)})" if lost else count

@@ -70,8 +70,8 @@ def notes(
         yield "Mean round: of a single run after its warm-up, ± 95 % by batch means."
         for name in steady.loc[steady["baseline"].isna() & steady["low"].isna(), "protocol"]:
             alone = next(run for run in results.runs if run.protocol == name and not run.failed)
-            own = within(alone)
-            why = lacking(alone.info.variation, own.n, own.seconds)
+            mean = within(alone)
+            why = lacking(alone.info.variation, mean.n, mean.seconds)
             yield f"{name}: no interval: {why or 'too few rounds, not settled yet, or correlated batches'}."
     targets, first = targets_in(summary), baseline_of(results)
     if len(steady) and not targets:

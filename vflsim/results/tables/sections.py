@@ -70,8 +70,8 @@ def energy_table(results: RunSet, each: bool = False) -> DataTable | None:
     sums = frame.groupby([frame["protocol"], frame["seed"], who, frame["state"]], sort=False)["joules"].sum()
     means = sums.groupby(["protocol", "party", "state"], sort=False).mean().unstack("state")[[*_STATES]]
     rows: list[tuple[Cell, ...]] = [
-        (str(protocol), str(party), *(quantity(float(joules), "J") for joules in (*own, own.sum())))
-        for (protocol, party), own in zip(means.index, means.to_numpy(), strict=True)
+        (str(protocol), str(party), *(quantity(float(joules), "J") for joules in (*energies, energies.sum())))
+        for (protocol, party), energies in zip(means.index, means.to_numpy(), strict=True)
     ]
     return DataTable(
         ("protocol", "party", *_STATES, "all"), rows, title=ENERGY_TITLE, notes=[_ENERGY_NOTE], left=(0, 1)
@@ -112,14 +112,14 @@ def round_tables(results: RunSet) -> Iterator[DataTable]:
     """Tabulate rounds within runs, and runs paired round by round; nothing if no rounds were kept."""
     alone, pairs = steady_rounds(results), round_pairs(results)
     rows: list[tuple[Cell, ...]] = []
-    for name, own in alone.groupby("protocol", sort=False) if len(alone) else ():
-        sound = own["settled"] & ~own["correlated"] & own["enough"] & own["low"].notna()
-        rows.append((str(name), len(own), int(sound.sum()), _range(own["warm_up"]), _range(own["lag1"])))
+    for name, group in alone.groupby("protocol", sort=False) if len(alone) else ():
+        sound = group["settled"] & ~group["correlated"] & group["enough"] & group["low"].notna()
+        rows.append((str(name), len(group), int(sound.sum()), _range(group["warm_up"]), _range(group["lag1"])))
     if rows:
         yield DataTable(_STEADY, rows, "Rounds within runs", ["Warm-up by MSER-5, intervals by batch means."])
     rows = []
-    for pair, own in pairs[pairs["low"].notna()].groupby(["protocol", "baseline"], sort=False):
-        rows.append((" − ".join(map(str, pair)), len(own), _range(own["correlation"]), _range(own["narrower"])))
+    for pair, group in pairs[pairs["low"].notna()].groupby(["protocol", "baseline"], sort=False):
+        rows.append((" − ".join(map(str, pair)), len(group), _range(group["correlation"]), _range(group["narrower"])))
     if rows:
         yield DataTable(_PAIRS, rows, "Round by round", ["Within runs with the same seed, after the warm-up."])
 

@@ -52,21 +52,21 @@ def summary_problems(results: Results) -> Iterator[str]:
         return
     try:
         with opened(path) as file:
-            given = pq.read_table(file, partitioning=None)
+            stored = pq.read_table(file, partitioning=None)
     except (pa.ArrowException, OSError) as error:
         raise damaged(path, str(error)) from error
     try:
         again = to_table(summarise(results))
     except ResultsError:
         return
-    if given.column_names != again.column_names or given.num_rows != again.num_rows:
+    if stored.column_names != again.column_names or stored.num_rows != again.num_rows:
         yield (
-            f"{path.name} has {given.num_rows} rows and the columns {', '.join(given.column_names)}; the runs give "
+            f"{path.name} has {stored.num_rows} rows and the columns {', '.join(stored.column_names)}; the runs give "
             f"{again.num_rows} and {', '.join(again.column_names)}"
         )
         return
-    for column in given.column_names:
-        pairs = zip(given[column].to_pylist(), again[column].to_pylist(), strict=True)
+    for column in stored.column_names:
+        pairs = zip(stored[column].to_pylist(), again[column].to_pylist(), strict=True)
         for row, (one, other) in enumerate(pairs):
             if not _alike(one, other):
                 measure = again["measure"][row].as_py()
@@ -86,36 +86,36 @@ def curve_problems(results: Results, scenario: ByScenario) -> Iterator[str]:
     reasons = {(each.protocol, each.quantity) for each in left_out}
     for name in results.protocols:
         each = (curve for _, curve in curves[curves["protocol"] == name].groupby(["quantity", "client"]))
-        own = {(str(curve["quantity"].iloc[0]), int(curve["client"].iloc[0])): curve for curve in each}
-        broken = {key: problem for key, curve in own.items() if (problem := _of_curve(curve))}
-        if not broken and (own or (name, ROUND) not in reasons) and _of_this_version(results):
-            broken = _of_laws(name, own, scenario, {what.replace(" ", "_") for who, what in reasons if who == name})
+        by_key = {(str(curve["quantity"].iloc[0]), int(curve["client"].iloc[0])): curve for curve in each}
+        broken = {key: problem for key, curve in by_key.items() if (problem := _of_curve(curve))}
+        if not broken and (by_key or (name, ROUND) not in reasons) and _of_this_version(results):
+            broken = _of_laws(name, by_key, scenario, {what.replace(" ", "_") for who, what in reasons if who == name})
         for (quantity, client), problem in broken.items():
             of = f", client {client}" if client >= 0 else ""
             yield f"{FILE}: the {quantity} of {name}{of}: {problem}"
 
 
-def _of_laws(name: str, own: dict[_Key, pd.DataFrame], scenario: ByScenario, reasons: set[str]) -> dict[_Key, str]:
+def _of_laws(name: str, curves: dict[_Key, pd.DataFrame], scenario: ByScenario, reasons: set[str]) -> dict[_Key, str]:
     """Say which curves of a protocol differ from those that its timing gives at the same points."""
     resolved = scenario.setting(name)
     if resolved is None:
         return {}
-    at = {quantity: curve["x"].to_numpy() for (quantity, _), curve in own.items()}
+    at = {quantity: curve["x"].to_numpy() for (quantity, _), curve in curves.items()}
     try:
         findings = closed_forms_of(scenario.protocol(name), resolved)
         again = curves_of(name, [each for each in findings if isinstance(each, ClosedForm)], at)
     except Exception:  # there is nothing to compare with; the study has listed why
         return {}
     expected = {(quantity, client): (lower, upper) for _, quantity, client, _, lower, upper in again}
-    broken: dict[_Key, str] = {key: "is missing" for key in expected.keys() - own.keys() if key[0] not in reasons}
-    for key, curve in own.items():
+    broken: dict[_Key, str] = {key: "is missing" for key in expected.keys() - curves.keys() if key[0] not in reasons}
+    for key, curve in curves.items():
         if key not in expected:
             broken[key] = "does not follow from the scenario's timing"
             continue
-        given = (curve[name].to_numpy() for name in ("cdf", "cdf_upper"))
+        stored = (curve[name].to_numpy() for name in ("cdf", "cdf_upper"))
         if any(
             len(one) != len(other) or np.abs(one - other).max() > _NEAR
-            for one, other in zip(given, expected[key], strict=True)
+            for one, other in zip(stored, expected[key], strict=True)
         ):
             broken[key] = "is not that of the scenario's timing"
     return broken
@@ -161,13 +161,13 @@ def energy_problems(run: StoredRun, frames: Frames, setting: Setting | None) -> 
         yield f"{path.name}: its rows are not {', '.join(STATES)} of each party"
         return
     yield from _of_table(table, frames)
-    powers = {party_number(str(party)): _power(own) for party, own in table.groupby("party", sort=False)}
+    powers = {party_number(str(party)): _power(rows) for party, rows in table.groupby("party", sort=False)}
     timings = () if setting is None else setting.timings
     for party, power in powers.items():
         stated = timings[party].power if party < len(timings) else power
         if stated is None or _rates(stated) != _rates(power):
-            said = "nothing" if stated is None else _rates(stated)
-            yield f"{path.name}: party {party} draws {_rates(power)}; the scenario says {said}"
+            rates = "nothing" if stated is None else _rates(stated)
+            yield f"{path.name}: party {party} draws {_rates(power)}; the scenario says {rates}"
     if frames.rounds is not None and ENERGY not in frames.rounds:
         yield f"rounds have no column {ENERGY}, and the metrics have one"
         return
@@ -186,10 +186,10 @@ def energy_problems(run: StoredRun, frames: Frames, setting: Setting | None) -> 
     again = energy.by_party(frames.end)
     for place, row in enumerate(table.to_dict("records")):
         for column in ("seconds",) if row["state"] == "compute" else ("seconds", "amount"):
-            given, found = float(row[column]), float(again[column][place])
-            if abs(given - found) > ROUNDING * (1 + abs(found)):
-                what = f"{path.name}: {column} of {row['party']}'s {row['state']} are {given:g}"
-                yield f"{what}, and its events add up to {found:g}"
+            stored, computed = float(row[column]), float(again[column][place])
+            if abs(stored - computed) > ROUNDING * (1 + abs(computed)):
+                what = f"{path.name}: {column} of {row['party']}'s {row['state']} are {stored:g}"
+                yield f"{what}, and its events add up to {computed:g}"
 
 
 def _of_table(table: pd.DataFrame, frames: Frames) -> Iterator[str]:
@@ -220,9 +220,9 @@ def _of_times(frames: Frames, bounds: Mapping[float, tuple[float, float]]) -> It
     yield from wrong[:SHOWN]
 
 
-def _within(given: float, least: float, most: float) -> bool:
+def _within(value: float, least: float, most: float) -> bool:
     slack = ROUNDING * (1 + abs(most))
-    return bool(least - slack <= given <= most + slack)
+    return bool(least - slack <= value <= most + slack)
 
 
 def _span(least: float, most: float) -> str:

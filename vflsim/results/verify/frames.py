@@ -66,7 +66,7 @@ class Rows:
         self._places: NDArray[np.intp] | None = None
         self._length: int = table.num_rows
         self._columns: dict[str, Any] = {}
-        self._own: dict[str, Any] = self._columns
+        self._selection: dict[str, Any] = self._columns
 
     def __len__(self) -> int:
         return self._length
@@ -100,7 +100,7 @@ class Rows:
         """Select rows by marks or by places, in this order."""
         places: NDArray[np.intp] = np.flatnonzero(chosen) if chosen.dtype == bool else chosen.astype(np.intp)
         some = Rows(self._table)
-        some._columns, some._own = self._columns, {}
+        some._columns, some._selection = self._columns, {}
         some._places = places if self._places is None else self._places[places]
         some._length = len(places)
         return some
@@ -111,18 +111,18 @@ class Rows:
         order = np.lexsort(codes[::-1])  # stable: places ascend within a group
         changes = np.logical_or.reduce([np.diff(each[order]) != 0 for each in codes])
         groups = np.split(order, np.flatnonzero(changes) + 1) if len(order) else []
-        for own in sorted(groups, key=lambda group: int(group[0])):
-            names = tuple(self.names(column).at(int(own[0])) for column in columns)
+        for places in sorted(groups, key=lambda group: int(group[0])):
+            names = tuple(self.names(column).at(int(places[0])) for column in columns)
             if None not in names:
-                yield tuple(str(name) for name in names), own
+                yield tuple(str(name) for name in names), places
 
     def _of(self, column: str) -> Any:
-        if column not in self._own:
+        if column not in self._selection:
             if column not in self._columns:
                 self._columns[column] = _converted(self._table.column(column))
             if self._places is not None:
-                self._own[column] = _selected(self._columns[column], self._places)
-        return self._own[column]
+                self._selection[column] = _selected(self._columns[column], self._places)
+        return self._selection[column]
 
 
 def _converted(column: pa.ChunkedArray) -> NDArray[Any] | Names:
@@ -163,11 +163,11 @@ class Frames:
 
     def of(self, prefix: str) -> Rows:
         """Select the events whose kind begins with ``prefix``; events must have been recorded."""
-        found = self._of.get(prefix)
-        if found is None:
+        rows = self._of.get(prefix)
+        if rows is None:
             assert self.events is not None
-            found = self._of[prefix] = self.events.where(self.events.names("kind").begin(prefix))
-        return found
+            rows = self._of[prefix] = self.events.where(self.events.names("kind").begin(prefix))
+        return rows
 
 
 Rule = Callable[[Frames, RunInfo], Iterator[str]]
@@ -191,23 +191,23 @@ def numbered(events: Rows) -> tuple[NDArray[np.bool_], list[Numbers]]:
     party, kind = parties.codes, kinds.codes
     order = np.lexsort((numbers, kind, party))  # stable: the first of equal ones stays first
     others = np.flatnonzero((np.diff(party[order]) != 0) | (np.diff(kind[order]) != 0)) + 1
-    again, found = np.zeros(len(events), bool), []
-    for own in np.split(order, others) if len(order) else ():
-        again[own[1:]] = np.diff(numbers[own]) == 0
-        who, what = (str(names.at(own[0])) for names in (parties, kinds))
-        found.append(Numbers(who, what, len(own), len(own) - int(again[own].sum()), int(numbers[own[-1]])))
-    return again, found
+    again, series = np.zeros(len(events), bool), []
+    for places in np.split(order, others) if len(order) else ():
+        again[places[1:]] = np.diff(numbers[places]) == 0
+        who, what = (str(names.at(places[0])) for names in (parties, kinds))
+        series.append(Numbers(who, what, len(places), len(places) - int(again[places].sum()), int(numbers[places[-1]])))
+    return again, series
 
 
 def overlapping(events: Rows, column: str) -> NDArray[np.bool_]:
     """Mark ``events`` that begin before an earlier one with the same party in ``column`` has ended."""
     codes, start, end = events.names(column).codes, events["start_s"], events["end_s"]
     order = np.lexsort((end, start, codes))  # stable
-    found = np.zeros(len(events), bool)
-    for own in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1):
-        if len(own) > 1 and codes[own[0]] >= 0:
-            found[own[1:]] = start[own[1:]] < np.fmax.accumulate(end[own])[:-1]
-    return found
+    marks = np.zeros(len(events), bool)
+    for places in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1):
+        if len(places) > 1 and codes[places[0]] >= 0:
+            marks[places[1:]] = start[places[1:]] < np.fmax.accumulate(end[places])[:-1]
+    return marks
 
 
 def falls(values: NDArray[Any]) -> NDArray[np.bool_]:

@@ -92,16 +92,16 @@ class Downtime:
         if down.any():
             outages = events.where(down)
             outages = outages.where(np.argsort(outages["start_s"], kind="stable"))
-            self.of = {party: outages.where(own) for (party,), own in outages.groups("party")}
+            self.of = {party: outages.where(rows) for (party,), rows in outages.groups("party")}
         self.most = max(map(len, self.of.values()), default=0)
         """Largest number of outages of a party."""
 
     def seconds(self, events: Rows) -> NDArray[np.float64]:
         """Return the seconds of each event during which its party was down, shape (events,)."""
         seconds = np.zeros(len(events))
-        for party, own in self.of.items():
+        for party, outages in self.of.items():
             theirs = events.names("party").are(party)
-            down = Spans.union(own["start_s"], own["end_s"])
+            down = Spans.union(outages["start_s"], outages["end_s"])
             seconds[theirs] = down.between(events["start_s"][theirs], events["end_s"][theirs])
         return seconds
 
@@ -111,10 +111,10 @@ class Downtime:
         An event counts from the time in column ``since`` to its end. Shape (events,).
         """
         inside = np.zeros(len(events), bool)
-        for party, own in self.of.items():
+        for party, outages in self.of.items():
             theirs = events.names(who).are(party)
             start, end = (events[name][theirs] for name in (since, "end_s"))
-            down, up = own["start_s"], own["end_s"]
+            down, up = outages["start_s"], outages["end_s"]
             last = (
                 np.searchsorted(down, end, side="right" if ends else "left") - 1
             )  # the last outage that begins before the event ends
@@ -126,15 +126,15 @@ def _outages_are_in_order(frames: Frames, info: RunInfo) -> Iterator[str]:
     """A party's outages are numbered from 0 and do not overlap; only the last may be unfinished."""
     if frames.events is None:
         return
-    for own in Downtime(frames.events).of.values():
-        before = np.concatenate([[-np.inf], own["end_s"][:-1]])
+    for rows in Downtime(frames.events).of.values():
+        before = np.concatenate([[-np.inf], rows["end_s"][:-1]])
         rules = {
-            "is out of turn": own["index"] != np.arange(len(own)),
-            "begins before the previous outage has ended": own["start_s"] < before,
-            "is unfinished, but not the last": ~own.names("outcome").are("done") & (own["index"] < len(own) - 1),
+            "is out of turn": rows["index"] != np.arange(len(rows)),
+            "begins before the previous outage has ended": rows["start_s"] < before,
+            "is unfinished, but not the last": ~rows.names("outcome").are("done") & (rows["index"] < len(rows) - 1),
         }
         for sentence, broken in rules.items():
-            yield from each(own, broken, sentence)
+            yield from each(rows, broken, sentence)
 
 
 def _nothing_is_done_while_down(frames: Frames, info: RunInfo) -> Iterator[str]:
@@ -145,8 +145,8 @@ def _nothing_is_done_while_down(frames: Frames, info: RunInfo) -> Iterator[str]:
     if not outages.of:
         return
     crashing = [party_name(client) for client in info.crashing]
-    own = events.where(events.names("party").among(crashing) & ~events.names("kind").are("outage"))
-    yield from each(own, outages.during(own, "party", "start_s"), "happens while its party is down")
+    activities = events.where(events.names("party").among(crashing) & ~events.names("kind").are("outage"))
+    yield from each(activities, outages.during(activities, "party", "start_s"), "happens while its party is down")
     done = events.names("kind").begin("transfer.") & events.names("outcome").are("done")
     arrived = events.where(done & events.names("peer").among(crashing))
     yield from each(arrived, outages.during(arrived, "peer", "end_s"), "arrives while its receiver is down")

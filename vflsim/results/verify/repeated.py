@@ -49,8 +49,8 @@ def first_differences(stored: StoredRun, shorter: StoredRun) -> Iterator[str]:
     for name, rows in rows_in_common(shorter).items():
         try:
             one, other = (_table(run.folder / f"{name}.parquet").slice(0, rows) for run in (stored, shorter))
-            if found := _first_value(name, one, other):
-                yield found
+            if difference := _first_value(name, one, other):
+                yield difference
         except ResultsError as error:
             yield f"{name}.parquet cannot be compared: {error}"
 
@@ -88,11 +88,11 @@ def _first_value(name: str, one: pa.Table, other: pa.Table) -> str:
     """Describe the first value in which two tables differ, or other columns or rows; empty if they are the same."""
     if one.column_names != other.column_names:
         return f"{name}: columns are {', '.join(one.column_names)}; computed again {', '.join(other.column_names)}"
-    found = [(row, column) for column in one.column_names if (row := _row(one[column], other[column])) is not None]
-    if not found:
+    places = [(row, column) for column in one.column_names if (row := _row(one[column], other[column])) is not None]
+    if not places:
         same = one.num_rows == other.num_rows
         return "" if same else f"{name}: {one.num_rows} rows, computed again {other.num_rows}"
-    row, column = min(found, key=lambda each: each[0])
+    row, column = min(places, key=lambda each: each[0])
     key = one.column_names[0]
     place = f"row {row}" if column == key else f"row {row} ({key} {one[key][row].as_py()})"
     return f"{name}, {place}: {column} is {one[column][row].as_py()!r}, computed again {other[column][row].as_py()!r}"

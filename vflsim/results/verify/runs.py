@@ -133,8 +133,8 @@ def beside_points(folder: Path, points: Container[str]) -> Iterator[str]:
 def _foreign(folder: Path, known: Container[str]) -> Iterator[str]:
     for entry in sorted(folder.iterdir()):
         name = entry.name
-        made = name in _MADE_FROM_RESULTS or (entry.suffix in _PICTURES and not name.startswith("."))
-        ours = name in known or (made and entry.is_file()) or name in (EARLIER, LOCK) or ASIDE.fullmatch(name)
+        derived = name in _MADE_FROM_RESULTS or (entry.suffix in _PICTURES and not name.startswith("."))
+        ours = name in known or (derived and entry.is_file()) or name in (EARLIER, LOCK) or ASIDE.fullmatch(name)
         if not ours:
             yield f"{name} {_WHY}"
 
@@ -168,8 +168,8 @@ def verify_folder(folder: Path | str, note: Callable[[str], object] = lambda tex
 
 def runs_in(folder: Path | str) -> int:
     """Count the runs in a folder of results, or in the finished part of a sweep. Raises ResultsError."""
-    found = Sweep.open(folder).results if (Path(folder) / SWEEP).is_file() else [Results.open(folder)]
-    return sum(len(results.runs) for results in found)
+    studies = Sweep.open(folder).results if (Path(folder) / SWEEP).is_file() else [Results.open(folder)]
+    return sum(len(results.runs) for results in studies)
 
 
 def _study(folder: Path, note: Callable[[str], object]) -> Iterator[str]:
@@ -251,8 +251,8 @@ def _parties_compute_one_thing_at_a_time(frames: Frames, info: RunInfo) -> Itera
         return
     broken = computes.where(overlaps)
     for (party,), places in broken.groups("party"):
-        own = broken.where(places[np.lexsort((broken["end_s"][places], broken["start_s"][places]))])
-        yield from each(own, np.ones(len(own)), f"begins while {party} still computes something else")
+        ordered = broken.where(places[np.lexsort((broken["end_s"][places], broken["start_s"][places]))])
+        yield from each(ordered, np.ones(len(ordered)), f"begins while {party} still computes something else")
 
 
 def _draws_are_numbered_once(frames: Frames, info: RunInfo) -> Iterator[str]:
@@ -263,11 +263,11 @@ def _draws_are_numbered_once(frames: Frames, info: RunInfo) -> Iterator[str]:
     again, numbers = numbered(drawn)
     yield from each(drawn, again, "uses an index for the second time")
     yield from each(drawn, drawn["index"] < 0, "was drawn, but has no index")
-    for own in numbers:
+    for series in numbers:
         # Activations that find the client busy leave no event.
-        if own.highest >= own.count and not own.kind.startswith("activation"):
-            count = f"{own.count} events, but the highest index is {own.highest}"
-            yield f"{own.party} {own.kind}: {count}: some are missing"
+        if series.highest >= series.count and not series.kind.startswith("activation"):
+            count = f"{series.count} events, but the highest index is {series.highest}"
+            yield f"{series.party} {series.kind}: {count}: some are missing"
     if info.reproducible:  # a real-time run uses the machine's clock
         outages, kinds = Downtime(frames.events), drawn.names("kind")
         as_long = kinds.begin("upload")
@@ -286,10 +286,10 @@ def _messages_are_accounted_for(frames: Frames, info: RunInfo) -> Iterator[str]:
     transfers = frames.of("transfer.")
     twice, numbers = numbered(transfers)
     yield from each(transfers, twice, "is listed twice")
-    for own in numbers:
-        sent = own.highest + 1
-        if sent > own.distinct:
-            yield f"events: {own.party} sent {sent} {own.kind}, of which {sent - own.distinct} are missing"
+    for series in numbers:
+        sent = series.highest + 1
+        if sent > series.distinct:
+            yield f"events: {series.party} sent {sent} {series.kind}, of which {sent - series.distinct} are missing"
 
 
 def _staleness_is_bounded(frames: Frames, info: RunInfo) -> Iterator[str]:

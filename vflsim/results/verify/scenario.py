@@ -95,12 +95,12 @@ class ByScenario:
         if resolved is None:
             return
         parties = {party_name(party): party for party in (SERVER, *resolved.clients)}
-        for (kind, party, peer), own in transfers.groups("kind", "party", "peer"):
+        for (kind, party, peer), places in transfers.groups("kind", "party", "peer"):
             if party not in parties or peer not in parties:
                 continue
             sizes = self._sizes(run.info.protocol, resolved, parties[party], parties[peer])
             if written := sizes.get(kind.removeprefix("transfer.")):
-                yield from _of_other_sizes(transfers.where(own), written)
+                yield from _of_other_sizes(transfers.where(places), written)
 
     def _sizes(self, name: str, resolved: Setting, sender: int, receiver: int) -> Mapping[str, frozenset[int]]:
         """Return the bytes that each kind of message between two parties may have, as far as its content is known."""
@@ -130,9 +130,9 @@ def _of_other_sizes(transfers: Rows, written: frozenset[int]) -> Iterator[str]:
     wrong = np.where(done, ~np.isin(sizes, [*written]), sizes > max(written))
     if not wrong.any():
         return
-    said = ", ".join(map(str, sorted(written))) if len(written) <= _LISTED else f"{min(written)} to {max(written)}"
+    expected = ", ".join(map(str, sorted(written))) if len(written) <= _LISTED else f"{min(written)} to {max(written)}"
     for value in np.unique(sizes[wrong])[:SHOWN]:
-        yield from each(transfers, wrong & (sizes == value), f"has {value} bytes, and the codec writes {said}")
+        yield from each(transfers, wrong & (sizes == value), f"has {value} bytes, and the codec writes {expected}")
 
 
 def weight_problems(run: StoredRun, expected: Mapping[str, Spec] | None) -> Iterator[str]:
@@ -182,9 +182,9 @@ def page_problems(run: StoredRun, frames: Frames, scenario: ByScenario) -> Itera
     pairs = [*_of_tables(run, resolved)]
     if resolved is not None:
         pairs += _of_scenario(info, resolved, scenario.protocol(info.protocol))
-    for what, found, expected in pairs:
-        if found is not None and not _equal(found, expected):
-            yield f"run.json: {what} is {found}, and must be {expected}"
+    for what, stored, expected in pairs:
+        if stored is not None and not _equal(stored, expected):
+            yield f"run.json: {what} is {stored}, and must be {expected}"
     for what, value, least, most in _bounds(info, frames):
         if not least <= value <= most:
             yield f"run.json: {what} is {value:g}, and must be from {least:g} to {most:g}"

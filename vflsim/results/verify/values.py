@@ -41,9 +41,9 @@ def _numbers_are_in_range(frames: Frames, info: RunInfo) -> Iterator[str]:
     for column in frames.metrics.columns:
         span = range_of_column("metrics", column)
         yield from _rows(frames, column, span.outside(frames.metrics[column]), f"must be {span}")
-    kept = {"rounds": frames.rounds, "events": frames.events}
-    for name, rows in {name: rows for name, rows in kept.items() if rows is not None}.items():
-        for column in (own for own in rows.columns if own not in (*_LISTS, *_TEXTS)):
+    tables = {"rounds": frames.rounds, "events": frames.events}
+    for name, rows in {name: rows for name, rows in tables.items() if rows is not None}.items():
+        for column in (key for key in rows.columns if key not in (*_LISTS, *_TEXTS)):
             span = range_of_column(name, column)
             for row in np.flatnonzero(span.outside(rows[column]))[:SHOWN]:
                 yield f"{name}: {column} is {rows[column][row]:g} in row {row}, and must be {span}"
@@ -79,20 +79,20 @@ def _epsilon_is_that_of_the_run(frames: Frames, info: RunInfo) -> Iterator[str]:
 
 def _counts_are_those_of_the_tables(frames: Frames, info: RunInfo) -> Iterator[str]:
     """``run.json`` counts the rounds, updates and events of the tables; metrics may have fewer after an error."""
-    found = {"events": 0 if frames.events is None else len(frames.events)}
+    counts = {"events": 0 if frames.events is None else len(frames.events)}
     if frames.rounds is not None:
-        found["rounds"] = len(frames.rounds)
+        counts["rounds"] = len(frames.rounds)
     if len(frames.metrics):
         for name, column in (("rounds", "round"), ("updates", "updates")):
             counted = int(frames.metrics[column][-1])
             if not frames.cut:
-                found[name] = counted
+                counts[name] = counted
             elif info.counts.get(name, counted) < counted:
                 yield f"run.json: counts.{name} is {info.counts[name]}, and the metrics have {counted}"
         for name in ("round", "updates"):
             if (first := frames.metrics[name][0]) != 0:
                 yield f"metrics at {frames.metrics['time_s'][0]} s (row 0): {name} is {first:g}, and begins at 0"
-    for name, count in found.items():
+    for name, count in counts.items():
         if info.counts.get(name, count) != count:
             yield f"run.json: counts.{name} is {info.counts[name]}, and the tables have {count}"
 
@@ -226,8 +226,8 @@ def _bytes_add_up(frames: Frames, info: RunInfo) -> Iterator[str]:
     yield from each(transfers, peer.codes < 0, "has no receiver")
     ways = way_of(~party.are(SERVER), ~peer.are(SERVER))
     for place, column in enumerate(BYTES):
-        own = ways == place
-        bounds = _until(frames, transfers["end_s"][own], transfers["bytes"][own])
+        mask = ways == place
+        bounds = _until(frames, transfers["end_s"][mask], transfers["bytes"][mask])
         yield from _other_counts(frames, column, bounds, "its transfers")
 
 
@@ -252,7 +252,7 @@ def _updates_add_up(frames: Frames, info: RunInfo) -> Iterator[str]:
     computes = frames.of("compute.")
     computes = computes.where(~computes.names("party").are(SERVER) & computes.names("outcome").are("done"))
     done = {
-        kind: np.stack(_until(frames, computes["end_s"][own], whole=False)) for (kind,), own in computes.groups("kind")
+        kind: np.stack(_until(frames, computes["end_s"][at], whole=False)) for (kind,), at in computes.groups("kind")
     }
     kinds = [kind for kind in done if not (_STEP in done and kind.partition(".")[2] in _NO_STEPS)]
     counted, none = frames.metrics["updates"], np.zeros((2, len(frames.metrics)), np.int64)
@@ -277,14 +277,14 @@ def _clients_have_sent_what_rounds_use(frames: Frames, info: RunInfo) -> Iterato
     for column in ("used", "fresh"):
         rows, clients = frames.rounds.lists(column)
         order = np.argsort(clients, kind="stable")
-        for own in np.split(order, np.flatnonzero(np.diff(clients[order])) + 1) if len(order) else ():
-            name = party_name(int(clients[own[0]]))
-            messages = np.searchsorted(sent.get(name, np.empty(0)), ends[rows[own]], side="right")
-            needed = np.ones(len(own), int) if again else np.arange(1, len(own) + 1)
+        for places in np.split(order, np.flatnonzero(np.diff(clients[order])) + 1) if len(order) else ():
+            name = party_name(int(clients[places[0]]))
+            messages = np.searchsorted(sent.get(name, np.empty(0)), ends[rows[places]], side="right")
+            needed = np.ones(len(places), int) if again else np.arange(1, len(places) + 1)
             for place in np.flatnonzero(messages < needed)[:1]:
-                number, count = frames.rounds["round"][rows[own[place]]], messages[place]
-                said = f"{column} has {name} {place + 1} times until then, and {count} of its messages had arrived"
-                yield f"rounds: round {number}: {said}"
+                number, count = frames.rounds["round"][rows[places[place]]], messages[place]
+                text = f"{column} has {name} {place + 1} times until then, and {count} of its messages had arrived"
+                yield f"rounds: round {number}: {text}"
 
 
 def _ages_add_up(frames: Frames, info: RunInfo) -> Iterator[str]:
@@ -302,10 +302,10 @@ def _ages_add_up(frames: Frames, info: RunInfo) -> Iterator[str]:
         some = slice(bounds[row], bounds[row + 1])
         ages = arrivals.steps(int(rounds[row]) - count, count, rows[some], places[some])
         for column, expected in (("client_age_mean", ages.mean), ("client_age_max", ages.maximum)):
-            given = float(frames.metrics[column][row])
-            if not np.isclose(given, expected, rtol=ROUNDING, atol=0, equal_nan=True):
+            stored = float(frames.metrics[column][row])
+            if not np.isclose(stored, expected, rtol=ROUNDING, atol=0, equal_nan=True):
                 when = frames.metrics["time_s"][row]
-                yield f"metrics at {when} s: {column} is {given:g}, its rounds since the row before give {expected:g}"
+                yield f"metrics at {when} s: {column} is {stored:g}, its rounds since the row before give {expected:g}"
 
 
 COUNT_RULES: tuple[Rule, ...] = (
