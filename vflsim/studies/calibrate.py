@@ -36,8 +36,8 @@ def calibrate(
 
     Example::
 
-        found = calibrate("results/mine-live", alike=True)
-        found.timing["clients"][0]["link"]["latency"]
+        fitted = calibrate("results/mine-live", alike=True)
+        fitted.timing["clients"][0]["link"]["latency"]
     """
     path = Path(source)
     if path.suffix.lower() == ".csv":
@@ -92,14 +92,14 @@ def _chosen(results: Results, name: str | None) -> StoredRun:
 def _last_indices(run: StoredRun) -> dict[tuple[int, str], int]:
     """Return the index of the last operation of each party and kind."""
     events = activities(run)
-    found: dict[tuple[int, str], int] = {}
+    indices: dict[tuple[int, str], int] = {}
     computed = events.where(events.is_a(COMPUTE))
     for party, kind, index in zip(
         computed.party.tolist(), computed.kind.tolist(), computed.index.tolist(), strict=True
     ):
         key = party, computed.kinds[kind].partition(".")[2]
-        found[key] = max(index, found.get(key, 0))
-    return found
+        indices[key] = max(index, indices.get(key, 0))
+    return indices
 
 
 def _to_count(scenario: Scenario, run: StoredRun) -> Scenario:

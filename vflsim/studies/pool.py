@@ -255,14 +255,14 @@ class _OpenStudy:
         self._prepared, self.kept = store.begin(growth), [*growth.kept]
         for run in self.kept:
             spec.settle(*run)  # a process killed at the very end of a run leaves several checkpoints
-        left, kept = growth.left, len(self.kept)
+        runs, kept = growth.left, len(self.kept)
         if spec.options.resume:
-            watcher.resumed(self._prepared, kept, kept + len(left), growth.notes)
+            watcher.resumed(self._prepared, kept, kept + len(runs), growth.notes)
         elif growth.there:
             watcher.grown(self._prepared, growth)
         if spec.timing_only:
             watcher.chosen(spec.paths)
-        return [StudyRun(*run, number, len(left), run in growth.continued) for number, run in enumerate(left, start=1)]
+        return [StudyRun(*run, number, len(runs), run in growth.continued) for number, run in enumerate(runs, start=1)]
 
     def _close(self, *_: object) -> None:
         """Unless the study is finished, keep the written runs, with their summary; without any, restore the folder."""

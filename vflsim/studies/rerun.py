@@ -50,11 +50,11 @@ class Sample:
 
     def check(self, folder: Path) -> None:
         """Raise ScenarioError for a protocol or a seed that results do not have."""
-        found = [run for _, place in _studies(folder) for run in Results.open(place).runs]
+        runs = [run for _, place in _studies(folder) for run in Results.open(place).runs]
         for protocol in self.protocols:
-            check_known(protocol, [*dict.fromkeys(run.protocol for run in found)], "protocol", "--protocol")
+            check_known(protocol, [*dict.fromkeys(run.protocol for run in runs)], "protocol", "--protocol")
         for seed in self.seeds:
-            check_known(str(seed), [*dict.fromkeys(str(run.seed) for run in found)], "seed", "--seed")
+            check_known(str(seed), [*dict.fromkeys(str(run.seed) for run in runs)], "seed", "--seed")
 
     def __contains__(self, run: StoredRun) -> bool:
         return run.protocol in (self.protocols or [run.protocol]) and run.seed in (self.seeds or [run.seed])
@@ -111,8 +111,8 @@ def rerun(folder: Path | str, sample: Sample = WHOLE, workers: int = 1, trust: b
 
 def seconds_of(folder: Path | str, sample: Sample) -> float:
     """Return the total wall-clock seconds that the stored runs of a sample took."""
-    found = [run for _, place in _studies(Path(folder)) for run in Results.open(place).runs if run in sample]
-    return sum(run.info.wall_clock_s for run in found)
+    runs = [run for _, place in _studies(Path(folder)) for run in Results.open(place).runs if run in sample]
+    return sum(run.info.wall_clock_s for run in runs)
 
 
 class _Planned:
@@ -179,11 +179,11 @@ class _Planned:
         execution = Execution.of_facts(vars(info))
         how = (execution, info.path, info.timing_only, shortened)
         if how not in specs:
-            said = _shorter(scenario, self._sample.rounds) if shortened else scenario
-            paths = choices(said, "event" if info.path == "event" else "auto", info.timing_only)
+            variant = _shorter(scenario, self._sample.rounds) if shortened else scenario
+            paths = choices(variant, "event" if info.path == "event" else "auto", info.timing_only)
             folder = self._scratch / f"{len(self.units)}"
             options = RunOptions(checkpoint_every=None, execution=execution)
-            specs[how] = StudySpec(said, folder, paths, info.timing_only, options)
+            specs[how] = StudySpec(variant, folder, paths, info.timing_only, options)
         return specs[how]
 
     def _plan(self, stored: _Stored, spec: StudySpec) -> str:
@@ -240,8 +240,8 @@ def _scratch(folder: Path) -> Iterator[Path]:
     """Make a temporary folder, on the disk of the results if that is writable; remove the folder at the end."""
     make = partial(tempfile.TemporaryDirectory, prefix=f".{folder.name}.rerun-", ignore_cleanup_errors=True)
     try:
-        made = make(dir=folder.parent)
+        temporary = make(dir=folder.parent)
     except OSError:  # the disk is read-only
-        made = make()
-    with made as scratch:
+        temporary = make()
+    with temporary as scratch:
         yield Path(scratch)

@@ -44,8 +44,8 @@ def run_study(
     paths = choices(scenario, path, timing_only)
     data = checked(scenario, timing_only, options.workers)  # report all errors before writing anything
     spec = StudySpec(scenario, folder, paths, timing_only, options, described=tuple(described(scenario, data)))
-    given = contextlib.nullcontext(engine) if engine else engine_of(options, len(spec.runs), data.shelf, spec, data)
-    return Pool([spec], lambda _: watcher or Watcher(), data_of=lambda _: data).run(given)[0]
+    context = contextlib.nullcontext(engine) if engine else engine_of(options, len(spec.runs), data.shelf, spec, data)
+    return Pool([spec], lambda _: watcher or Watcher(), data_of=lambda _: data).run(context)[0]
 
 
 def engine_of(

@@ -77,14 +77,14 @@ class Remaining:
         if not known:
             return None
         now, usual = self._clock(), fmean(known.values())
-        left = []
+        remaining = []
         for (run, _), pace in self._under_way.items():
             share, since = pace.latest if pace.first else (0.0, now)
             whole_s, ends = pace.whole_s, [end for end in self._shares.get(run.protocol, []) if end > share]
             if whole_s is None:
                 whole_s, ends = known.get(run.protocol, usual), []
             end = fmean(ends or [1.0])
-            left.append(max(0.0, (end - share) * whole_s - (now - since)))
+            remaining.append(max(0.0, (end - share) * whole_s - (now - since)))
         counts = {protocol: max(0, count) for protocol, count in self._to_begin.items()}
         waits = [known.get(protocol, usual) for protocol, count in counts.items() for _ in range(count)]
-        return study_s([fmean(waits or [usual])] * waiting, left or [0.0]) + self._after_s
+        return study_s([fmean(waits or [usual])] * waiting, remaining or [0.0]) + self._after_s

@@ -128,12 +128,12 @@ def analyse(scenario: Scenario, name: str, data: LoadedData) -> Analysis:
 
 def analyse_or_simulate(scenario: Scenario, name: str, data: LoadedData) -> Analysis:
     """Derive the closed forms of protocol ``name``; simulate rounds where their duration has none."""
-    found = analyse(scenario, name, data)
-    none = found.round
+    analysis = analyse(scenario, name, data)
+    none = analysis.round
     if not isinstance(none, NoClosedForm) or none.failed:
-        return found
+        return analysis
 
-    return Analysis(name, (simulated(scenario, name, data, none), *(each for each in found.findings if each != none)))
+    return Analysis(name, (simulated(scenario, name, data, none), *(one for one in analysis.findings if one != none)))
 
 
 def _computable(finding: Finding) -> Finding:

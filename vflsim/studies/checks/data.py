@@ -130,9 +130,9 @@ def _sizes(scenario: Scenario, settings: Mapping[str, Setting], workers: int, tr
         return
     data = {id(each.data.joint["train"]): each.data.nbytes for each in settings.values()}
     shared = sum(data.values()) if can_share() else 0  # workers map the same features and labels
-    own = needed[largest] - (sizes[largest].parts["features"] if can_share() else 0)
-    if at_a_time > 1 and shared + at_a_time * own > there:
-        total, most = quantity(shared + at_a_time * own, "B"), max(1, int((there - shared) // own))
+    rest = needed[largest] - (sizes[largest].parts["features"] if can_share() else 0)
+    if at_a_time > 1 and shared + at_a_time * rest > there:
+        total, most = quantity(shared + at_a_time * rest, "B"), max(1, int((there - shared) // rest))
         once = "; features once" if shared else ""
         takes = f"{at_a_time} runs of {largest} at a time need about {total} ({sizes[largest].told} each{once})"
         yield Problem(("models",), takes, allowed, f"give at most --workers {most}")

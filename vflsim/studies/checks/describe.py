@@ -45,9 +45,9 @@ def _instant(scenario: Scenario) -> Iterator[str]:
 
 def _seconds(scenario: Scenario) -> Iterator[str]:
     """Yield a line about durations without a unit: they are seconds, and milliseconds are often meant."""
-    found = dict.fromkeys(_plain_durations(scenario.document.raw.get("timing"), "timing"))
-    if found:
-        texts = [f"{key}: {value} is {value} s" for key, value in found]
+    durations = dict.fromkeys(_plain_durations(scenario.document.raw.get("timing"), "timing"))
+    if durations:
+        texts = [f"{key}: {value} is {value} s" for key, value in durations]
         yield f"times without a unit are seconds: {few(texts)}; write `5 ms` for milliseconds"
 
 
@@ -78,9 +78,9 @@ def overrides(scenario: Scenario) -> Iterator[str]:
         )
         differing = {
             f"{block}.{key}": entry[block][key]
-            for block, common, own in pairs
-            for key in type(own).model_fields
-            if getattr(common, key) != getattr(own, key) and key in entry.get(block, {})
+            for block, common, override in pairs
+            for key in type(override).model_fields
+            if getattr(common, key) != getattr(override, key) and key in entry.get(block, {})
         }
         differing |= {"codec": entry["codec"]} if scenario.codec_of(name) != scenario.codec else {}
         differing |= {"mechanism": entry["mechanism"]} if scenario.protocols[name].mechanism is not None else {}

@@ -91,9 +91,9 @@ def size_of(protocol: Protocol, setting: Setting, views: ViewRecording | None = 
     evaluated = max(len(setting.data.labels[split]) for split in ("validation", "test"))
     total = _count(learners.server, setting, evaluated)
     total.pop("output")
-    found = [total, *(_count_alike(clients, learners, setting, evaluated) for clients in setting.sorts)]
-    once = {what: max(each.pop(what, 0) for each in found) for what in ("step", "operation", "summed", "trained sum")}
-    for each in found[1:]:
+    counts = [total, *(_count_alike(clients, learners, setting, evaluated) for clients in setting.sorts)]
+    once = {what: max(each.pop(what, 0) for each in counts) for what in ("step", "operation", "summed", "trained sum")}
+    for each in counts[1:]:
         total.update(each)
     viewed = 0 if views is None else view_bytes_of(protocol, setting, min(views.rows, setting.data.rows))
     if views is not None and views.keep == "all":
@@ -117,32 +117,32 @@ def _count_alike(
     learner, model = learners.clients[clients[0]], setting.models[clients[0] - 1]
     one = _count(learner, setting, evaluated)
     once = Counter({what: one.pop(what) for what in ("step", "operation", "output")})
-    found = Counter({what: len(clients) * size for what, size in one.items()})
+    counts = Counter({what: len(clients) * size for what, size in one.items()})
     if not learners.split or isinstance(KERNELS[type(model)], str):
-        return found + once
+        return counts + once
     server, output = learners.server, once["output"]
     table = isinstance(server, ServerLearner) and server.parts.table
     if evaluated_as_sum(learner, model, setting.aggregate):
         once["summed"] = one["evaluation"]
-        found["evaluation"] = 0
+        counts["evaluation"] = 0
     if trained_as_sum(learner, model, setting.aggregate, table):
-        found["batch"] -= 2 * output * len(clients)
+        counts["batch"] -= 2 * output * len(clients)
         once["trained sum"] = 2 * output
         if KERNELS[type(model)] is LayeredStack:
-            found["stacked step"] = once["step"] * len(clients)
+            counts["stacked step"] = once["step"] * len(clients)
     else:
-        found["batch"] += 2 * output * len(clients)
-    return found + once
+        counts["batch"] += 2 * output * len(clients)
+    return counts + once
 
 
 def _count(learner: PartyLearner, setting: Setting, evaluated: int) -> Counter[str]:
     """Count a party's weights, its bytes by part, and those of the largest operation of a step and of an evaluation."""
-    found = Counter(features=learner.nbytes)
+    counts = Counter(features=learner.nbytes)
     step = operation = output = 0
     for model in learner.models.values():
         weights, item = model.parameters, model.dtype.itemsize
         trained, whole = model.footprint(setting.batch), model.footprint(evaluated)
-        found += Counter(
+        counts += Counter(
             parameters=weights,
             weights=weights * item,
             gradients=weights * item * model.gradients_held,
@@ -152,8 +152,8 @@ def _count(learner: PartyLearner, setting: Setting, evaluated: int) -> Counter[s
         )
         step, operation = max(step, trained.largest), max(operation, whole.largest)
         output += trained.output
-    found.update(step=step, operation=operation, output=output)
-    return found
+    counts.update(step=step, operation=operation, output=output)
+    return counts
 
 
 # --- expected ---------------------------------------------------------------------------------------------------------
@@ -229,14 +229,14 @@ def expectation(scenario: Scenario, name: str, data: LoadedData, steps: int = TR
         tally, durations = Tally(done, outcome.info.counts["updates"], used, time_s=ends[-1]), np.diff([0.0, *ends])
         rules = stop.each(RoundFacts.of(entry.protocol.batch_plan(), clients, batches, variation))
         limit = min((rule.rounds_needed(tally, durations) for rule in rules), default=math.inf)
-    said = entry.protocol.describe(resolved), untraced(entry.protocol, resolved)
-    size, particulars = run_size(scenario, name, resolved), "; ".join(filter(None, said))
+    remarks = entry.protocol.describe(resolved), untraced(entry.protocol, resolved)
+    size, particulars = run_size(scenario, name, resolved), "; ".join(filter(None, remarks))
     promises = [] if resolved.mechanism is None else [resolved.mechanism.promise()]
     promises += [] if resolved.blinding is None else [resolved.blinding.promise(clients)]
-    made = learners_of(entry.protocol, resolved, seed)
+    learners = learners_of(entry.protocol, resolved, seed)
     events, facts = outcome.tables.events, outcome.info.network
     use = LinkUse(activities_in(events), facts) if done and events is not None and facts is not None else None
-    of_sorts = [made.clients[sort[0]] for sort in resolved.sorts if made.clients]
+    of_sorts = [learners.clients[sort[0]] for sort in resolved.sorts if learners.clients]
     return Expectation(
         protocol=name,
         kind=entry.protocol.kind,
@@ -251,7 +251,7 @@ def expectation(scenario: Scenario, name: str, data: LoadedData, steps: int = TR
         evaluations_per_round=min(evaluations, 1.0),  # skipped where nothing has changed
         most_s=stop.wall_clock or math.inf,
         variation=variation,
-        conditions=conditions_of(entry.protocol, resolved, made.server, of_sorts),
+        conditions=conditions_of(entry.protocol, resolved, learners.server, of_sorts),
         longest_wait="" if use is None else longest_wait(use.waits(), step_s),
         idle_line=use.idlest_line() if use is not None and resolved.network.queued else None,
     )

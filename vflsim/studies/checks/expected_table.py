@@ -25,7 +25,7 @@ MOST_ROUNDS = 100
 
 def expectation_table(
     scenario: Scenario,
-    found: Sequence[Expectation],
+    expectations: Sequence[Expectation],
     speeds: Mapping[str, Speed] | None = None,
     workers: int = 1,
     start_s: float = 0.0,
@@ -46,61 +46,63 @@ def expectation_table(
             each.size.parameters,
             quantity(each.size.bytes, "B"),
         ]
-        for each in found
+        for each in expectations
     ]
-    steps = max(each.steps for each in found)
+    steps = max(each.steps for each in expectations)
     many = f"up to {steps}" if steps == TRIAL_STEPS else f"{steps}"
-    largest = max(found, key=lambda each: each.size.bytes)
+    largest = max(expectations, key=lambda each: each.size.bytes)
     notes = [
         f"Times and bytes: means over {many} steps simulated without training, seed {scenario.seeds[0]}.",
         f"Rounds at most: by stop's time, {COUNTED}; a target or a budget ε may end a run earlier.",
         f"Memory of a run, about: {largest.protocol} takes {largest.size.told}.",
         *map(target_note, scenario.targets),
-        *_few_evaluations(scenario, found),
+        *_few_evaluations(scenario, expectations),
     ]
     if workers > 1 and can_share():
-        notes.insert(3, _memory_of_workers(found, min(workers, len(found) * len(scenario.seeds))))
-    notes += [_standstill(each) for each in found if each.step_s == 0 and each.rounds > 1]
+        notes.insert(3, _memory_of_workers(expectations, min(workers, len(expectations) * len(scenario.seeds))))
+    notes += [_standstill(each) for each in expectations if each.step_s == 0 and each.rounds > 1]
     notes += _network(scenario)
-    if waits := [f"{each.protocol}: {each.longest_wait}" for each in found if each.longest_wait]:
+    if waits := [f"{each.protocol}: {each.longest_wait}" for each in expectations if each.longest_wait]:
         notes.append(f"Links: {few(waits, '; ')}.")
-    notes += _idle_line(found)
-    notes += [f"{each.protocol}: {each.promise}." for each in found if each.promise]
-    notes += [f"{each.protocol}: {each.particulars}." for each in found if each.particulars]
+    notes += _idle_line(expectations)
+    notes += [f"{each.protocol}: {each.promise}." for each in expectations if each.promise]
+    notes += [f"{each.protocol}: {each.particulars}." for each in expectations if each.particulars]
     if speeds is not None:
         header.append("a run in real time")
-        for row, each in zip(rows, found, strict=True):
+        for row, each in zip(rows, expectations, strict=True):
             row.append(_run_time(each, speeds[each.protocol]))
-        notes.append(_study_time(len(scenario.seeds), found, speeds, workers, start_s))
-    if any(scenario.stop_of(each.protocol).asks_variation for each in found):
+        notes.append(_study_time(len(scenario.seeds), expectations, speeds, workers, start_s))
+    if any(scenario.stop_of(each.protocol).asks_variation for each in expectations):
         notes.insert(2, "Where stop.precision ends a run, its rounds are a guess from the spread of those steps.")
-        notes[3:3] = [f"{each.protocol}: stop.precision {each.variation.waits()}." for each in found if each.variation]
+        notes[3:3] = [
+            f"{each.protocol}: stop.precision {each.variation.waits()}." for each in expectations if each.variation
+        ]
     return DataTable(header, rows, notes=notes, left=(0, 1))
 
 
-def _memory_of_workers(found: Sequence[Expectation], workers: int) -> str:
+def _memory_of_workers(expectations: Sequence[Expectation], workers: int) -> str:
     """Say what concurrent runs share, and what each of them takes besides."""
-    data = max(each.size.parts["features"] for each in found)
-    own = max(each.size.bytes - each.size.parts["features"] for each in found)
+    data = max(each.size.parts["features"] for each in expectations)
+    rest = max(each.size.bytes - each.size.parts["features"] for each in expectations)
     return (
-        f"Memory of {workers} workers, about: {quantity(data, 'B')} of features once, and up to {quantity(own, 'B')} a "
-        "worker, beside some 300 MB of the process itself."
+        f"Memory of {workers} workers, about: {quantity(data, 'B')} of features once, and up to {quantity(rest, 'B')} "
+        "a worker, beside some 300 MB of the process itself."
     )
 
 
-def _few_evaluations(scenario: Scenario, found: Sequence[Expectation]) -> Iterator[str]:
+def _few_evaluations(scenario: Scenario, expectations: Sequence[Expectation]) -> Iterator[str]:
     """Say where targets may be met before the first evaluation, or be told roughly by a few of them.
 
     That is where a run has fewer than ``FEWEST`` evaluations, or more than ``MOST_ROUNDS`` rounds before the first one.
     """
     many = []
-    for each in found:
+    for each in expectations:
         before = 1 / each.evaluations_per_round if each.evaluations_per_round else math.nan
         evaluations = each.rounds / before
         if before > 1 and (evaluations < FEWEST or before > MOST_ROUNDS):
-            told = f", and about {max(1, round(evaluations))} in all" if math.isfinite(evaluations) else ""
+            in_all = f", and about {max(1, round(evaluations))} in all" if math.isfinite(evaluations) else ""
             finer = f"`evaluate: {{every: {max(1, int(before / FEWEST))} rounds}}`"
-            many.append(f"{each.protocol}: the first after some {round(before)} rounds{told}; finer: {finer}")
+            many.append(f"{each.protocol}: the first after some {round(before)} rounds{in_all}; finer: {finer}")
     if many and scenario.targets:
         yield (
             "Evaluated seldom: a target that is met before the first evaluation counts from there, so protocols may "
@@ -115,9 +117,9 @@ def _network(scenario: Scenario) -> Iterator[str]:
         yield f"Network: {timing.network.kind}; transport: {timing.transport.told}."
 
 
-def _idle_line(found: Sequence[Expectation]) -> Iterator[str]:
+def _idle_line(expectations: Sequence[Expectation]) -> Iterator[str]:
     """Warn of the line of a serial network that is idle longest while messages wait for it, if that is long."""
-    lines = [(each.idle_line[1], each.idle_line[0], each.protocol) for each in found if each.idle_line]
+    lines = [(each.idle_line[1], each.idle_line[0], each.protocol) for each in expectations if each.idle_line]
     share, line, protocol = max(lines, default=(0.0, "", ""))
     if share >= IDLE:
         yield (
@@ -149,9 +151,9 @@ def _run_time(expected: Expectation, speed: Speed) -> Cell:
 
 
 def _study_time(
-    seeds: int, found: Sequence[Expectation], speeds: Mapping[str, Speed], workers: int, start_s: float
+    seeds: int, expectations: Sequence[Expectation], speeds: Mapping[str, Speed], workers: int, start_s: float
 ) -> str:
-    runs_s = {each.protocol: speeds[each.protocol].run_s(each) for each in found}
+    runs_s = {each.protocol: speeds[each.protocol].run_s(each) for each in expectations}
     ended = [run_s for run_s in runs_s.values() if math.isfinite(run_s)] * seeds
     measured = "Real time: about, for a run with a core to itself, from some rounds of each protocol on this machine"
     if not ended:

@@ -107,11 +107,11 @@ def measured_speed(
     name = expected.protocol
 
     def play(data: LoadedData, every: int, rounds: int | None, patience_s: float = math.inf) -> _Trial:
-        own = _changed(scenario, name, Every(amount=every, unit="rounds"), rounds)
+        trial = _changed(scenario, name, Every(amount=every, unit="rounds"), rounds)
         seen = _Trial(clock, budget_s / 2, patience_s)
         with _left_nothing(), suppress(_EnoughMeasured):
             outcome = run_protocol(
-                own, name, scenario.seeds[0], data, timing_only=timing_only, report=seen.report, execution=execution
+                trial, name, scenario.seeds[0], data, timing_only=timing_only, report=seen.report, execution=execution
             )
             with suppress(OSError, ResultsError), tempfile.TemporaryDirectory() as folder:  # there may be no room
                 place, record = Path(folder) / "run", scenario.record.tables
@@ -230,14 +230,14 @@ def _left_nothing() -> Iterator[None]:
 def speeds(
     scenario: Scenario,
     data: ScenarioData,
-    found: Sequence[Expectation],
+    expectations: Sequence[Expectation],
     execution: Execution = USUAL,
     *,
     timing_only: bool = False,
     all_s: float = ALL_S,
 ) -> dict[str, Speed]:
     """Measure how quickly this machine computes each protocol; all together have a budget of ``all_s`` seconds."""
-    budget_s = min(BUDGET_S, all_s / max(1, len(found)))
+    budget_s = min(BUDGET_S, all_s / max(1, len(expectations)))
     with patient_collector(), reusing_memory():
         return {
             each.protocol: measured_speed(
@@ -248,5 +248,5 @@ def speeds(
                 timing_only=timing_only,
                 budget_s=budget_s,
             )
-            for each in found
+            for each in expectations
         }

@@ -155,9 +155,9 @@ class LivePool:
     def _explained(self, error: LostError) -> RunError:
         """Return the error with what clients' processes have said."""
         last = time.monotonic() + _GOODBYE_S
-        while not (said := self._last_words()) and time.monotonic() < last:
+        while not (logs := self._last_words()) and time.monotonic() < last:
             time.sleep(_POLL_S)  # a process may take a moment to speak
-        words = [f"{party_name(client)}: {text}" for client, text in list(said.items())[:3]]
+        words = [f"{party_name(client)}: {text}" for client, text in list(logs.items())[:3]]
         return RunError("; ".join([error.what, *words]), remedy=error.remedy)
 
     def _end_processes(self) -> None:
@@ -172,8 +172,8 @@ class LivePool:
 
     def _last_words(self) -> dict[int, str]:
         logs = {client: self._log(client) for client in self._processes}
-        said = {client: log.read_text(errors="replace") for client, log in logs.items() if log.is_file()}
-        return {client: " ".join(text.split("\n")[-4:]).strip() for client, text in said.items() if text.strip()}
+        texts = {client: log.read_text(errors="replace") for client, log in logs.items() if log.is_file()}
+        return {client: " ".join(text.split("\n")[-4:]).strip() for client, text in texts.items() if text.strip()}
 
 
 def _context() -> ForkServerContext | SpawnContext:

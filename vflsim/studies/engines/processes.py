@@ -77,8 +77,8 @@ class _Worker:
         try:
             return self.future.result()
         except BrokenProcessPool as error:
-            told = re.search(r"\((-?\d+)\)", str(error))  # the exit status stands nowhere else
-            status = None if told is None else int(told[1])
+            match = re.search(r"\((-?\d+)\)", str(error))  # the exit status stands nowhere else
+            status = None if match is None else int(match[1])
             self.dead = True
             if not self.begun and status is not None and status >= 0:
                 what = f"a worker process ended with status {status} before its first run"
@@ -122,11 +122,11 @@ class Crew:
         Raises ResultsError if a run cannot be written, ScenarioError if workers cannot read a study, and RunError if
         workers cannot start. After an error, or if the iterator is closed early, all workers end.
         """
-        left = self._with_studies(units)
+        queue = self._with_studies(units)
         try:
             while True:
                 interrupt.check()
-                for unit, study in islice(left, self._size - len(self._busy())):
+                for unit, study in islice(queue, self._size - len(self._busy())):
                     self._hand_over(unit, study)
                     unit.watcher.began(unit.run)
                 if not self._busy():

@@ -110,12 +110,12 @@ class RayEngine:
         Raises ResultsError if a run cannot be written, ScenarioError if workers cannot read a study. After an error, or
         if the iterator is closed early, the other tasks are cancelled.
         """
-        left, numbers, waiting = iter(units), count(), dict[Any, _Task]()
+        queue, numbers, waiting = iter(units), count(), dict[Any, _Task]()
         looked, room = time.monotonic(), self._room()
         try:
             while True:
                 interrupt.check()
-                for unit in islice(left, max(0, room - len(waiting))):
+                for unit in islice(queue, max(0, room - len(waiting))):
                     task = _Task(unit, next(numbers))
                     waiting[self._submitted(task)] = task
                 if not waiting:

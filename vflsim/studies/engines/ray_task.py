@@ -49,10 +49,10 @@ class Luggage:
             there = {f"{entry.folder}/{file.name}": locate(entry, file) for file in entry.files}
             known = {name: path for name, path in there.items() if path is not None}
         modules = Path(scenario.modules) if scenario.modules is not None else None
-        own = {} if modules is None else {path.relative_to(modules).as_posix(): path for path in _sources(modules)}
+        sources = {} if modules is None else {path.relative_to(modules).as_posix(): path for path in _sources(modules)}
         if sum(path.stat().st_size for path in (*named.values(), *known.values())) > MOST_BYTES:
             named, known = {}, {}
-        return cls(*({name: content(path) for name, path in each.items()} for each in (named, own, known)))
+        return cls(*({name: content(path) for name, path in each.items()} for each in (named, sources, known)))
 
     def unpack(self, folder: Path) -> dict[str, str]:
         """Write the files into a folder, where this process then looks for them; return the new place of each."""
@@ -151,12 +151,12 @@ def execute(
         held = _hold(ray, digest, references)
     except Exception as error:
         return not_handed_over(f"{type(error).__name__}: {error}"), {}
-    told = time.monotonic()
+    last = time.monotonic()
 
     def report(progress: Progress) -> None:
-        nonlocal told
-        if time.monotonic() >= told + _EVERY_S:
-            told = time.monotonic()
+        nonlocal last
+        if time.monotonic() >= last + _EVERY_S:
+            last = time.monotonic()
             _tell(ray, board, number, progress)
 
     with tempfile.TemporaryDirectory(prefix="vflsim-run-") as folder:

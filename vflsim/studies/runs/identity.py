@@ -101,8 +101,8 @@ class Identity:
             return ("the scenario that is stored beside it does not have it",)
         if self.timing_only != timing_only:
             return ("training or timing alone (--timing-only)",)
-        own = owns_code(self.scenario, name)
-        return tuple(changed(part_of(raw, name, own), part_of(self.scenario.document.raw, name, own)))
+        with_code = owns_code(self.scenario, name)
+        return tuple(changed(part_of(raw, name, with_code), part_of(self.scenario.document.raw, name, with_code)))
 
     def ends_like(self, earlier: Identity, run: StoredRun) -> bool:
         """Whether a finished run of an ``earlier`` identity would end at the same place under these stop rules."""
@@ -116,8 +116,8 @@ class Identity:
 
     def passes(self, waypoint: Waypoint) -> bool:
         """Whether the run passes the place of a checkpoint that has the same ``course``."""
-        found = waypoint.position
-        place = {"time": found.time_s, **found.counts}
+        position = waypoint.position
+        place = {"time": position.time_s, **position.counts}
         return not hindrance({**place, "wall_clock": waypoint.elapsed_s}, waypoint.until, self.rules)
 
 
@@ -169,19 +169,19 @@ def _modules(part: Any) -> Iterator[str]:
 
 def _imported(module: ModuleType, folder: Path) -> set[Path]:
     """Return the source files of a module, and of all that it imports from ``folder``."""
-    found: dict[Path, ModuleType] = {}
-    left = [module]
-    while left:
-        each = left.pop()
+    files: dict[Path, ModuleType] = {}
+    modules = [module]
+    while modules:
+        each = modules.pop()
         path = Path(getattr(each, "__file__", None) or "").resolve()
-        if path in found or not _beneath(path, folder):
+        if path in files or not _beneath(path, folder):
             continue
-        found[path] = each
+        files[path] = each
         values = [*vars(each).values()]
-        made = (value if isinstance(value, type | FunctionType) else type(value) for value in values)
-        left += [value for value in values if isinstance(value, ModuleType)]
-        left += [sys.modules[name] for name in {thing.__module__ for thing in made} if name in sys.modules]
-    return set(found)
+        types = (value if isinstance(value, type | FunctionType) else type(value) for value in values)
+        modules += [value for value in values if isinstance(value, ModuleType)]
+        modules += [sys.modules[name] for name in {thing.__module__ for thing in types} if name in sys.modules]
+    return set(files)
 
 
 def _beneath(path: Path, folder: Path) -> bool:
@@ -190,8 +190,8 @@ def _beneath(path: Path, folder: Path) -> bool:
 
 def _state(path: Path) -> tuple[int, int]:
     try:
-        found = path.stat()
-        return found.st_mtime_ns, found.st_size
+        status = path.stat()
+        return status.st_mtime_ns, status.st_size
     except OSError:
         return 0, 0
 

@@ -49,15 +49,15 @@ def choices(scenario: Scenario, wish: PathWish, timing_only: bool) -> Mapping[st
         )  # fmt: skip
     if not timing_only or wish == "event":
         return _fitting(scenario, dict.fromkeys(scenario.protocols, Choice("event")))
-    found = {name: obstacles(scenario, name) for name in scenario.protocols}
-    problems = [problem for each in found.values() for problem in each]
+    by_protocol = {name: obstacles(scenario, name) for name in scenario.protocols}
+    problems = [problem for each in by_protocol.values() for problem in each]
     if wish == "vectorised":
         if problems:
             raise failure(problems, scenario.document)
         return dict.fromkeys(scenario.protocols, Choice("vectorised", forced=True))
     chosen = {
         name: Choice("event", f"{each[0].key}: {each[0].what}") if each else Choice("vectorised")
-        for name, each in found.items()
+        for name, each in by_protocol.items()
     }
     return _fitting(scenario, chosen)
 
@@ -103,9 +103,9 @@ def run_on(
         outcome = run_vectorised(scenario, name, seed, data, report)
         if choice.forced or not isinstance(outcome.error, UndecidedError):
             return outcome
-        found = outcome.error
-        where = f"in {found.where} " if found.where else ""
-        note = f"event by event: {where}{found.what.partition(': only')[0]}"
+        error = outcome.error
+        where = f"in {error.where} " if error.where else ""
+        note = f"event by event: {where}{error.what.partition(': only')[0]}"
         outcome = run_protocol(scenario, name, seed, data, timing_only=timing_only, report=report, execution=execution)
         return replace(outcome, note=note)
     return run_protocol(

@@ -233,8 +233,8 @@ class Finished:
 
 def differences(infos: Sequence[RunInfo], spec: StudySpec) -> list[str]:
     """Describe how the execution of finished runs differs from now: ``2 of 3 with torch 2.3 (now 2.4)``."""
-    found = Counter(each for info in infos for each in executed_otherwise(info, spec))
-    return [f"{count} of {len(infos)} with {what}" for what, count in found.items()]
+    counts = Counter(each for info in infos for each in executed_otherwise(info, spec))
+    return [f"{count} of {len(infos)} with {what}" for what, count in counts.items()]
 
 
 def executed_otherwise(info: RunInfo, spec: StudySpec) -> list[str]:

@@ -115,9 +115,9 @@ class RunStore:
                 aside[run] = state.reasons or ("its checkpoint does not fit",)
             elif strict and state.reasons and run in wanted:
                 notes.append(f"{run[0]}/seed-{run[1]} is run again: {state.reasons[0]}")
-        left = [run for run in wanted if run not in kept]
+        missing = [run for run in wanted if run not in kept]
         notes += differences([*kept.values()], spec)
-        return Growth(kept, left, continued, aside, tuple(entries), back, tuple(notes), bool(there or back))
+        return Growth(kept, missing, continued, aside, tuple(entries), back, tuple(notes), bool(there or back))
 
     def begin(self, growth: Growth) -> Prepared:
         """Make the folder one of the study's scenario: other runs leave it, and those of this scenario return.
@@ -130,14 +130,14 @@ class RunStore:
         with errors_named(folder):
             if not stay and not (self._same and not growth.entries):
                 refuse_foreign(folder)
-            made = tuple(place for place in (folder, *folder.parents) if not place.exists())
+            new_folders = tuple(place for place in (folder, *folder.parents) if not place.exists())
             folder.mkdir(parents=True, exist_ok=True)
         moved = growth.entries
         if before is not None and not stay and (moved or not self._same):  # with its pages it is a study of its own
             moved = tuple(entry.name for entry in content_of(folder) if entry.name not in (SCENARIO, EARLIER))
         leaving = before is not None and (moved or not (stay or self._same))
         place = self._place(before or b"", moved) if leaving else None
-        prepared = Prepared(folder, place, made, moved, before or b"")
+        prepared = Prepared(folder, place, new_folders, moved, before or b"")
         try:
             if place is not None:
                 self._leave(prepared, place)
@@ -199,12 +199,12 @@ class RunStore:
         """Return the checkpoint from which a run can continue, if any, and whether there is one that it cannot use."""
         timing_only = self._spec.timing_only
         try:
-            found = None if timing_only else self._spec.checkpoints_of(*run).waypoint()
+            waypoint = None if timing_only else self._spec.checkpoints_of(*run).waypoint()
         except CheckpointError:  # it belongs to another scenario, or to other libraries
             return None, True
-        if found is None:
+        if waypoint is None:
             return None, timing_only
-        return (found, False) if identity.passes(found) else (None, True)
+        return (waypoint, False) if identity.passes(waypoint) else (None, True)
 
     def _earlier(self, run: Run) -> tuple[RunInfo, Path] | None:
         """Return a complete run with this identity that has left the folder, and the place of its results."""
@@ -244,13 +244,13 @@ class RunStore:
 
 def _entries(folder: Path) -> dict[Run, list[str]]:
     """List the entries of each run in a folder: its folder, checkpoints and log."""
-    found: dict[Run, list[str]] = {}
+    entries: dict[Run, list[str]] = {}
     for protocol in sorted(entry for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else ():
         for entry in sorted(protocol.iterdir()):
             if match := _ENTRY.fullmatch(entry.name):
                 run = protocol.name, int(match[1] or match[2])
-                found.setdefault(run, []).append(f"{protocol.name}/{entry.name}")
-    return found
+                entries.setdefault(run, []).append(f"{protocol.name}/{entry.name}")
+    return entries
 
 
 def _all(lists: Iterable[list[str]]) -> tuple[str, ...]:

@@ -52,10 +52,10 @@ class Shard:
             allowed, remedy = "an array without gaps, such as --array=1-20", "or give --shard NUMBER/TOTAL"
         else:
             where, remedy = f"--shard {text}", ""
-        found = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
-        if found is None or not 1 <= int(found[1]) <= int(found[2]):
+        match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
+        if match is None or not 1 <= int(match[1]) <= int(match[2]):
             raise ScenarioError(f"there is no shard {text}", where, allowed, remedy)
-        return cls(int(found[1]), int(found[2]))
+        return cls(int(match[1]), int(match[2]))
 
     def __str__(self) -> str:
         return f"{self.number}/{self.total}"
@@ -67,7 +67,7 @@ class Shard:
 
     def units(self, plan: UnitPlan) -> list[PlannedUnit]:
         """Return its units, in the plan's order."""
-        return [unit for unit, own in zip(plan.units, dealt(plan, self.total), strict=True) if own == self]
+        return [unit for unit, shard in zip(plan.units, dealt(plan, self.total), strict=True) if shard == self]
 
 
 def dealt(plan: UnitPlan, total: int) -> list[Shard]:
@@ -121,8 +121,8 @@ _SHOWN = 10
 class Collected:
     """The engine that copies runs instead of executing them."""
 
-    def __init__(self, found: Mapping[tuple[str, str, int], StoredRun]) -> None:
-        self._found = found
+    def __init__(self, runs: Mapping[tuple[str, str, int], StoredRun]) -> None:
+        self._runs = runs
 
     def __enter__(self) -> Self:
         return self
@@ -136,12 +136,12 @@ class Collected:
             interrupt.check()
             unit.watcher.began(unit.run)
             digest = hashlib.sha256(unit.spec.text.encode()).hexdigest()
-            if (found := self._found.get((digest, unit.run.protocol, unit.run.seed))) is None:
+            if (stored := self._runs.get((digest, unit.run.protocol, unit.run.seed))) is None:
                 what = f"the plan has no unit of {unit.run.protocol} with seed {unit.run.seed}"
                 raise ResultsError(what, str(unit.spec.folder), remedy="write the plan anew with vflsim plan")
-            write_arrived(unit.place, found.info, lambda name, run=found: opened(run.folder / name))  # type: ignore[misc]
+            write_arrived(unit.place, stored.info, lambda name, run=stored: opened(run.folder / name))  # type: ignore[misc]
             unit.spec.settle(unit.run.protocol, unit.run.seed)
-            yield unit, report_of(found)
+            yield unit, report_of(stored)
 
 
 def collect_study(
@@ -152,7 +152,7 @@ def collect_study(
     The files are those of a single process. Raises ResultsError with every missing or changed run and the command that
     computes it, and the errors of ``run_study``.
     """
-    engine = Collected(_found(plan, folders))
+    engine = Collected(_runs_of(plan, folders))
     scenario, head = plan.scenario(plan.head.studies[0]), plan.head
     return run_study(
         scenario, out, timing_only=head.timing_only, path=head.path, options=head.options(), watcher=watcher,
@@ -164,7 +164,7 @@ def collect_sweep(
     plan: UnitPlan, folders: Sequence[Path], out: Path | None = None, watcher: SweepWatcher | None = None
 ) -> SweepDone:
     """Merge the results of a sweep's shards as ``collect_study`` does. Raises also the errors of ``run_sweep``."""
-    engine = Collected(_found(plan, folders))
+    engine = Collected(_runs_of(plan, folders))
     return run_sweep(plan.sweep(), out, options=plan.head.options(), watcher=watcher, engine=engine)
 
 
@@ -172,24 +172,24 @@ def otherwise(plan: UnitPlan, results: Sequence[Results]) -> list[str]:
     """Say which runs were executed under other conditions than here, such as other versions of packages."""
     specs = (plan.spec(study, Path(), plan.head.options(), ()) for study in plan.head.studies)
     pairs = zip(specs, results, strict=True)
-    return [each for spec, found in pairs for each in differences([run.info for run in found.runs], spec)]
+    return [each for spec, study in pairs for each in differences([run.info for run in study.runs], spec)]
 
 
-def _found(plan: UnitPlan, folders: Sequence[Path]) -> dict[tuple[str, str, int], StoredRun]:
+def _runs_of(plan: UnitPlan, folders: Sequence[Path]) -> dict[tuple[str, str, int], StoredRun]:
     """Find the run of every unit by scenario, protocol and seed. Of several, choose one that did not fail."""
     roots = list(dict.fromkeys(root for folder in folders for root in (folder, *sorted(folder.glob("shard-*")))))
-    found: dict[tuple[str, str, int], StoredRun] = {}
+    runs: dict[tuple[str, str, int], StoredRun] = {}
     problems: dict[int, str] = {}
     for place, unit in enumerate(plan.units):
         tried = [_of(root, unit) for root in roots]
         if sound := [each for each in tried if isinstance(each, StoredRun)]:
-            found[unit.scenario, *unit.run] = min(sound, key=lambda each: each.info.status == "failed")
+            runs[unit.scenario, *unit.run] = min(sound, key=lambda each: each.info.status == "failed")
         else:
             whys = [each for each in tried if isinstance(each, str)]
             problems[place] = f"{unit.folder}: {whys[0] if whys else 'missing'}"
     if problems:
         raise _incomplete(plan, problems, roots, folders)
-    return found
+    return runs
 
 
 def report_of(run: StoredRun) -> Report:
@@ -232,8 +232,8 @@ def _incomplete(
     lines = [f"{text} (shard {shards[place]})" for place, text in problems.items()]
     more = [f"… and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
     commands = [
-        shlex.join(["vflsim", "work", plan.where, "--shard", str(own), "--out", str(out)])
-        for own in dict.fromkeys(shards[place] for place in problems)
+        shlex.join(["vflsim", "work", plan.where, "--shard", str(shard), "--out", str(out)])
+        for shard in dict.fromkeys(shards[place] for place in problems)
     ]
     what = "\n    ".join([f"{len(lines)} of {len(plan.units)} units are missing", *lines[:_SHOWN], *more])
     return ResultsError(what, plan.where, remedy="\n    ".join(["compute them:", *commands]))

@@ -40,7 +40,7 @@ def expected_runs(plan: SweepPlan, options: RunOptions) -> Iterator[ExpectedRuns
     """Estimate every run of a plan, from a few measured rounds of each. Raises a run's errors as ScenarioError."""
     owners = plan.owners()
     budget_s = min(BUDGET_S, _ALL_S / len(set(zip(owners.values(), (name for _, name in owners), strict=True))))
-    found: dict[tuple[int, str], ExpectedRuns] = {}
+    expected: dict[tuple[int, str], ExpectedRuns] = {}
     for position, point in enumerate(plan.points):
         scenario, data = point.scenario, ScenarioData(point.scenario, plan.shelf)
         for name in scenario.protocols:
@@ -52,24 +52,24 @@ def expected_runs(plan: SweepPlan, options: RunOptions) -> Iterator[ExpectedRuns
                     scenario, runs, loaded, options.execution, timing_only=plan.timing_only, budget_s=budget_s
                 )
                 virtual_s, real_s = runs.rounds * runs.step_s, speed.run_s(runs)
-                found[position, name] = ExpectedRuns(
+                expected[position, name] = ExpectedRuns(
                     position, name, len(scenario.seeds), owner, virtual_s, real_s, runs.size.bytes
                 )
-            yield replace(found[owner, name], position=position, owner=owner)
+            yield replace(expected[owner, name], position=position, owner=owner)
 
 
-def expected_runs_table(plan: SweepPlan, found: list[ExpectedRuns], workers: int) -> DataTable:
+def expected_runs_table(plan: SweepPlan, expected: list[ExpectedRuns], workers: int) -> DataTable:
     """Tabulate the runs of a plan, point by point, with the time of all on ``workers``."""
     axes = axes_of(plan.keys, [point.values for point in plan.points])
     rows = []
-    for each in found:
-        own = each.owner == each.position
+    for each in expected:
+        is_owner = each.owner == each.position
         values = map(flow, plan.points[each.position].values)
-        real: Cell = _time(each.real_s) if own else f"as in {plan.points[each.owner].folder}"
+        real: Cell = _time(each.real_s) if is_owner else f"as in {plan.points[each.owner].folder}"
         rows.append((*values, each.protocol, each.seeds, _time(each.virtual_s), real, quantity(each.memory, "B")))
     header = (*(axis.label for axis in axes), "protocol", "seeds", "a run in virtual time", "in real time", "memory")
-    once = [each for each in found if each.owner == each.position]
-    runs, done = sum(each.seeds for each in found), sum(each.seeds for each in once)
+    once = [each for each in expected if each.owner == each.position]
+    runs, done = sum(each.seeds for each in expected), sum(each.seeds for each in once)
     times = [each.real_s for each in once for _ in range(each.seeds)]
     ended = [seconds for seconds in times if math.isfinite(seconds)]
     without = f", without {len(times) - len(ended)} that only a target ends" if len(ended) < len(times) else ""

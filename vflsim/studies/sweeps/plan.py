@@ -98,11 +98,11 @@ def _complete(raw: Mapping[str, Any], name: str, key: str) -> str:
         return name
     if name in (raw.get("constants") or {}):
         return f"constants.{name}"
-    found = [path for path in _paths(raw) if path.endswith(f".{name}")]
-    if len(found) > 1:
-        what = f"there are {len(found)} keys that end in {name}"
-        raise ScenarioError(what, f"--over {key}", ", ".join(found), "write one of them")
-    return found[0] if found else name
+    matches = [path for path in _paths(raw) if path.endswith(f".{name}")]
+    if len(matches) > 1:
+        what = f"there are {len(matches)} keys that end in {name}"
+        raise ScenarioError(what, f"--over {key}", ", ".join(matches), "write one of them")
+    return matches[0] if matches else name
 
 
 def _paths(value: Any, start: str = "") -> Iterator[str]:
@@ -151,7 +151,7 @@ class SweepPlan:
     @property
     def different_runs(self) -> int:
         """The number of runs; a shared run counts once."""
-        return sum(sum(own.values()) for own in self.own_runs)
+        return sum(sum(counts.values()) for counts in self.own_runs)
 
     @property
     def own_runs(self) -> tuple[Mapping[str, int], ...]:

@@ -193,8 +193,8 @@ def run_sweep(
     folder = Path(out) if out is not None else plan.default_folder
     failures: dict[tuple[int, str, int], VflsimError] = {}
     steps = [
-        Step(number, len(plan.points), setting_of(plan.keys, point.values), point.scenario, own)
-        for number, (point, own) in enumerate(zip(plan.points, plan.own_runs, strict=True), start=1)
+        Step(number, len(plan.points), setting_of(plan.keys, point.values), point.scenario, counts)
+        for number, (point, counts) in enumerate(zip(plan.points, plan.own_runs, strict=True), start=1)
     ]
     with locked(folder):
         room = SweepRoom(folder, plan, options)

@@ -125,8 +125,8 @@ def own_text(scenario: Scenario, candidates: Sequence[Scenario], keys: Sequence[
     for name, position in tuning.chosen.items():
         if position is not None:
             training = candidates[position].document.raw["training"]
-            own = raw["protocols"][name].get("training") or {}
-            raw["protocols"][name]["training"] = {**own, **{part: training[part] for part in parts}}
+            block = raw["protocols"][name].get("training") or {}
+            raw["protocols"][name]["training"] = {**block, **{part: training[part] for part in parts}}
     return _page(raw, OWN, tuning, "each protocol's own best value")
 
 
@@ -170,9 +170,9 @@ def _check(scenario: Scenario, tuned: Scenario, keys: Sequence[str], values: Seq
     if score not in get_args(Score):
         raise ScenarioError(f"there is no score {score!r}", "--score", ", ".join(get_args(Score)))
     for name in scenario.protocols:
-        own = (scenario.document.raw["protocols"][name] or {}).get("training") or {}
+        block = (scenario.document.raw["protocols"][name] or {}).get("training") or {}
         for key in keys:
-            if (part := key.split(".")[1]) in own:
+            if (part := key.split(".")[1]) in block:
                 what = f"{name} has its own training.{part}, which the grid would not reach"
                 where = f"protocols.{name}.training.{part}"
                 raise ScenarioError(what, where, "none in a tuning", f"take it out, or --set {where}=null")

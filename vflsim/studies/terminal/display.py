@@ -133,9 +133,9 @@ class Display(SweepWatcher):
         if self.alone is not None:
             return self.alone.interrupted(again, folder)
         if not self._count:
-            left = f"ended runs are kept in {folder}" if folder.exists() else "nothing was written"
+            state = f"ended runs are kept in {folder}" if folder.exists() else "nothing was written"
             on = f"\n  resume with: {again}" if folder.exists() else ""
-            return f"interrupted before the first value had finished: {left}{on}"
+            return f"interrupted before the first value had finished: {state}{on}"
         return kept(f"{self._count} of {self._total} values had finished", folder, again)
 
 
@@ -178,8 +178,8 @@ class StudyDisplay(Watcher):
     def resumed(self, what: Prepared, finished: int, total: int, differences: Sequence[str]) -> None:
         """Print which earlier results are kept, and how they differ from new ones; shared runs may be among them."""
         self.count = finished
-        left = f"{finished} of {total} runs have finished and stay" if finished else "no run has finished yet"
-        say(self._console, f"{what.folder}: {left}")
+        progress = f"{finished} of {total} runs have finished and stay" if finished else "no run has finished yet"
+        say(self._console, f"{what.folder}: {progress}")
         for difference in differences:
             say(self._console, f"  warning: {difference}")
         self._need_not_begin(finished)

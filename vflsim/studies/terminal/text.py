@@ -131,7 +131,7 @@ def _kept(kept: int, total: int) -> str:
 
 
 def _from(growth: Growth) -> str:
-    times = sorted(found.position.time_s for found in growth.continued.values())
+    times = sorted(waypoint.position.time_s for waypoint in growth.continued.values())
     first, last = quantity(times[0], "s"), quantity(times[-1], "s")
     return f"from {first}" if first == last else f"from {first} … {last}"
 
