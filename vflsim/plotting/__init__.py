@@ -77,12 +77,12 @@ def plot(
     ResultsError for an unknown figure, an option that it does not take, or an unknown protocol.
     """
     function = figure_of(results, kind)
-    own = options_of(function)
-    if unknown := [name for name in options if name not in own]:
-        raise ResultsError(f"the figure {kind!r} has no option {unknown[0]!r}", "plot", ", ".join((*own, *LOOKS)))
+    keys = options_of(function)
+    if unknown := [name for name in options if name not in keys]:
+        raise ResultsError(f"the figure {kind!r} has no option {unknown[0]!r}", "plot", ", ".join((*keys, *LOOKS)))
     if protocols is not None:
         known_protocols(results, protocols)
-        if "protocols" in own:
+        if "protocols" in keys:
             options["protocols"] = protocols
         else:
             results = only(results, protocols)

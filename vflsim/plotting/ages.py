@@ -94,8 +94,8 @@ def ages_between(step: Ints, client: Ints, clients: Sequence[int], steps: int) -
 
 def _total(counts: list[Floats]) -> Floats:
     total = np.zeros(max(map(len, counts), default=0))
-    for own in counts:
-        total[: len(own)] += own
+    for count in counts:
+        total[: len(count)] += count
     return total
 
 

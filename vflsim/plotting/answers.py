@@ -48,11 +48,11 @@ def answers_under_deadlines(
     shown = [name for name in results.protocols if (means["protocol"] == name).any()]
     styles, facts = protocol_styles(results), facts_of(metric, results.own_metrics)
     seeds = results.answers[["protocol", "seed", "deadline_s", "answer_s_mean", metric]]
-    own = {name: means[means["protocol"] == name].drop(columns="protocol") for name in shown}
-    numbers = {"means": stacked(own), "seeds": seeds.astype({"protocol": str})}
+    curves = {name: means[means["protocol"] == name].drop(columns="protocol") for name in shown}
+    numbers = {"means": stacked(curves), "seeds": seeds.astype({"protocol": str})}
     with picture(5.6, 3.6, numbers) as figure:
         axes = figure.add_subplot()
-        handles = [_curve(axes, own[name], styles[name]) for name in shown]
+        handles = [_curve(axes, curves[name], styles[name]) for name in shown]
         x_axis(axes, "mean time of an answer", "s", logarithmic=spread_widely(means["answer_s"]))
         window.show(axes)
         axes.set_ylabel(metric_label(metric, facts.unit))

@@ -53,14 +53,14 @@ def time_breakdown(results: Results) -> Picture:
     links: list[tuple[Any, ...]] = []
     kinds: dict[str, None] = {}
     for name, runs in finished(results, "rounds", "events").items():
-        found = [_of_run(run) for run in runs]
-        if count := sum(each.rounds for each in found):
-            rounds[name] = {part: sum(each.path[part] for each in found) / count for part in COLORS}
-            before[name] = {part: sum(each.before[part] for each in found) / count for part in COLORS}
+        parts = [_of_run(run) for run in runs]
+        if count := sum(each.rounds for each in parts):
+            rounds[name] = {part: sum(each.path[part] for each in parts) / count for part in COLORS}
+            before[name] = {part: sum(each.before[part] for each in parts) / count for part in COLORS}
             seconds[name] = sum(rounds[name].values())
-            clients[name] = {part: float(np.mean([each.clients[part] for each in found])) for part in COLORS}
-            kinds |= dict.fromkeys(kind for each in found for kind in each.kinds)
-            links += [(name, *wait) for each in found for wait in each.waits]
+            clients[name] = {part: float(np.mean([each.clients[part] for each in parts])) for part in COLORS}
+            kinds |= dict.fromkeys(kind for each in parts for kind in each.kinds)
+            links += [(name, *wait) for each in parts for wait in each.waits]
     rounds = {name: parts for name, parts in rounds.items() if seconds[name] > 0}
     if not rounds:
         raise NotRecordedError("no round of these runs took any time", str(results.folder))
@@ -69,8 +69,8 @@ def time_breakdown(results: Results) -> Picture:
             ("protocol", "part", "seconds", "share", "before"),
             [
                 (name, part, value, value / seconds[name], before[name][part])
-                for name, own in rounds.items()
-                for part, value in own.items()
+                for name, shares in rounds.items()
+                for part, value in shares.items()
             ],
         ),
         "clients": frame(
@@ -97,7 +97,7 @@ def time_breakdown(results: Results) -> Picture:
             axes.tick_params(axis="y", length=0)
         headline(left, results.name)
         remark(left, f"critical path; below names: mean round{failures(results)}")
-        shown = [part for part in COLORS if any(own[part] > 0 for side in (rounds, clients) for own in side.values())]
+        shown = [part for part in COLORS if any(each[part] > 0 for side in (rounds, clients) for each in side.values())]
         handles = [Patch(facecolor=COLORS[part], **_EDGE) for part in shown]
         if any(sum(before[name].values()) > 0 for name in rounds):
             handles.append(Patch(facecolor="#777777", **_BEFORE))
@@ -124,18 +124,18 @@ class _RunParts:
 
 def _of_run(run: StoredRun) -> _RunParts:
     events = activities(run)
-    found, end = step_waits(run, events), length(run)
-    path, before = _by_part(found.path.seconds), _by_part(found.path.before)
-    path[SERVER_STEP] += float((found.end - found.ready).sum())
+    steps, end = step_waits(run, events), length(run)
+    path, before = _by_part(steps.path.seconds), _by_part(steps.path.before)
+    path[SERVER_STEP] += float((steps.end - steps.ready).sum())
     shares, participants, queues = dict.fromkeys(COLORS, 0.0), run.info.participants, _queues(events)
     peers = events.where(events.is_a("transfer") & events.done & (events.party != SERVER) & (events.peer != SERVER))
-    for m, own in _by_client(events, participants):
+    for m, client_events in _by_client(events, participants):
         waits = queues.where(np.where(queues.party == SERVER, queues.peer, queues.party) == m)
-        for part, spent in _parts(own, waits, end, peers.end[peers.peer == m]).items():
+        for part, spent in _parts(client_events, waits, end, peers.end[peers.peer == m]).items():
             shares[part] += spent / (end * len(participants)) if end > 0 else 0.0
     shares[WAITING] = max(1 - sum(shares.values()), 0.0)
     lost = [] if run.info.network is None else LinkUse(events, run.info.network).waits()
-    return _RunParts(len(found.start), path, before, shares, found.path.kinds, lost)
+    return _RunParts(len(steps.start), path, before, shares, steps.path.kinds, lost)
 
 
 def _by_part(seconds: dict[str, float]) -> dict[str, float]:
@@ -149,8 +149,8 @@ def _queues(events: Activities) -> Activities:
     """Return the transfers, each from the end of its latency (or from its sending) until its bytes begin to move."""
     causes = Causes(events)
     transfers = np.flatnonzero(causes.events.is_a("transfer"))
-    own = causes.events.where(transfers)
-    return replace(own, start=causes.latency_ends(transfers), end=own.start)
+    moves = causes.events.where(transfers)
+    return replace(moves, start=causes.latency_ends(transfers), end=moves.start)
 
 
 def _by_client(events: Activities, participants: tuple[int, ...]) -> list[tuple[int, Activities]]:
@@ -167,16 +167,16 @@ def _parts(events: Activities, queues: Activities, end: float, peers: Floats) ->
 
     ``peers`` are the arrivals of messages from other clients.
     """
-    found, earlier, spans = {}, 0.0, [(queues.start[:0], queues.end[:0])]
+    seconds, earlier, spans = {}, 0.0, [(queues.start[:0], queues.end[:0])]
     for part, (names, _) in PARTS.items():
         some = events.is_a(*names)
         spans.append((queues.start, queues.end) if QUEUE in names else (events.start[some], events.end[some]))
         covered = Spans.union(*(np.concatenate(side) for side in zip(*spans, strict=True)))
         total = float(covered.before(np.array(end)))
-        found[part], earlier = total - earlier, total
+        seconds[part], earlier = total - earlier, total
     idle_from, idle_to = np.append(0.0, covered.ends), np.append(covered.starts, end)
-    found[BARRIER] = float((idle_to - idle_from)[np.isin(idle_to, peers) & (idle_to > idle_from)].sum())
-    return found
+    seconds[BARRIER] = float((idle_to - idle_from)[np.isin(idle_to, peers) & (idle_to > idle_from)].sum())
+    return seconds
 
 
 def _bar(axes: Axes, row: int, parts: dict[str, float], total: float, left: float, edge: dict[str, Any]) -> float:

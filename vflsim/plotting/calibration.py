@@ -19,30 +19,30 @@ _PANEL = (3.2, 2.9)
 _UNITS = (("s", 1.0), ("ms", 1e3), ("µs", 1e6))
 
 
-def calibration(found: Calibration, columns: int = 3) -> Picture:
+def calibration(fitted: Calibration, columns: int = 3) -> Picture:
     """Plot the quantiles measured of each activity against those fitted, a colour a party, then times against sizes.
 
     ``numbers``: ``quantiles`` (fit, activity, party, measured, fitted; in seconds, or factors of the fitted time where
     that grows with the size) and ``sizes`` (fit, activity, party, size, measured_s, fitted_s) of the fits with a rate;
     sizes are FLOPs or bytes.
     """
-    names = list(dict.fromkeys(fit.activity for fit in found.fits))
-    parties = list(dict.fromkeys(fit.party for fit in found.fits))
+    names = list(dict.fromkeys(fit.activity for fit in fitted.fits))
+    parties = list(dict.fromkeys(fit.party for fit in fitted.fits))
     colours = {party: look(place).color for place, party in enumerate(parties)}
-    grown = [name for name in names if any(fit.per_unit for fit in found.fits if fit.activity == name)]
+    grown = [name for name in names if any(fit.per_unit for fit in fitted.fits if fit.activity == name)]
     rows = ceil((len(names) + len(grown)) / columns)
     numbers = {
-        "quantiles": stacked({_name(fit): _quantiles(fit) for fit in found.fits}, "fit"),
-        "sizes": stacked({_name(fit): _sizes(fit) for fit in found.fits if fit.per_unit} or {"": _NONE}, "fit"),
+        "quantiles": stacked({_name(fit): _quantiles(fit) for fit in fitted.fits}, "fit"),
+        "sizes": stacked({_name(fit): _sizes(fit) for fit in fitted.fits if fit.per_unit} or {"": _NONE}, "fit"),
     }
     with picture(_PANEL[0] * columns, _PANEL[1] * rows, numbers) as figure:
         places = list(figure.subplots(rows, columns, squeeze=False).flat)
         for axes, name in zip(places, names, strict=False):
-            own = [fit for fit in found.fits if fit.activity == name]
-            _draw_quantiles(axes, name, own, numbers["quantiles"], colours)
+            fits = [fit for fit in fitted.fits if fit.activity == name]
+            _draw_quantiles(axes, name, fits, numbers["quantiles"], colours)
         for axes, name in zip(places[len(names) :], grown, strict=False):
-            own = [fit for fit in found.fits if fit.activity == name and fit.per_unit]
-            _draw_sizes(axes, name, own, numbers["sizes"], colours)
+            fits = [fit for fit in fitted.fits if fit.activity == name and fit.per_unit]
+            _draw_sizes(axes, name, fits, numbers["sizes"], colours)
         for axes in places[len(names) + len(grown) :]:
             axes.set_visible(False)
         handles: list[Any] = [places[0].plot([], [], "o", color=colours[party], markersize=4)[0] for party in parties]
@@ -76,15 +76,15 @@ def _sizes(fit: FittedTime) -> dict[str, Any]:
 
 
 def _draw_quantiles(
-    axes: Axes, name: str, own: Sequence[FittedTime], numbers: pd.DataFrame, colours: Mapping[str, str]
+    axes: Axes, name: str, fits: Sequence[FittedTime], numbers: pd.DataFrame, colours: Mapping[str, str]
 ) -> None:
     """Draw the quantiles of an activity. A factor has no unit."""
-    frame = numbers[numbers["fit"].isin([_name(fit) for fit in own])]
-    factors = any(fit.per_unit and not fit.additive for fit in own)
+    frame = numbers[numbers["fit"].isin([_name(fit) for fit in fits])]
+    factors = any(fit.per_unit and not fit.additive for fit in fits)
     unit, factor = ("", 1.0) if factors else _unit(float(frame["measured"].median()))
     if factors:  # fits of the same activity without growth are relative to their mean
         frame = frame.copy()
-        for fit in own:
+        for fit in fits:
             if not fit.per_unit:
                 frame.loc[frame["fit"] == _name(fit), ["measured", "fitted"]] /= fit.law.expectation() or 1.0
     values = frame[["measured", "fitted"]].to_numpy(np.float64) * factor
@@ -93,11 +93,11 @@ def _draw_quantiles(
     logarithmic = spread_widely(finite.tolist())
     low = low / 1.2 if logarithmic else 0.0
     high *= 1.2 if logarithmic else 1.05
-    for fit in own:
+    for fit in fits:
         shown = frame[frame["fit"] == _name(fit)]
         axes.plot(shown["fitted"] * factor, shown["measured"] * factor, ".", color=colours[fit.party], markersize=3)
     axes.plot([low, high], [low, high], color="#444444", linewidth=0.8, zorder=1)
-    what = "factor" if factors else "latency" if any(fit.per_unit for fit in own) else "time"
+    what = "factor" if factors else "latency" if any(fit.per_unit for fit in fits) else "time"
     if logarithmic:
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 300 * low else (1,), numticks=8))
@@ -109,18 +109,18 @@ def _draw_quantiles(
     axes.set_xlim(low, high)
     axes.set_ylabel(f"{what}, measured" + (f" [{unit}]" if unit else ""))
     axes.set_title(name, loc="left")
-    laws = list(dict.fromkeys(fit.law.kind.replace("_", " ") for fit in own))
+    laws = list(dict.fromkeys(fit.law.kind.replace("_", " ") for fit in fits))
     remark(axes, f"quantiles; {', '.join(laws)}")
 
 
 def _draw_sizes(
-    axes: Axes, name: str, own: Sequence[FittedTime], numbers: pd.DataFrame, colours: Mapping[str, str]
+    axes: Axes, name: str, fits: Sequence[FittedTime], numbers: pd.DataFrame, colours: Mapping[str, str]
 ) -> None:
     """Draw times against sizes, with the fitted means."""
-    frame = numbers[numbers["fit"].isin([_name(fit) for fit in own])]
+    frame = numbers[numbers["fit"].isin([_name(fit) for fit in fits])]
     unit, factor = _unit(float(frame["measured_s"].median()))
-    of = ("message", "B") if own[0].additive else ("work", "FLOPs")
-    for fit in own:
+    of = ("message", "B") if fits[0].additive else ("work", "FLOPs")
+    for fit in fits:
         shown = frame[frame["fit"] == _name(fit)].sort_values("size")
         axes.plot(shown["size"], shown["measured_s"] * factor, ".", color=colours[fit.party], markersize=3, alpha=0.5)
         axes.plot(shown["size"], shown["fitted_s"] * factor, color=colours[fit.party], linewidth=1.2)
@@ -129,7 +129,7 @@ def _draw_sizes(
     else:
         axes.set_ylim(bottom=0)
     x_axis(axes, of[0], of[1], logarithmic=False)
-    if not own[0].additive:
+    if not fits[0].additive:
         axes.xaxis.set_major_formatter(EngFormatter())
     axes.set_ylabel(f"time [{unit}]")
     axes.set_title(name, loc="left")

@@ -57,16 +57,16 @@ class Curve:
 
 def round_duration(results: Results, protocol: str) -> Curve | None:
     """Return the distribution of a protocol's round durations in seconds; None without a closed form."""
-    found = _curves(results, protocol, "round_duration")
-    return found.get(EVERYBODY)
+    curves = _curves(results, protocol, "round_duration")
+    return curves.get(EVERYBODY)
 
 
 def client_age(results: Results, protocol: str, ages: Floats) -> Floats | None:
     """Return P(client age = a) for ``ages`` from 0 up, averaged over clients; None without a closed form."""
-    found = _curves(results, protocol, "client_age")
-    if not found:
+    curves = _curves(results, protocol, "client_age")
+    if not curves:
         return None
-    cdf: Floats = np.mean([curve.at(ages) for curve in found.values()], axis=0)
+    cdf: Floats = np.mean([curve.at(ages) for curve in curves.values()], axis=0)
     return np.diff(cdf, prepend=0.0)
 
 
@@ -89,10 +89,10 @@ def area(axes: Axes, x: Floats, lower: Floats, upper: Floats, style: Style) -> N
 
 def handles(exact: Iterable[bool]) -> dict[str, Artist]:
     """Make the legend handles, by label, of closed forms that are exact, or bounds."""
-    found = {*exact}
-    known: dict[str, Artist] = {LABEL: Line2D([], [], **LOOK)} if True in found else {}
+    kinds = {*exact}
+    known: dict[str, Artist] = {LABEL: Line2D([], [], **LOOK)} if True in kinds else {}
     edges = {"facecolor": "#88888840", "edgecolor": "#444444", "linestyle": LOOK["linestyle"]}
-    return known | ({BOUNDS_LABEL: Patch(**edges)} if False in found else {})
+    return known | ({BOUNDS_LABEL: Patch(**edges)} if False in kinds else {})
 
 
 def _curves(results: Results, protocol: str, quantity: str) -> dict[int, Curve]:
@@ -100,9 +100,9 @@ def _curves(results: Results, protocol: str, quantity: str) -> dict[int, Curve]:
     table = results.closed_forms
     if table is None:
         return {}
-    own = table[(table["protocol"] == protocol) & (table["quantity"] == quantity)]
-    clients = own["client"].unique().tolist()
-    return {client: _curve(own[own["client"] == client]) for client in sorted(clients)}
+    rows = table[(table["protocol"] == protocol) & (table["quantity"] == quantity)]
+    clients = rows["client"].unique().tolist()
+    return {client: _curve(rows[rows["client"] == client]) for client in sorted(clients)}
 
 
 def _curve(points: pd.DataFrame) -> Curve:

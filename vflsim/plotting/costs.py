@@ -69,8 +69,8 @@ def costs_to_target(results: Results, target: Mapping[str, Any] | None = None) -
     with picture(width, 1.5 + 0.42 * len(protocols), {"costs": costs, "seeds": seeds}) as figure:
         panels = figure.subplots(1, len(shown), sharey=True, gridspec_kw={"wspace": 0.08})
         for axes, (measure, label, unit) in zip(panels, shown, strict=True):
-            own, bars = (each[each["measure"] == measure] for each in (measured, costs))
-            _panel(axes, own, bars, protocols, styles, label, unit)
+            rows, bars = (each[each["measure"] == measure] for each in (measured, costs))
+            _panel(axes, rows, bars, protocols, styles, label, unit)
         panels[0].set_yticks(range(len(protocols)), protocols)
         panels[0].invert_yaxis()
         goal = measured["target"].iloc[0].replace("_", " ")
@@ -84,19 +84,19 @@ def _costs(measured: pd.DataFrame, protocols: list[str], panels: Sequence[tuple[
     """Compute the end and the interval of every bar."""
     rows = []
     for measure, _, unit in panels:
-        own = measured[measured["measure"] == measure]
-        values = [own.loc[own["protocol"] == name, "value"].to_numpy(dtype=np.float64) for name in protocols]
+        outcomes = measured[measured["measure"] == measure]
+        values = [outcomes.loc[outcomes["protocol"] == name, "value"].to_numpy(dtype=np.float64) for name in protocols]
         statistic = statistic_of(measure, values)
         for name in protocols:
-            own = measured[(measured["measure"] == measure) & (measured["protocol"] == name)]
-            reached, before = (own[end].to_numpy(dtype=np.float64) for end in ("value", "lower"))
-            found = estimate(
-                SeedSample((*own["seed"],), reached, own["censored"].to_numpy(dtype=bool), before), statistic
+            outcomes = measured[(measured["measure"] == measure) & (measured["protocol"] == name)]
+            reached, before = (outcomes[end].to_numpy(dtype=np.float64) for end in ("value", "lower"))
+            cost = estimate(
+                SeedSample((*outcomes["seed"],), reached, outcomes["censored"].to_numpy(dtype=bool), before), statistic
             )
-            shown = found.at_least if found.censored else found.mean
-            low, high = found.bounds if found.wide and not found.censored else (found.low, found.high)
+            shown = cost.at_least if cost.censored else cost.mean
+            low, high = cost.bounds if cost.wide and not cost.censored else (cost.low, cost.high)
             low = float(np.maximum(low, 0.0))  # no cost is below 0
-            rows.append((measure, name, unit, shown, low, high, found.n, found.reached, statistic))
+            rows.append((measure, name, unit, shown, low, high, cost.n, cost.reached, statistic))
     return frame(("measure", "protocol", "unit", "shown", "low", "high", "n", "reached", "statistic"), rows)
 
 
@@ -113,8 +113,8 @@ def _panel(
     left = 0.5 * measured["value"][measured["value"] > 0].min() if logarithmic else 0.0
     largest = float(measured["value"].max())
     for row, name in enumerate(protocols):
-        own = measured[measured["protocol"] == name]
-        values = own["value"].to_numpy(dtype=np.float64)
+        runs = measured[measured["protocol"] == name]
+        values = runs["value"].to_numpy(dtype=np.float64)
         bar = costs[costs["protocol"] == name].to_dict("records")[0]
         end, low, high = (float(bar[column]) for column in ("shown", "low", "high"))
         several, got = int(bar["n"]), int(bar["reached"])
@@ -207,66 +207,64 @@ def speed_up(
     others = [name for name in results.protocols if name in shown and name not in (baseline, *references)]
     panels: dict[str, dict[str, Ratio]] = {}
     for measure in MEASURES:
-        own = measured[measured["measure"] == measure]
-        if own["target"].notna().any():
-            own = own[own["target"] == own["target"].dropna().iloc[0]]
-        speeds = {name: ratio(own, name, baseline, not results.unpaired(name, baseline)) for name in others}
-        found = {name: speed for name, speed in speeds.items() if speed is not None}
-        if found:
-            to = own["target"].iloc[0]
-            panels[MEASURES[measure] if pd.isna(to) else f"time to {target_label(to)}"] = found
+        costs = measured[measured["measure"] == measure]
+        if costs["target"].notna().any():
+            costs = costs[costs["target"] == costs["target"].dropna().iloc[0]]
+        speeds = {name: ratio(costs, name, baseline, not results.unpaired(name, baseline)) for name in others}
+        known = {name: speed for name, speed in speeds.items() if speed is not None}
+        if known:
+            to = costs["target"].iloc[0]
+            panels[MEASURES[measure] if pd.isna(to) else f"time to {target_label(to)}"] = known
     if not panels:
         raise NotRecordedError(f"no times to divide by those of {baseline}", str(results.folder))
-    rows = [name for name in others if any(name in found for found in panels.values())]
+    rows = [name for name in others if any(name in panel for panel in panels.values())]
     styles = protocol_styles(results)
     columns = ("mean", "low", "high", "n", "bound", "common")
-    told = attrgetter(*columns)
-    ratios = [(title, name, *told(each)) for title, own in panels.items() for name, each in own.items()]
+    figures = attrgetter(*columns)
+    ratios = [(title, name, *figures(each)) for title, panel in panels.items() for name, each in panel.items()]
     numbers = {"ratios": frame(("measure", "protocol", *columns), ratios)}
     with picture(2.2 + 2.9 * len(panels), 1.35 + 0.34 * len(rows), numbers) as figure:
         drawn = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-        for axes, (title, found) in zip(drawn, panels.items(), strict=True):
+        for axes, (title, panel) in zip(drawn, panels.items(), strict=True):
             for row, name in enumerate(rows):
-                if name in found:
-                    _draw(axes, row, found[name], styles[name])
+                if name in panel:
+                    _draw(axes, row, panel[name], styles[name])
             axes.axvline(1, color="#888888", linewidth=0.9, linestyle=(0, (2, 2)), zorder=1)
             x_axis(axes, f"{title}: times faster", "", logarithmic=True)
         drawn[0].set_yticks(range(len(rows)), rows)
         drawn[0].set_ylim(len(rows) - 0.5, -0.5)
         headline(drawn[0], f"{results.name}: speed-up against {baseline}")
-        several = max(found.n for panel in panels.values() for found in panel.values()) > 1
+        several = max(each.n for panel in panels.values() for each in panel.values()) > 1
         pairing = "paired over seeds" if several else "one seed"
         if alone := [name for name in rows if results.unpaired(name, baseline)]:
             pairing += f", but independent runs of {alone[0] if len(alone) == 1 else f'{len(alone)} protocols'}"
         remark(drawn[0], f"{pairing}; a round is a server step{failures(results, costs=True)}")
-        _ratio_key(
-            figure, several, any(found.bound != "exact" for panel in panels.values() for found in panel.values())
-        )
+        _ratio_key(figure, several, any(each.bound != "exact" for panel in panels.values() for each in panel.values()))
     return figure
 
 
 def _baseline(results: Results) -> str:
-    found = results.baseline or next((run.protocol for run in results.runs if run.info.waits_for_all), None)
-    if found is None or len(results.protocols) < 2:
+    baseline = results.baseline or next((run.protocol for run in results.runs if run.info.waits_for_all), None)
+    if baseline is None or len(results.protocols) < 2:
         raise NotRecordedError("no protocol waits for all clients, to compare the others with", str(results.folder))
-    return found
+    return baseline
 
 
-def _draw(axes: Axes, row: int, found: Ratio, style: Style) -> None:
+def _draw(axes: Axes, row: int, ratio: Ratio, style: Style) -> None:
     look: dict[str, Any] = {"color": style.color, "marker": style.marker, "markersize": 5, "linestyle": "none"}
-    text = f"{three_digits(found.mean, found.bound)}×"
-    if found.bound != "exact":
+    text = f"{three_digits(ratio.mean, ratio.bound)}×"
+    if ratio.bound != "exact":
         look["markerfacecolor"] = "white"
-        text = {"most": f"< {text}", "least": f"> {text}", "none": "?", "between": str(found)}[found.bound]
-    if found.bound in ("most", "least"):
-        end = (-22, 0) if found.bound == "most" else (22, 0)
+        text = {"most": f"< {text}", "least": f"> {text}", "none": "?", "between": str(ratio)}[ratio.bound]
+    if ratio.bound in ("most", "least"):
+        end = (-22, 0) if ratio.bound == "most" else (22, 0)
         arrow = {"arrowstyle": "<-", "color": style.color, "linewidth": 1.2}  # its text is at the arrow's end
-        axes.annotate("", (found.mean, row), end, textcoords="offset points", arrowprops=arrow)
-    if found.high > found.low:
-        axes.plot([found.low, found.high], [row, row], color=style.color, linewidth=1.6)
-    axes.plot([found.mean], [row], **look)
+        axes.annotate("", (ratio.mean, row), end, textcoords="offset points", arrowprops=arrow)
+    if ratio.high > ratio.low:
+        axes.plot([ratio.low, ratio.high], [row, row], color=style.color, linewidth=1.6)
+    axes.plot([ratio.mean], [row], **look)
     axes.annotate(
-        text, (found.mean, row), (0, 6), textcoords="offset points", ha="center", va="bottom", fontsize="small"
+        text, (ratio.mean, row), (0, 6), textcoords="offset points", ha="center", va="bottom", fontsize="small"
     )
 
 

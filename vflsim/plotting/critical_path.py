@@ -83,12 +83,12 @@ class _Walk:
         work, arrival = self.causes.latest_work(party, before), self.causes.latest_arrival(party, before)
         worked = np.where(work >= 0, events.end[work], -np.inf)
         arrived = np.where(arrival >= 0, events.end[arrival], -np.inf)
-        own, latest = worked >= arrived, np.maximum(worked, arrived)
+        by_work, latest = worked >= arrived, np.maximum(worked, arrived)
         self.add(IDLE, rounds, party, time, latest)
         self.time[rounds] = np.maximum(latest, self.start[rounds])
-        left = latest > self.start[rounds]
-        self._work(rounds[left & own], work[left & own], last)
-        at, heard = rounds[left & ~own], arrival[left & ~own]
+        unfinished = latest > self.start[rounds]
+        self._work(rounds[unfinished & by_work], work[unfinished & by_work], last)
+        at, heard = rounds[unfinished & ~by_work], arrival[unfinished & ~by_work]
         self._wait(*(column[events.party[heard] != SERVER] for column in (at, heard)))
         self.message(at, heard)
 
@@ -124,10 +124,10 @@ class _Walk:
         heard = self.causes.heard_clients(last[itself], self.start[itself], self.computing[itself])
         itself = itself[heard]  # its peers' messages had arrived before its own work ended
         self._hops.append((itself, last[itself], np.ones(len(itself))))
-        found, client, weight = (np.concatenate(column) for column in zip(*self._hops, strict=True))
-        order, often = np.lexsort((client, found)), np.argsort(-self._kinds, kind="stable")
+        rounds, client, weight = (np.concatenate(column) for column in zip(*self._hops, strict=True))
+        order, often = np.lexsort((client, rounds)), np.argsort(-self._kinds, kind="stable")
         kinds = tuple(self.events.kinds[code].partition(".")[2] for code in often if self._kinds[code])
-        return CriticalPath(self.seconds, self.before, found[order], client[order], weight[order], kinds)
+        return CriticalPath(self.seconds, self.before, rounds[order], client[order], weight[order], kinds)
 
     def _work(self, rounds: Ints, work: Ints, last: Ints) -> None:
         events = self.events

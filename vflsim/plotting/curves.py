@@ -119,7 +119,7 @@ def _curves(results: Results, horizontal: Horizontal, metric: str | None, window
     metric = metric or results.main_metric
     if metric not in results.evaluated:
         raise ResultsError(f"{metric!r} was not evaluated", str(results.folder), ", ".join(results.evaluated))
-    curves = {name: found for name in results.protocols if (found := runs_of(results, name, horizontal.column, metric))}
+    curves = {name: runs for name in results.protocols if (runs := runs_of(results, name, horizontal.column, metric))}
     if not curves:
         of = {SPENT: " of a protocol with a mechanism", JOULES: " in which a party says what it draws (`power`)"}
         what = f"no finished run{of.get(horizontal, '')}"
@@ -172,10 +172,10 @@ def without_references(
     names = {run.protocol for run in results.runs if run.info.reference and run.protocol in curves}
     if len(names) == len(curves):
         return dict(curves), {}
-    own = {name: results.metrics[results.metrics["protocol"] == name] for name in curves if name in names}
+    frames = {name: results.metrics[results.metrics["protocol"] == name] for name in curves if name in names}
     levels = {
         name: float(np.mean([plateau_of(distinct(frame[frame["seed"] == seed]), metric) for seed in curves[name]]))
-        for name, frame in own.items()
+        for name, frame in frames.items()
     }
     return {name: runs for name, runs in curves.items() if name not in levels}, levels
 
@@ -201,7 +201,7 @@ def runs_of(results: Results, protocol: str, column: str, metric: str) -> Runs:
     if column not in frame:  # protocols without a mechanism have no ε
         return {}
     frame = frame[~frame["seed"].isin(failed) & frame[metric].notna() & frame[column].notna()]
-    return {own["seed"].iloc[0].item(): _columns(own, column, metric) for _, own in frame.groupby("seed", sort=True)}
+    return {rows["seed"].iloc[0].item(): _columns(rows, column, metric) for _, rows in frame.groupby("seed", sort=True)}
 
 
 def _columns(frame: pd.DataFrame, column: str, metric: str) -> tuple[Floats, Floats]:

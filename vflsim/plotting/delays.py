@@ -47,11 +47,11 @@ def fits(observed: Floats, fitted: Mapping[str, Delay], title: str) -> Picture:
         _steps(ecdf, numbers["observed"], factor)
         _tail_of_sample(tail, numbers["observed"], factor)
         for name in fitted:
-            own = {what: shown[shown["law"] == name] for what, shown in numbers.items() if "law" in shown}
-            handles.append(_density(density, own["density"], factor, styles[name]))
-            _line(ecdf, own["cdf"], factor, styles[name])
-            _line(tail, own["survival"], factor, styles[name])
-            _quantile_pairs(pairs, own["quantiles"], factor, styles[name])
+            tables = {what: shown[shown["law"] == name] for what, shown in numbers.items() if "law" in shown}
+            handles.append(_density(density, tables["density"], factor, styles[name]))
+            _line(ecdf, tables["cdf"], factor, styles[name])
+            _line(tail, tables["survival"], factor, styles[name])
+            _quantile_pairs(pairs, tables["quantiles"], factor, styles[name])
         _label_densities(density, unit, values, factor)
         _label_cdfs(ecdf, unit, values, factor)
         _label_tails(tail, unit, values, factor)
@@ -153,16 +153,16 @@ def _histogram(axes: Axes, bins: pd.DataFrame, factor: float) -> Any:
     return axes.stairs(bins["density"] / factor, _bounds(bins) * factor, fill=True, **_OBSERVED)
 
 
-def _density(axes: Axes, own: pd.DataFrame, factor: float, style: Style) -> Any:
+def _density(axes: Axes, bins: pd.DataFrame, factor: float, style: Style) -> Any:
     """Draw the density as a line, or per bin if the law has atoms."""
     look: dict[str, Any] = {"color": style.color, "linestyle": style.dash, "linewidth": 1.3}
-    heights = own["density"].to_numpy(np.float64) / factor
-    if (own["start_s"] < own["end_s"]).all():
-        return axes.stairs(heights, _bounds(own) * factor, **look)
+    heights = bins["density"].to_numpy(np.float64) / factor
+    if (bins["start_s"] < bins["end_s"]).all():
+        return axes.stairs(heights, _bounds(bins) * factor, **look)
     ceiling = 3 * axes.get_ylim()[1]  # an unbounded density would flatten everything else
     if np.nanmax(heights) > ceiling:
         axes.set_ylim(top=axes.get_ylim()[1])
-    return axes.plot(own["start_s"].to_numpy() * factor, np.minimum(heights, ceiling), **look)[0]
+    return axes.plot(bins["start_s"].to_numpy() * factor, np.minimum(heights, ceiling), **look)[0]
 
 
 def _bounds(bins: pd.DataFrame) -> Floats:
@@ -181,12 +181,12 @@ def _tail_of_sample(axes: Axes, observed: pd.DataFrame, factor: float) -> None:
     axes.plot(shown["seconds"] * factor, shown["survival"], drawstyle="steps-post", **_DOTS)
 
 
-def _line(axes: Axes, own: pd.DataFrame, factor: float, style: Style) -> None:
-    axes.plot(own["seconds"] * factor, own["share"], color=style.color, linestyle=style.dash, linewidth=1.3)
+def _line(axes: Axes, points: pd.DataFrame, factor: float, style: Style) -> None:
+    axes.plot(points["seconds"] * factor, points["share"], color=style.color, linestyle=style.dash, linewidth=1.3)
 
 
-def _quantile_pairs(axes: Axes, own: pd.DataFrame, factor: float, style: Style) -> None:
-    axes.plot(own["fitted_s"] * factor, own["observed_s"] * factor, ".", color=style.color, markersize=2.5)
+def _quantile_pairs(axes: Axes, pairs: pd.DataFrame, factor: float, style: Style) -> None:
+    axes.plot(pairs["fitted_s"] * factor, pairs["observed_s"] * factor, ".", color=style.color, markersize=2.5)
 
 
 def _kept(count: int) -> Any:

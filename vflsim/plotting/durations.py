@@ -223,9 +223,9 @@ def _histograms(seconds: dict[str, Floats], logarithmic: bool) -> dict[str, dict
 
 
 def _densities(axes: Axes, bins: dict[str, dict[str, Any]], styles: dict[str, Style]) -> None:
-    for name, own in bins.items():
-        edges = np.append(own["start_s"], own["end_s"][-1])
-        axes.stairs(own["share"], edges, color=styles[name].color, fill=True, alpha=0.2)
-        axes.stairs(own["share"], edges, color=styles[name].color, linewidth=1.2)
+    for name, columns in bins.items():
+        edges = np.append(columns["start_s"], columns["end_s"][-1])
+        axes.stairs(columns["share"], edges, color=styles[name].color, fill=True, alpha=0.2)
+        axes.stairs(columns["share"], edges, color=styles[name].color, linewidth=1.2)
     axes.set_ylabel("share of rounds per bin")
     axes.set_ylim(bottom=0)

@@ -34,7 +34,7 @@ def own_figure(path: str, results: Results | Sweep) -> Callable[..., Picture]:
     _look_in(str(Path.cwd()))
     _look_in_folder_of(results, path)
     try:
-        found = cast("type[Figure]", class_of(path, Figure))
+        figure = cast("type[Figure]", class_of(path, Figure))
     except ValueError as error:
         what, _, mend = str(error).partition("; ")
         there = "name a module in the current folder, on PYTHONPATH, or in the scenario's folder of modules"
@@ -42,25 +42,25 @@ def own_figure(path: str, results: Results | Sweep) -> Callable[..., Picture]:
         raise ResultsError(what, _WHERE, allowed, there if not mend or "does not import" in what else mend) from error
 
     def draw(results: Results | Sweep, **options: Any) -> Picture:
-        return _drawn(found, results, options)
+        return _drawn(figure, results, options)
 
     names = [Parameter("results", Parameter.POSITIONAL_ONLY)]
-    names += [Parameter(name, Parameter.KEYWORD_ONLY) for name in found.model_fields if name != "kind"]
+    names += [Parameter(name, Parameter.KEYWORD_ONLY) for name in figure.model_fields if name != "kind"]
     draw.__signature__ = Signature(names)  # type: ignore[attr-defined]
-    draw.__name__ = found.model_fields["kind"].default
+    draw.__name__ = figure.model_fields["kind"].default
     return draw
 
 
 def _drawn(figure: type[Figure], results: Results | Sweep, options: dict[str, Any]) -> Picture:
     name = figure.__name__
     try:
-        made = figure.model_validate(options)
+        instance = figure.model_validate(options)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         key = ".".join(map(str, first["loc"])) or "its options"
         raise ResultsError(f"{name}.{key}: {first['msg']}", _WHERE, ", ".join(_options_of(figure))) from error
     try:
-        drawn = made.draw(results)
+        drawn = instance.draw(results)
     except VflsimError:
         raise
     except Exception as error:  # the user's code may raise anything
@@ -88,10 +88,10 @@ def _look_in_folder_of(results: Results | Sweep, path: str) -> None:
     Raises ResultsError for a module there if the results are not trusted.
     """
     study = results.results[0] if isinstance(results, Sweep) else results
-    own = {"modules": study.scenario.get("modules"), "figure": {"kind": "module", "path": path}}
-    there = origins(own)
-    if not isinstance(own["modules"], str) or there == origins(own | {"modules": None}):
+    entries = {"modules": study.scenario.get("modules"), "figure": {"kind": "module", "path": path}}
+    there = origins(entries)
+    if not isinstance(entries["modules"], str) or there == origins(entries | {"modules": None}):
         return
     runs = [run for run in study.runs if run.folder.parents[1] == study.runs[0].folder.parents[1]]
     refuse_untrusted(runs[0].folder.parents[1], runs, there)
-    _look_in(own["modules"])
+    _look_in(entries["modules"])

@@ -64,25 +64,25 @@ def metric_panels(
     styles, handles = protocol_styles(kinds_of(*shown)), {}
     curves = [_panel_curves(results, names, metric) for _, results in panels]
     numbers = [
-        numbers_of(found, TIME.column, column, levels, range_of(column, results.own_metrics))
-        for (column, found, levels), (_, results) in zip(curves, panels, strict=True)
+        numbers_of(lines, TIME.column, column, levels, range_of(column, results.own_metrics))
+        for (column, lines, levels), (_, results) in zip(curves, panels, strict=True)
     ]
     columns = min(columns, len(panels))
     rows = ceil(len(panels) / columns)
     with picture(PANEL[0] * columns, PANEL[1] * rows + 0.3, _joined(numbers)) as figure:
         places = figure.subplots(rows, columns, squeeze=False)
-        for axes, (title, results), (_, found, levels), own in zip(places.flat, panels, curves, numbers, strict=False):
-            means = own["means"]
-            for name, runs in found.items():
+        for axes, (title, results), (_, lines, levels), each in zip(places.flat, panels, curves, numbers, strict=False):
+            means = each["means"]
+            for name, runs in lines.items():
                 handles[name] = curve(axes, means[means["protocol"] == name], runs, styles[name], logarithmic=False)
             for name, level in levels.items():
                 handles[f"{name} (reference)"] = reference(axes, level, styles[name])
             limits(
-                axes, np.concatenate([[*levels.values()], *(y for runs in found.values() for _, y in runs.values())])
+                axes, np.concatenate([[*levels.values()], *(y for runs in lines.values() for _, y in runs.values())])
             )
             x_axis(axes, TIME.label, TIME.unit, logarithmic=False)
             axes.set_title(title, loc="left")
-            remark(axes, shown_of(map(len, found.values())).partition(";")[0] + failures(results))
+            remark(axes, shown_of(map(len, lines.values())).partition(";")[0] + failures(results))
         for axes in places.flat[len(panels) :]:
             axes.set_visible(False)
         sides(figure, metric_label(curves[-1][0], facts_of(curves[-1][0], panels[-1][1].own_metrics).unit))
@@ -97,17 +97,17 @@ def _panel_curves(
     column = metric or results.main_metric
     if column not in results.evaluated:
         raise ResultsError(f"{column!r} was not evaluated", str(results.folder), ", ".join(results.evaluated))
-    found = {name: runs for name in names if (runs := runs_of(results, name, TIME.column, column))}
-    if not found:
+    curves = {name: runs for name in names if (runs := runs_of(results, name, TIME.column, column))}
+    if not curves:
         raise NotRecordedError("no finished run", str(results.folder))
-    return column, *without_references(results, found, column)
+    return column, *without_references(results, curves, column)
 
 
 def _joined(panels: Sequence[Numbers]) -> Numbers:
     """Stack the numbers of all panels, with their position (from 0) in front."""
-    names = dict.fromkeys(name for own in panels for name in own)
+    names = dict.fromkeys(name for panel in panels for name in panel)
     return {
-        name: stacked({position: own[name] for position, own in enumerate(panels) if name in own}, "panel")
+        name: stacked({position: panel[name] for position, panel in enumerate(panels) if name in panel}, "panel")
         for name in names
     }
 
@@ -143,19 +143,19 @@ HELP = {
 }
 
 
-def given(results: Results | Sweep, kinds: Sequence[str], said: Mapping[str, Any]) -> dict[str, Any]:
+def given(results: Results | Sweep, kinds: Sequence[str], values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options (parameters of ``plot``) that are not None.
 
     Raises ResultsError for one that a figure of ``kinds`` (empty: all) does not take, with the figures that take it.
     """
     known = plots_of(results)
-    options = {name: value for name, value in said.items() if value is not None}
+    options = {name: value for name, value in values.items() if value is not None}
     words = {parameter: name for name, parameter in OPTIONS.items()}
     for parameter in options:
         takers = [kind for kind in known if parameter in (*LOOKS, *options_of(known[kind]))]
         for kind in kinds or known:
-            own = (*LOOKS, *options_of(figure_of(results, kind))) if is_path(kind) else ()
-            if kind not in takers and parameter not in own:
+            parameters = (*LOOKS, *options_of(figure_of(results, kind))) if is_path(kind) else ()
+            if kind not in takers and parameter not in parameters:
                 what = f"the figure {kind!r} has no --{words.get(parameter, parameter)}"
                 taken = (*LOOKS, *options_of(figure_of(results, kind)))
                 others = [name for name, each in OPTIONS.items() if each in taken]
@@ -222,12 +222,12 @@ def main(description: str) -> None:
                 more = {"action": "store_const", "const": not parameter.default}
             takers = [kind for kind, function in PLOTS.items() if name in options_of(function)]
             parser.add_argument(f"--{name}", help=f"Of {', '.join(takers)}.", **more)
-    said = vars(parser.parse_args())
-    kind, folder, out = (said.pop(name) for name in ("kind", "results", "out"))
+    arguments = vars(parser.parse_args())
+    kind, folder, out = (arguments.pop(name) for name in ("kind", "results", "out"))
     try:
         results = open_folder(folder)
         place = picture_file(out or folder, figure_of(results, kind).__name__ if is_path(kind) else kind, "--out")
-        written = write_file(place, plot(results, kind, **given(results, [kind], said)).rendered(place.suffix))
+        written = write_file(place, plot(results, kind, **given(results, [kind], arguments)).rendered(place.suffix))
         print(printable(str(written)))
     except VflsimError as error:
         print(error, file=sys.stderr)
@@ -251,14 +251,14 @@ def panels_main(name: str, description: str, columns: int) -> None:
     parser.add_argument("--columns", type=int, default=columns, help="panels per row (default: %(default)s)")
     parser.add_argument("--title", action="append", default=[], help="title of a panel; repeat it for each, in order")
     add_options(parser, ("metric", "size", "style"))
-    said = parser.parse_args()
-    if said.columns < 1:
-        parser.error(f"--columns {said.columns}: at least 1")
+    arguments = parser.parse_args()
+    if arguments.columns < 1:
+        parser.error(f"--columns {arguments.columns}: at least 1")
     try:
-        place = picture_file(said.out or said.results[0], name, "--out")
-        shown = [open_folder(folder) for folder in said.results]
-        with appearance(said.style, said.size, None):
-            figure = metric_panels(shown, said.columns, said.metric, said.title)
+        place = picture_file(arguments.out or arguments.results[0], name, "--out")
+        shown = [open_folder(folder) for folder in arguments.results]
+        with appearance(arguments.style, arguments.size, None):
+            figure = metric_panels(shown, arguments.columns, arguments.metric, arguments.title)
         print(printable(str(write_file(place, figure.rendered(place.suffix)))))
     except VflsimError as error:
         print(error, file=sys.stderr)

@@ -21,8 +21,8 @@ from vflsim.vocabulary.quantities import TIME, Dimension, Quantity
 def only(results: Results | Sweep, protocols: Sequence[str]) -> Results | Sweep:
     """Return these results without the runs of other protocols."""
     if isinstance(results, Sweep):
-        own = [only(each, protocols) for each in results.results]
-        return replace(results, results=tuple(each for each in own if isinstance(each, Results)))
+        parts = [only(each, protocols) for each in results.results]
+        return replace(results, results=tuple(each for each in parts if isinstance(each, Results)))
     return results.only(protocols)
 
 
@@ -46,7 +46,7 @@ def finished(results: Results, *tables: TableName) -> dict[str, list[StoredRun]]
         for name in tables:
             kept[0].table(name)  # raises the error with the remedy
         raise NotRecordedError(f"no run kept its {' and '.join(tables)}", str(results.folder))
-    return {name: own for name in results.protocols if (own := [run for run in chosen if run.protocol == name])}
+    return {name: runs for name in results.protocols if (runs := [run for run in chosen if run.protocol == name])}
 
 
 def one_seed(results: Results, protocols: Sequence[str] | None = None, seed: int | None = None) -> list[StoredRun]:
@@ -90,10 +90,10 @@ class Window:
     def of(cls, start: Place, end: Place, dimension: Dimension = TIME) -> Window:
         """Convert the ends of a window. Raises ResultsError for other than ``dimension``, or for an empty window."""
         ends = []
-        for name, said, default in (("start (--from)", start, 0.0), ("end (--to)", end, np.inf)):
+        for name, place, default in (("start (--from)", start, 0.0), ("end (--to)", end, np.inf)):
             try:
                 wanted = Quantity(dimension, at_least=0)
-                ends.append(default if said is None else float(wanted.convert(said, {})))
+                ends.append(default if place is None else float(wanted.convert(place, {})))
             except ValueError as error:
                 what, _, allowed = str(error).partition("; allowed: ")
                 raise ResultsError(what, f"plot: {name}", allowed) from None

@@ -31,9 +31,9 @@ def stacked(parts: Mapping[Any, Mapping[str, Any] | pd.DataFrame], key: str = "p
     """Stack the columns of all parts into one frame, with the part's name in front as ``key``."""
     frames = []
     for name, columns in parts.items():
-        own = pd.DataFrame(columns).reset_index(drop=True)
-        own.insert(0, key, name)
-        frames.append(own)
+        frame = pd.DataFrame(columns).reset_index(drop=True)
+        frame.insert(0, key, name)
+        frames.append(frame)
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame({key: []})
 
 
@@ -135,9 +135,9 @@ def headline(place: Axes | Picture, text: str = "", note: str = "") -> None:
 
     Above all axes, a ``note`` follows that explains means and marks. Lines are as long as the figure is wide.
     """
-    given = current().title
+    title = current().title
     size = mpl.rcParams["axes.titlesize"]
-    lines = _lines(place, text if given is None else given, size) + _lines(place, note, size)
+    lines = _lines(place, text if title is None else title, size) + _lines(place, note, size)
     if isinstance(place, Axes):
         place.set_title("\n".join(lines), loc="left")
     elif lines:
@@ -147,10 +147,10 @@ def headline(place: Axes | Picture, text: str = "", note: str = "") -> None:
 def legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str], columns: int = 6) -> None:
     """Add a legend below the axes, in as many columns as fit the figure's width."""
     for ncols in range(min(columns, max(1, len(labels))), 0, -1):
-        made = figure.legend(handles, labels, loc="outside lower center", ncols=ncols, handlelength=2.2)
-        if ncols == 1 or made.get_window_extent().width <= figure.bbox.width:
+        box = figure.legend(handles, labels, loc="outside lower center", ncols=ncols, handlelength=2.2)
+        if ncols == 1 or box.get_window_extent().width <= figure.bbox.width:
             return
-        made.remove()
+        box.remove()
 
 
 def spread_widely(values: Iterable[float], ratio: float = WIDE) -> bool:

@@ -41,18 +41,18 @@ PREFIXED = ("B", "J")
 BOUND = "more than this: not all seeds reached it"
 
 
-def line(axes: Axes, own: pd.DataFrame, style: Style) -> Line2D:
+def line(axes: Axes, means: pd.DataFrame, style: Style) -> Line2D:
     """Draw a protocol's means over ascending values, with error bars; lower bounds have hollow markers."""
-    own = own.sort_values("x", kind="stable")
-    at, y = own["x"].to_numpy(), own["shown"].to_numpy(dtype=np.float64)
+    means = means.sort_values("x", kind="stable")
+    at, y = means["x"].to_numpy(), means["shown"].to_numpy(dtype=np.float64)
     look: dict[str, Any] = {"color": style.color, "linestyle": style.dash, "linewidth": 1.6}
     mark: dict[str, Any] = {"marker": style.marker, "markersize": 4}
     axes.plot(at, y, **look, **mark)
-    low, high = (own[name].to_numpy(dtype=np.float64) for name in ("low", "high"))
+    low, high = (means[name].to_numpy(dtype=np.float64) for name in ("low", "high"))
     known = ~np.isnan(low)
     bars = np.stack([y - np.maximum(low, 1e-3 * y), high - y])[:, known]  # keep bars positive for a logarithmic axis
     axes.errorbar(at[known], y[known], bars, color=style.color, linestyle="none", linewidth=1.2, capsize=2.5)
-    bounds = (own["reached"] < own["n"]).to_numpy()
+    bounds = (means["reached"] < means["n"]).to_numpy()
     axes.plot(at[bounds], y[bounds], linestyle="none", color=style.color, markerfacecolor="white", zorder=3, **mark)
     return Line2D([], [], **look, **mark)
 
@@ -100,27 +100,27 @@ def axis_label(axis: SweepAxis) -> str:
     return f"{axis.title} [{unit}]" if unit and _finite(axis) is not None else axis.title
 
 
-def measure_axis(axes: Axes, found: pd.DataFrame, label: str) -> None:
+def measure_axis(axes: Axes, means: pd.DataFrame, label: str) -> None:
     """Label and scale the y axis for the values ``shown``: logarithmic if they spread widely.
 
     Else one of amounts begins at 0. Metrics, which have no unit, keep the range that they have.
     """
-    amounts, negative = bool(found["unit"].iloc[0]), bool((found["shown"] < 0).any())
-    if logarithmic := spread_widely(found["shown"]) and bool((found["shown"] > 0).all()):
+    amounts, negative = bool(means["unit"].iloc[0]), bool((means["shown"] < 0).any())
+    if logarithmic := spread_widely(means["shown"]) and bool((means["shown"] > 0).all()):
         axes.set_yscale("log")
         low, high = axes.get_ylim()
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 300 * low else (1,), numticks=9))
         axes.yaxis.set_minor_formatter(NullFormatter())
     elif amounts and not negative:
         axes.set_ylim(bottom=0)
-    if logarithmic or found["unit"].iloc[0] in PREFIXED:
-        axes.yaxis.set_major_formatter(number_format(found))
+    if logarithmic or means["unit"].iloc[0] in PREFIXED:
+        axes.yaxis.set_major_formatter(number_format(means))
     axes.set_ylabel(label)
 
 
-def number_format(found: pd.DataFrame) -> Formatter:
+def number_format(means: pd.DataFrame) -> Formatter:
     """Return the format of a measure's ticks: bytes and joules with the prefixes of SI."""
-    return EngFormatter() if found["unit"].iloc[0] in PREFIXED else FuncFormatter(plain_number)
+    return EngFormatter() if means["unit"].iloc[0] in PREFIXED else FuncFormatter(plain_number)
 
 
 def tick_text(value: Any) -> str:
@@ -152,11 +152,11 @@ _EMPTY = "#dddddd"
 _BLACK, _WHITE = "#000001", "#fffffe"  # no greys: a report on a dark page inverts greys, but not colour maps
 
 
-def heat_map(sweep: Sweep, found: pd.DataFrame, label: str, note: str) -> Picture:
+def heat_map(sweep: Sweep, means: pd.DataFrame, label: str, note: str) -> Picture:
     """Draw a panel per protocol over the values of two keys; the colour and the number in a cell are its mean.
 
-    ``found`` has the means in ``shown``. Hatched cells with ">" are lower bounds: not all seeds reached the target.
-    Grey cells have no value: all runs failed or diverged, or have not finished. ``numbers``: ``times`` (``found`` with
+    ``means`` has the means in ``shown``. Hatched cells with ">" are lower bounds: not all seeds reached the target.
+    Grey cells have no value: all runs failed or diverged, or have not finished. ``numbers``: ``times`` (``means`` with
     a column for each key).
     """
     across, up = (axis.distinct for axis in sweep.axes)
@@ -164,16 +164,16 @@ def heat_map(sweep: Sweep, found: pd.DataFrame, label: str, note: str) -> Pictur
     size = max(1.6, _CELL[0] * len(across.values) + 0.35), max(1.1, _CELL[1] * len(up.values) + 0.5)
     columns = max(1, min(_COLUMNS, len(names), int(_WIDTH / size[0])))
     rows = ceil(len(names) / columns)
-    least, most = found["shown"].min(), found["shown"].max()
-    logarithmic = spread_widely(found["shown"]) and least > 0
-    amounts = bool(found["unit"].iloc[0])  # metrics, which have no unit, keep the range that they have
+    least, most = means["shown"].min(), means["shown"].max()
+    logarithmic = spread_widely(means["shown"]) and least > 0
+    amounts = bool(means["unit"].iloc[0])  # metrics, which have no unit, keep the range that they have
     norm = LogNorm(least, most) if logarithmic else Normalize(0 if least > 0 and amounts else least, most)
-    keys = {axis.name: [axis.values[place] for place in found["position"]] for axis in sweep.axes}
+    keys = {axis.name: [axis.values[place] for place in means["position"]] for axis in sweep.axes}
     height = max(size[1] * rows + 0.75, _LEAST)
-    with picture(size[0] * columns + 1.4, height, {"times": found.assign(**keys)}) as figure:
+    with picture(size[0] * columns + 1.4, height, {"times": means.assign(**keys)}) as figure:
         panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
         for axes, name in zip(panels.flat, names, strict=False):
-            _cells(axes, sweep, found[found["protocol"] == name], name, norm)
+            _cells(axes, sweep, means[means["protocol"] == name], name, norm)
             axes.set_xticks(range(len(across.values)), tick_labels(across))
             axes.set_yticks(range(len(up.values)), tick_labels(up))
             axes.set_xlim(-0.5, len(across.values) - 0.5)
@@ -188,20 +188,20 @@ def heat_map(sweep: Sweep, found: pd.DataFrame, label: str, note: str) -> Pictur
         bar = figure.colorbar(ScalarMappable(norm, _COLOURS), ax=panels, label=words, aspect=25, pad=0.02)
         if logarithmic:
             bar.ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if most < 300 * least else (1,), numticks=9))
-        bar.ax.yaxis.set_major_formatter(number_format(found))
+        bar.ax.yaxis.set_major_formatter(number_format(means))
         bar.ax.yaxis.set_minor_formatter(NullFormatter())
         bar.ax.grid(False)
         figure.supxlabel(axis_label(across), fontsize=9)
         figure.supylabel(axis_label(up), fontsize=9)
-        bounds = "; hatched: more than this, since not all seeds reached it" if _bounds(found).any() else ""
+        bounds = "; hatched: more than this, since not all seeds reached it" if _bounds(means).any() else ""
         headline(figure, sweep.scenario, f"{note}{bounds}")
     return figure
 
 
-def _cells(axes: Axes, sweep: Sweep, own: pd.DataFrame, name: str, norm: Normalize) -> None:
+def _cells(axes: Axes, sweep: Sweep, means: pd.DataFrame, name: str, norm: Normalize) -> None:
     """Draw the cells of a protocol; points without a value are grey, with the reason."""
     across, up = (axis.distinct for axis in sweep.axes)
-    rows: dict[int, Any] = {row["position"]: row for _, row in own.iterrows()}
+    rows: dict[int, Any] = {row["position"]: row for _, row in means.iterrows()}
     for position, point in enumerate(sweep.points):
         at = across.place(point[0]), up.place(point[1])
         if (row := rows.get(position)) is None:
@@ -248,29 +248,29 @@ _PANEL = (2.3, 1.9)
 """Inches of one panel."""
 
 
-def small_multiples(sweep: Sweep, found: pd.DataFrame, label: str, note: str) -> Picture:
+def small_multiples(sweep: Sweep, means: pd.DataFrame, label: str, note: str) -> Picture:
     """Draw lines against the first key: a column of panels per value of the second, a row per value of the others.
 
-    ``found`` has the means in ``shown``. All panels have the same axes. Hollow markers are lower bounds: not all seeds
-    reached the target. ``numbers``: ``times`` (``found`` with a column for each key, and x: the value's place).
+    ``means`` has the means in ``shown``. All panels have the same axes. Hollow markers are lower bounds: not all seeds
+    reached the target. ``numbers``: ``times`` (``means`` with a column for each key, and x: the value's place).
     """
     first, second, *others = (axis.distinct for axis in sweep.axes)
     x = np.asarray(places(first))
-    at = np.array([[axis.distinct.place(value) for value in axis.values] for axis in sweep.axes])[:, found["position"]]
-    keys = {axis.name: [axis.values[place] for place in found["position"]] for axis in sweep.axes}
-    found = found.assign(x=x[at[0]], **keys)
+    at = np.array([[axis.distinct.place(value) for value in axis.values] for axis in sweep.axes])[:, means["position"]]
+    keys = {axis.name: [axis.values[place] for place in means["position"]] for axis in sweep.axes}
+    means = means.assign(x=x[at[0]], **keys)
     rows = list(product(*(range(len(axis.values)) for axis in others)))
-    names = [name for name in sweep.protocols if (found["protocol"] == name).any()]
+    names = [name for name in sweep.protocols if (means["protocol"] == name).any()]
     styles = protocol_styles(sweep)
     handles: dict[str, Artist] = {}
     columns = len(second.values)
-    with picture(_PANEL[0] * columns + 0.4, _PANEL[1] * len(rows) + 0.8, {"times": found}) as figure:
+    with picture(_PANEL[0] * columns + 0.4, _PANEL[1] * len(rows) + 0.8, {"times": means}) as figure:
         panels = figure.subplots(len(rows), columns, squeeze=False, sharex=True, sharey=True)
         for row, column in product(range(len(rows)), range(columns)):
             axes = panels[row, column]
             here = (at[1] == column) & np.equal(at[2:].T, rows[row]).all(axis=1)
             for name in names:
-                handles[name] = line(axes, found[here & (found["protocol"] == name).to_numpy()], styles[name])
+                handles[name] = line(axes, means[here & (means["protocol"] == name).to_numpy()], styles[name])
             words = [f"{second.name} = {tick_labels(second, units=True)[column]}"]
             words += [
                 f"{axis.name} = {tick_labels(axis, units=True)[place]}"
@@ -278,12 +278,12 @@ def small_multiples(sweep: Sweep, found: pd.DataFrame, label: str, note: str) ->
             ]
             axes.set_title("\n".join(words), loc="left", fontsize=8)
         value_axis(panels[0, 0], first, x, labels=False)
-        measure_axis(panels[0, 0], found, "")
+        measure_axis(panels[0, 0], means, "")
         for axes in panels[-1]:
             axes.set_xlabel(axis_label(first))
         sides(figure, label)
         headline(figure, sweep.scenario, note)
-        if (found["reached"] < found["n"]).any():
+        if (means["reached"] < means["n"]).any():
             handles[BOUND] = bound_handle()
         legend(figure, list(handles.values()), list(handles))
     return figure

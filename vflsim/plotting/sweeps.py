@@ -57,66 +57,66 @@ def time_to_target_against(sweep: Sweep) -> Picture:
 
 
 def _figure(sweep: Sweep, measure: str, target: str | None, label: str) -> Picture:
-    found = sweep.estimates(measure, target)
-    known, wide = found["reached"] == found["n"], found["most"] - found["least"] > WIDE * found["mean"]
-    ends = {low: found[low].mask(known & wide & found[low].isna(), found[least])
+    means = sweep.estimates(measure, target)
+    known, wide = means["reached"] == means["n"], means["most"] - means["least"] > WIDE * means["mean"]
+    ends = {low: means[low].mask(known & wide & means[low].isna(), means[least])
             for low, least in (("low", "least"), ("high", "most"))}  # fmt: skip
-    found = found.assign(**ends, shown=found["mean"].fillna(found["at_least"]))
-    if (found["shown"].dropna() >= 0).all():
-        found = found.assign(low=found["low"].clip(lower=0))
-    found = found[found["shown"].notna()]
-    if found.empty:
+    means = means.assign(**ends, shown=means["mean"].fillna(means["at_least"]))
+    if (means["shown"].dropna() >= 0).all():
+        means = means.assign(low=means["low"].clip(lower=0))
+    means = means[means["shown"].notna()]
+    if means.empty:
         raise NotRecordedError(f"the {label} is not in these results", str(sweep.folder))
-    found = found.reset_index(drop=True)
-    unit = str(found["unit"].iloc[0])
+    means = means.reset_index(drop=True)
+    unit = str(means["unit"].iloc[0])
     label = f"{label} [{unit}]" if unit not in ("", "rounds", "updates") else label
     if len(sweep.keys) == 2 and not sweep.zipped:
-        return heat_map(sweep, found, label, _remark(sweep, found, target is not None, bars=False))
-    note = _remark(sweep, found, target is not None)
+        return heat_map(sweep, means, label, _remark(sweep, means, target is not None, bars=False))
+    note = _remark(sweep, means, target is not None)
     if sweep.zipped or len(sweep.keys) == 1:
-        return _lines(sweep, found, label, note, theory=measure in ("round_duration", STEADY))
-    return small_multiples(sweep, found, label, note)
+        return _lines(sweep, means, label, note, theory=measure in ("round_duration", STEADY))
+    return small_multiples(sweep, means, label, note)
 
 
-def _lines(sweep: Sweep, found: pd.DataFrame, label: str, note: str, theory: bool) -> Picture:
+def _lines(sweep: Sweep, points: pd.DataFrame, label: str, note: str, theory: bool) -> Picture:
     """Draw a line per protocol over the values of one key, or over points whose keys change together."""
     styles, axis = protocol_styles(sweep), sweep.joint_axis
     x = np.asarray(places(axis))
-    found = found.assign(x=x[found["position"]])
+    points = points.assign(x=x[points["position"]])
     known = {name: _closed_form(sweep, name, x) for name in sweep.protocols} if theory else {}
     means = stacked({name: curve for name, curve in known.items() if len(curve)})
-    with picture(5.6, 3.6, {"times": found, "closed_form": means}) as figure:
+    with picture(5.6, 3.6, {"times": points, "closed_form": means}) as figure:
         axes = figure.add_subplot()
         handles: list[Artist] = []
-        for name in (names := [name for name in sweep.protocols if (found["protocol"] == name).any()]):
-            handles.append(line(axes, found[found["protocol"] == name], styles[name]))
+        for name in (names := [name for name in sweep.protocols if (points["protocol"] == name).any()]):
+            handles.append(line(axes, points[points["protocol"] == name], styles[name]))
             _theory(axes, means[means["protocol"] == name], styles[name])
-        measure_axis(axes, found, label)
+        measure_axis(axes, points, label)
         value_axis(axes, axis, x)
         headline(axes, sweep.scenario)
         remark(axes, note)
-        exact = [bool((own["lower"] == own["upper"]).all()) for _, own in means.groupby("protocol")]
+        exact = [bool((curve["lower"] == curve["upper"]).all()) for _, curve in means.groupby("protocol")]
         handles += closed.handles(exact).values()
         names += closed.handles(exact)
-        if (found["reached"] < found["n"]).any():
+        if (points["reached"] < points["n"]).any():
             handles.append(bound_handle())
             names.append(BOUND)
         legend(figure, handles, names)
     return figure
 
 
-def _remark(sweep: Sweep, found: pd.DataFrame, costs: bool, bars: bool = True) -> str:
-    several, bars = found["n"].max() > 1, bars and bool(found["low"].notna().any())
-    if (found["statistic"] == QUANTILE).all():
+def _remark(sweep: Sweep, means: pd.DataFrame, costs: bool, bars: bool = True) -> str:
+    several, bars = means["n"].max() > 1, bars and bool(means["low"].notna().any())
+    if (means["statistic"] == QUANTILE).all():
         note = f"over the rounds of all seeds{', with 95 % intervals' if bars else ''}"
     elif several:
-        mean = "geometric mean" if (found["statistic"] == GEOMETRIC).all() else "mean"
+        mean = "geometric mean" if (means["statistic"] == GEOMETRIC).all() else "mean"
         note = f"{mean}{' and 95 % interval' if bars else ''} over seeds"
     else:
         note = f"one seed{'; 95 % interval by batch means' if bars else ''}"
-    note += "; bars cover the time between evaluations" if costs and (found["least"] < found["most"]).any() else ""
+    note += "; bars cover the time between evaluations" if costs and (means["least"] < means["most"]).any() else ""
     for what in ("diverged", "failed"):
-        lost = [name for name in sweep.protocols if found.loc[found["protocol"] == name, what].any()]
+        lost = [name for name in sweep.protocols if means.loc[means["protocol"] == name, what].any()]
         left_out = " left out" if what == "failed" or not costs else ""
         note += f"; {what} runs{left_out}: {', '.join(lost)}" if lost else ""
     waiting = len(sweep.pending)

@@ -119,19 +119,19 @@ def appearance(style: str | Path | None, size: str | tuple[float, float] | None,
         _CURRENT.reset(before)
 
 
-def size_of(said: str) -> tuple[float, float]:
+def size_of(text: str) -> tuple[float, float]:
     """Convert ``7x4``, ``85x60 mm`` or ``18 cm x 10 cm`` to inches. Raises ResultsError for anything else."""
-    found = _SIZE.fullmatch(said)
+    match = _SIZE.fullmatch(text)
     try:
-        if found is None:
+        if match is None:
             raise ValueError
-        width, first, height, last = found.groups()
+        width, first, height, last = match.groups()
         sides = (float(width) * _INCHES[first or last or "in"], float(height) * _INCHES[last or first or "in"])
         if not all(_LEAST <= side <= _MOST for side in sides):
             raise ValueError
     except (ValueError, KeyError):
         allowed = "width x height between 1 and 100 inches, such as 7x4 (inches), 85x60 mm or 18x10 cm"
-        raise ResultsError(f"{said!r} is no size of a figure", "plot: size", allowed) from None
+        raise ResultsError(f"{text!r} is no size of a figure", "plot: size", allowed) from None
     return sides
 
 
@@ -157,10 +157,10 @@ def _style_file(path: Path) -> dict[str, Any]:
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
-        found, where = _SETTING.fullmatch(line), f"{path}:{number}"
-        if found is None:
+        match, where = _SETTING.fullmatch(line), f"{path}:{number}"
+        if match is None:
             raise ResultsError(f"{line.strip()!r} is no setting", where, "key: value")
-        key, value = found[1], found[2].strip('"')
+        key, value = match[1], match[2].strip('"')
         if not key.startswith(_KEYS) or key in _REFUSED:
             allowed = f"keys that begin with {', '.join(_KEYS)}; without {', '.join(_REFUSED)}"
             raise ResultsError(f"{key} cannot be set", where, allowed, "remove the line")
@@ -236,7 +236,7 @@ def look(place: int, entry: int = 0, entries: int = 1) -> Style:
 def kinds_of(*shown: Results | Sweep) -> dict[str, str]:
     """Return the kind of every protocol of the scenarios by name; a class of the user's own is named by its path."""
     kinds: dict[str, str] = {}
-    for results in (own for each in shown for own in (each.results if isinstance(each, Sweep) else [each])):
+    for results in (study for each in shown for study in (each.results if isinstance(each, Sweep) else [each])):
         entries = {name: _kind(entry) for name, entry in results.scenario["protocols"].items()}
         for name in (*entries, *results.protocols):
             kinds.setdefault(name, entries.get(name) or name)
@@ -247,9 +247,9 @@ def kinds_in(scenario: Scenario) -> dict[str, str]:
     """Return the kind of every protocol of a scenario, as :func:`kinds_of` names them."""
     kinds = {}
     for name, entry in scenario.protocols.items():
-        own = type(entry.protocol)
-        listed = own in TABLES["protocols"]
-        kinds[name] = str(own.model_fields["kind"].default) if listed else f"{own.__module__}:{own.__qualname__}"
+        kind = type(entry.protocol)
+        listed = kind in TABLES["protocols"]
+        kinds[name] = str(kind.model_fields["kind"].default) if listed else f"{kind.__module__}:{kind.__qualname__}"
     return kinds
 
 

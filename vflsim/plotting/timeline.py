@@ -76,8 +76,8 @@ def timeline(
         panels = figure.subplots(len(runs), 1, sharex=True, squeeze=False)[:, 0]
         room = figure.get_figheight() - 1.0 - 0.35 * len(runs)
         every = ceil(_LABEL * figure.rc["font.size"] * rows / room) if room > 0 else len(drawn)
-        for axes, run, own, ends in zip(panels, runs, events, steps, strict=True):
-            its = own[own["party"].isin(drawn)]
+        for axes, run, frame, ends in zip(panels, runs, events, steps, strict=True):
+            its = frame[frame["party"].isin(drawn)]
             _panel(axes, run, its, ends["time_s"].to_numpy(), drawn, window.start, window.end)
             axes.set_yticks([at + 0.5 for at in range(0, len(drawn), every)], map(_words, drawn[::every]))
         if len(drawn) < len(parties):
@@ -116,11 +116,11 @@ def _in_parts(events: pd.DataFrame) -> pd.DataFrame:
     for party, start, end in outages[["party", "start_s", "end_s"]].to_numpy().tolist():
         concerned = (transfers["party"] == party) | (transfers["peer"] == party)
         concerned &= (transfers["start_s"] < end) & (transfers["end_s"] > start)
-        own = transfers[concerned]
-        before, after = own[own["start_s"] < start], own[own["end_s"] > end]
+        moves = transfers[concerned]
+        before, after = moves[moves["start_s"] < start], moves[moves["end_s"] > end]
         moving = before.assign(end_s=start, outcome="done"), after.assign(start_s=end)
         parts.append(
-            own.assign(start_s=own["start_s"].clip(start), end_s=own["end_s"].clip(upper=end), activity="aside")
+            moves.assign(start_s=moves["start_s"].clip(start), end_s=moves["end_s"].clip(upper=end), activity="aside")
         )
         transfers = pd.concat([transfers[~concerned], *moving])
     return pd.concat([*parts, transfers], ignore_index=True)
@@ -188,7 +188,7 @@ def _key(figure: Figure, events: Sequence[pd.DataFrame], stepped: bool) -> None:
     looks += [("other", *_OTHER[:2])] if seen - set(ACTIVITIES) else []
     handles: list[Artist] = [Patch(facecolor=color) for _, _, color in looks]
     labels = [label for _, label, _ in looks]
-    if any((own["outcome"] == "lost").any() for own in events):
+    if any((frame["outcome"] == "lost").any() for frame in events):
         handles.append(Line2D([], [], **_CROSS))
         labels.append("lost")
     if stepped:

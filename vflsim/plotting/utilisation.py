@@ -44,27 +44,27 @@ def link_utilisation(
     seed, link, start_s and end_s of the bin, share of time; for ``out``: of parties). Raises NotRecordedError if events
     were not kept, or nothing moved.
     """
-    found, window = [], Window.of(start, end)
+    series, window = [], Window.of(start, end)
     for run in one_seed(results, protocols, seed):
         edges = np.linspace(window.start, min(window.end, length(run)), bins + 1)
         if edges[-1] > edges[0] and (busy := utilisation(activities(run), run.info.participants, edges)):
-            found.append((run, edges, busy))
-    if not found:
+            series.append((run, edges, busy))
+    if not series:
         raise NotRecordedError("no transfer took any time", str(results.folder))
-    numbers = {"links": pd.concat([_numbers(*each) for each in found], ignore_index=True)}
-    with picture(6.4, 1.2 + 1.15 * len(found), numbers) as figure:
-        panels = figure.subplots(len(found), 1, squeeze=False)[:, 0]
-        for axes, (run, edges, busy) in zip(panels, found, strict=True):
+    numbers = {"links": pd.concat([_numbers(*each) for each in series], ignore_index=True)}
+    with picture(6.4, 1.2 + 1.15 * len(series), numbers) as figure:
+        panels = figure.subplots(len(series), 1, squeeze=False)[:, 0]
+        for axes, (run, edges, busy) in zip(panels, series, strict=True):
             _panel(axes, edges, busy)
             axes.set_title(f"{run.protocol}, seed {run.seed}", loc="left")
         sides(figure, "share of time [%]")
         x_axis(panels[-1], "virtual time", "s", logarithmic=False)
-        panels[-1].set_xlim(found[-1][1][0], found[-1][1][-1])
+        panels[-1].set_xlim(series[-1][1][0], series[-1][1][-1])
         headline(figure)
         remark(panels[0], f"{results.name}: how long links move bytes; {bins} bins for each run")
         handles: list[Artist] = [Line2D([], [], **look) for look in LINKS.values()]
         labels = list(LINKS)
-        if any("out" in busy for _, _, busy in found):
+        if any("out" in busy for _, _, busy in series):
             handles.append(Patch(**_OUT))
             labels.append("parties that are out")
         legend(figure, handles, labels)
@@ -119,12 +119,12 @@ def _moved(events: Activities, out: dict[int, Spans]) -> dict[tuple[int, int], S
 def _groups(keys: Ints) -> Iterable[tuple[int, Ints]]:
     """Return (key, its positions) for every key."""
     order = np.argsort(keys, kind="stable")
-    found, first = np.unique(keys[order], return_index=True)
-    return zip(found, np.split(order, first[1:]), strict=False)
+    distinct, first = np.unique(keys[order], return_index=True)
+    return zip(distinct, np.split(order, first[1:]), strict=False)
 
 
 def _share(spans: Sequence[Spans], edges: Floats) -> Floats:
-    covered: Floats = np.mean([np.diff(own.before(edges)) for own in spans], axis=0) / np.diff(edges)
+    covered: Floats = np.mean([np.diff(span.before(edges)) for span in spans], axis=0) / np.diff(edges)
     return covered
 
 

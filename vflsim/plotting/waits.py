@@ -65,8 +65,8 @@ class StepWaits:
 
     def _shares(self, client: Ints, weights: Floats, clients: npt.ArrayLike) -> Floats:
         wanted = np.asarray(clients, np.int64)
-        found = np.bincount(client, weights, minlength=int(np.max(wanted, initial=0)) + 1)
-        return found[wanted] / max(len(self.start), 1)
+        sums = np.bincount(client, weights, minlength=int(np.max(wanted, initial=0)) + 1)
+        return sums[wanted] / max(len(self.start), 1)
 
 
 def step_waits(run: RecordedRun, events: Activities | None = None) -> StepWaits:
@@ -110,22 +110,22 @@ def _arrived(
     events: Activities, arrivals: Mask, needed: tuple[Ints, Ints], ready: Floats, replies: tuple[str, ...]
 ) -> tuple[Ints, Ints]:
     """Return ascending (round, client) pairs of needed messages that arrived at the server in the instant ``ready``."""
-    found = events.where(arrivals & (events.peer == SERVER))
-    first = np.searchsorted(ready, found.end, side="left")
-    count = np.searchsorted(ready, found.end, side="right") - first  # several steps may begin in one instant
-    message = np.repeat(np.arange(len(found)), count)
+    messages = events.where(arrivals & (events.peer == SERVER))
+    first = np.searchsorted(ready, messages.end, side="left")
+    count = np.searchsorted(ready, messages.end, side="right") - first  # several steps may begin in one instant
+    message = np.repeat(np.arange(len(messages)), count)
     at = np.arange(len(message)) - np.repeat(np.cumsum(count) - count, count) + first[message]
-    client = found.party[message]
-    reply = found.is_kind(*(f"transfer.{kind}" for kind in replies))[message]
+    client = messages.party[message]
+    reply = messages.is_kind(*(f"transfer.{kind}" for kind in replies))[message]
     wanted = reply | np.isin(_pair(at, client), _pair(*needed))
     pairs = np.unique(_pair(at[wanted], client[wanted]))
     return pairs // _MOST, pairs % _MOST
 
 
 def _last(rounds: int, at: Ints, client: Ints) -> Ints:
-    found = np.zeros(rounds, np.int64)
-    found[at] = client  # ascending: the highest one stays
-    return found
+    last = np.zeros(rounds, np.int64)
+    last[at] = client  # ascending: the highest one stays
+    return last
 
 
 _MOST = 2**31
@@ -155,21 +155,21 @@ def waited_for(results: Results) -> Picture:
     -1 for a deadline, share of rounds). Raises NotRecordedError if events were not kept, or no message reached the
     server.
     """
-    found = {name: _stages(runs) for name, runs in finished(results, "rounds", "events").items()}
-    panels = [(name, stage) for name, stages in found.items() for stage in stages]
+    by_protocol = {name: _stages(runs) for name, runs in finished(results, "rounds", "events").items()}
+    panels = [(name, stage) for name, stages in by_protocol.items() for stage in stages]
     if not panels:
         raise NotRecordedError("no message reached the server in any finished run", str(results.folder))
     shares = {(name, stage.name): stage.shares for name, stage in panels}
-    clients = max(max(own) for own in shares.values())
+    clients = max(max(by_client) for by_client in shares.values())
     styles = protocol_styles(results)
-    others = [one for one in _OTHERS if any(own.get(one, 0) > 0 for own in shares.values())]
-    rows = [(*key, client, share) for key, own in shares.items() for client, share in own.items()]
+    others = [one for one in _OTHERS if any(by_client.get(one, 0) > 0 for by_client in shares.values())]
+    rows = [(*key, client, share) for key, by_client in shares.items() for client, share in by_client.items()]
     numbers = {"shares": frame(("protocol", "stage", "client", "share"), rows)}
     with picture(5.8, 1.1 + 0.82 * len(panels), numbers) as figure:
         drawn = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
         for axes, (name, stage) in zip(drawn, panels, strict=True):
             _panel(axes, stage.shares, clients, others, styles[name])
-            axes.set_title(name + (f": {stage.title}" if len(found[name]) > 1 else ""), loc="left")
+            axes.set_title(name + (f": {stage.title}" if len(by_protocol[name]) > 1 else ""), loc="left")
         sides(figure, "share of rounds")
         headline(figure)
         drawn[-1].set_xlabel("client")
@@ -178,7 +178,7 @@ def waited_for(results: Results) -> Picture:
         if others:
             handles.append(Patch(facecolor=_NOBODY, hatch="////", edgecolor="white"))
             labels.append("no client (a deadline, or none: messages already there)")
-        if any(set(range(1, clients + 1)) - own.keys() for own in shares.values()):
+        if any(set(range(1, clients + 1)) - by_client.keys() for by_client in shares.values()):
             handles.append(Patch(facecolor=_ABSENT))
             labels.append("takes no part")
         legend(figure, handles, labels)
@@ -198,31 +198,31 @@ class _WaitedShares:
 def _stages(runs: list[StoredRun]) -> list[_WaitedShares]:
     """Compute the shares for the last messages of rounds, and for those before; none if no message arrived."""
     events = [activities(run) for run in runs]
-    if not any((own.is_a("transfer") & (own.peer == SERVER)).any() for own in events):
+    if not any((each.is_a("transfer") & (each.peer == SERVER)).any() for each in events):
         return []
-    found = [step_waits(run, own) for run, own in zip(runs, events, strict=True)]
-    rounds = sum(len(own.start) for own in found)
+    steps = [step_waits(*each) for each in zip(runs, events, strict=True)]
+    rounds = sum(len(waits.start) for waits in steps)
     if not rounds:
         return []
     clients = sorted({client for run in runs for client in run.info.participants})
     stages = [
-        _WaitedShares("last", "the message that lets the step begin", _pooled(found, StepWaits.shares, clients, rounds))
+        _WaitedShares("last", "the message that lets the step begin", _pooled(steps, StepWaits.shares, clients, rounds))
     ]
-    nobody = [np.setdiff1d(np.arange(len(own.start)), own.round) for own in found]
-    late = sum(int((own.ready > own.start)[none].sum()) for own, none in zip(found, nobody, strict=True))
+    nobody = [np.setdiff1d(np.arange(len(waits.start)), waits.round) for waits in steps]
+    late = sum(int((waits.ready > waits.start)[none].sum()) for waits, none in zip(steps, nobody, strict=True))
     stages[0].shares[-1] = late / rounds
     stages[0].shares[0] = (sum(map(len, nobody)) - late) / rounds
-    if kinds := dict.fromkeys(kind for own in found for kind in own.path.kinds):
+    if kinds := dict.fromkeys(kind for waits in steps for kind in waits.path.kinds):
         title = f"before that ({', '.join(kind.replace('_', ' ') for kind in kinds)})"
-        stages.append(_WaitedShares("before", title, _pooled(found, StepWaits.shares_before, clients, rounds)))
-        stages[1].shares[0] = sum(len(own.start) - len(np.unique(own.path.round)) for own in found) / rounds
+        stages.append(_WaitedShares("before", title, _pooled(steps, StepWaits.shares_before, clients, rounds)))
+        stages[1].shares[0] = sum(len(waits.start) - len(np.unique(waits.path.round)) for waits in steps) / rounds
     return stages
 
 
 def _pooled(
-    found: list[StepWaits], shares: Callable[[StepWaits, list[int]], Floats], clients: list[int], rounds: int
+    steps: list[StepWaits], shares: Callable[[StepWaits, list[int]], Floats], clients: list[int], rounds: int
 ) -> dict[int, float]:
-    total = np.sum([shares(own, clients) * len(own.start) for own in found], axis=0) / rounds
+    total = np.sum([shares(waits, clients) * len(waits.start) for waits in steps], axis=0) / rounds
     return dict(zip(clients, total.tolist(), strict=True))
 
 
