@@ -26,6 +26,6 @@ def write_report(
     from vflsim.results.store.write import REPORT, write_file
     from vflsim.results.sweeps.sweep import open_folder
 
-    found = [open_folder(each) if isinstance(each, Path | str) else each for each in studies]
-    place = Path(out) if out is not None else (found[0].folder if len(found) == 1 else Path()) / REPORT
-    return write_file(place, page(found, brief, baseline=baseline))
+    results = [open_folder(each) if isinstance(each, Path | str) else each for each in studies]
+    place = Path(out) if out is not None else (results[0].folder if len(results) == 1 else Path()) / REPORT
+    return write_file(place, page(results, brief, baseline=baseline))

@@ -54,8 +54,8 @@ def time_spent(protocol: str, figures: dict[str, Numbers]) -> str:
     if "breakdown" not in figures:
         return ""
     parts = figures["breakdown"]["rounds"]
-    own = parts[(parts["protocol"] == protocol) & (parts["share"] >= _SMALL)].sort_values("share", ascending=False)
-    shown = zip(own["part"][:_PARTS], own["share"][:_PARTS], strict=True)
+    rows = parts[(parts["protocol"] == protocol) & (parts["share"] >= _SMALL)].sort_values("share", ascending=False)
+    shown = zip(rows["part"][:_PARTS], rows["share"][:_PARTS], strict=True)
     return ", ".join(f"{percent(share)} on “{part}”" for part, share in shown)
 
 
@@ -64,17 +64,17 @@ def mean_round(protocol: str, figures: dict[str, Numbers]) -> Amount | str:
     if "breakdown" not in figures:
         return ""
     parts = figures["breakdown"]["rounds"]
-    own = parts[parts["protocol"] == protocol]
-    return Amount(own["seconds"].sum(), "s", form="three") if len(own) else ""
+    rows = parts[parts["protocol"] == protocol]
+    return Amount(rows["seconds"].sum(), "s", form="three") if len(rows) else ""
 
 
 def waited_for(protocol: str, figures: dict[str, Numbers]) -> str:
     """Name the clients that a protocol's rounds wait for: ``clients 5–8 (99 % of rounds)``; empty if unknown."""
     if "waited" not in figures:
         return ""
-    found = figures["waited"]["shares"]
-    own = found[(found["protocol"] == protocol) & (found["stage"] == "last")].set_index("client")["share"]
-    clients = own[own.index != 0].sort_values(ascending=False)
+    shares = figures["waited"]["shares"]
+    by_client = shares[(shares["protocol"] == protocol) & (shares["stage"] == "last")].set_index("client")["share"]
+    clients = by_client[by_client.index != 0].sort_values(ascending=False)
     if not len(clients):
         return ""
     if clients.sum() <= _SMALL:
@@ -130,10 +130,10 @@ class Ranking:
 
     def text(self, protocol: str, share: bool = False) -> str:
         """Format a protocol's value with its interval, or with three digits."""
-        found = self.estimates[protocol]
-        if not share and not found.censored and not found.wide and math.isnan(found.low):
-            return str(Amount(found.mean, self.unit, form="three"))
-        return str(describe(found, self.unit, share))
+        estimate = self.estimates[protocol]
+        if not share and not estimate.censored and not estimate.wide and math.isnan(estimate.low):
+            return str(Amount(estimate.mean, self.unit, form="three"))
+        return str(describe(estimate, self.unit, share))
 
 
 def ranking(
@@ -142,19 +142,19 @@ def ranking(
     """Rank the protocols by a measure, the lowest first; None if no protocol has a mean. References do not compete."""
     rows = select(summary, measure, target)
     references = {run.protocol for run in results.runs if run.info.reference}
-    own = rows[rows["baseline"].isna() & ~rows["protocol"].isin(references)]
-    found = {row["protocol"]: Estimate.of(row) for _, row in own.iterrows()}
-    known = [name for name, each in found.items() if not each.censored]
+    means = rows[rows["baseline"].isna() & ~rows["protocol"].isin(references)]
+    estimates = {row["protocol"]: Estimate.of(row) for _, row in means.iterrows()}
+    known = [name for name, each in estimates.items() if not each.censored]
     if not known:
         return None
-    order = tuple(sorted(known, key=lambda name: found[name].mean, reverse=highest))
+    order = tuple(sorted(known, key=lambda name: estimates[name].mean, reverse=highest))
     pairs = rows[rows["protocol"].isin(order) & rows["baseline"].isin(order) & rows["p"].notna()]
     # All pairs count, not only those with the first: which is first is seen in the same runs.
     corrected = holm(pairs["p"].to_numpy(dtype=float))
     names = map(frozenset, zip(pairs["protocol"], pairs["baseline"], strict=True))
-    told = dict(zip(names, corrected, strict=True))
-    close = tuple(name for name in order[1:] if told.get(frozenset((name, order[0])), 0.0) >= 1 - CONFIDENCE)
-    return Ranking(order, close, found, str(own["unit"].iloc[0]))
+    p_values = dict(zip(names, corrected, strict=True))
+    close = tuple(name for name in order[1:] if p_values.get(frozenset((name, order[0])), 0.0) >= 1 - CONFIDENCE)
+    return Ranking(order, close, estimates, str(means["unit"].iloc[0]))
 
 
 def answer(results: Results, summary: pd.DataFrame, figures: dict[str, Numbers]) -> Conclusion:
@@ -197,9 +197,9 @@ def _to_target(results: Results, summary: pd.DataFrame, target: str) -> list[str
                 number, interval = ends, ""
             sentences.append(f"{name} is {number} times as fast as {baseline}{interval or limit}.")
     for cost, what in (("rounds", "Fewest rounds"), ("bytes", "Fewest bytes"), ("energy", "Least energy")):
-        if (found := ranking(results, summary, f"{cost}_to_target", target)) is not None:
-            text = f"{what}: {found.best} with {found.text(found.best)}"
-            rest = [f"{name} ({found.text(name)})" for name in found.close]
+        if (ranks := ranking(results, summary, f"{cost}_to_target", target)) is not None:
+            text = f"{what}: {ranks.best} with {ranks.text(ranks.best)}"
+            rest = [f"{name} ({ranks.text(name)})" for name in ranks.close]
             sentences.append(f"{text}; not clearly more: {joined(rest)}." if rest else f"{text}.")
     return sentences + _missed(results, summary, target, time)
 
@@ -209,12 +209,12 @@ def _missed(results: Results, summary: pd.DataFrame, target: str, time: Ranking 
     rows = select(summary, "time_to_target", target)
     sentences = []
     for _, row in rows[rows["baseline"].isna() & (rows["reached"] < rows["n"])].iterrows():
-        found, name, end = Estimate.of(row), row["protocol"], quantity(row["horizon"], "s")
-        if found.reached:
-            text = f"{name} reached it in only {found.reached} of {found.n} runs, so its costs have no mean"
+        estimate, name, end = Estimate.of(row), row["protocol"], quantity(row["horizon"], "s")
+        if estimate.reached:
+            text = f"{name} reached it in only {estimate.reached} of {estimate.n} runs, so its costs have no mean"
         else:
-            text = f"{name} did not reach it in any of {found.n} runs; if it ever does, then after {end} or more"
-        if time is not None and found.horizon < time.estimates[time.best].mean:
+            text = f"{name} did not reach it in any of {estimate.n} runs; if it ever does, then after {end} or more"
+        if time is not None and estimate.horizon < time.estimates[time.best].mean:
             text += f"; its shortest run ended before {time.best} reached it, so longer runs could change the order"
         sentences.append(f"{text}.")
     return sentences
@@ -223,27 +223,27 @@ def _missed(results: Results, summary: pd.DataFrame, target: str, time: Ranking 
 def _without_target(results: Results, summary: pd.DataFrame) -> list[str]:
     sentences = []
     if results.evaluated:
-        metric, own = results.main_metric, results.own_metrics
-        found = ranking(results, summary, f"plateau_{metric}", highest=higher_is_better(metric, own))
-        if found is not None:
-            share, what = is_share(metric, own), final_label(metric)
-            level = "highest" if higher_is_better(metric, own) else "lowest"
-            head = f"the {level} {what}" if len(found.order) > 1 else f"a {what} of"
-            text = f"{found.best} ends with {head} {found.text(found.best, share)}"
-            rest = [f"{name} ({found.text(name, share)})" for name in found.close]
+        metric, facts = results.main_metric, results.own_metrics
+        ranks = ranking(results, summary, f"plateau_{metric}", highest=higher_is_better(metric, facts))
+        if ranks is not None:
+            share, what = is_share(metric, facts), final_label(metric)
+            level = "highest" if higher_is_better(metric, facts) else "lowest"
+            head = f"the {level} {what}" if len(ranks.order) > 1 else f"a {what} of"
+            text = f"{ranks.best} ends with {head} {ranks.text(ranks.best, share)}"
+            rest = [f"{name} ({ranks.text(name, share)})" for name in ranks.close]
             sentences.append(f"{text}; not clearly behind: {joined(rest)}." if rest else f"{text}.")
             sentences += past_best_note(results)
-    found = ranking(results, summary, round_measure(summary))
-    if found is not None:
-        head = "has the shortest rounds:" if len(found.order) > 1 else "has rounds of"
-        text = f"{found.best} {head} {found.text(found.best)} on average"
-        rest = [f"{name} ({found.text(name)})" for name in found.close]
+    ranks = ranking(results, summary, round_measure(summary))
+    if ranks is not None:
+        head = "has the shortest rounds:" if len(ranks.order) > 1 else "has rounds of"
+        text = f"{ranks.best} {head} {ranks.text(ranks.best)} on average"
+        rest = [f"{name} ({ranks.text(name)})" for name in ranks.close]
         sentences.append(f"{text}; not clearly longer: {joined(rest)}." if rest else f"{text}.")
         baseline = baseline_of(results)
-        if baseline in found.order and baseline != found.best and found.estimates[found.best].mean > 0:
-            times = found.estimates[baseline].mean / found.estimates[found.best].mean
+        if baseline in ranks.order and baseline != ranks.best and ranks.estimates[ranks.best].mean > 0:
+            times = ranks.estimates[baseline].mean / ranks.estimates[ranks.best].mean
             sentences.append(
-                f"A round of {baseline} lasts {found.text(baseline)}, {three_digits(times)} times as long."
+                f"A round of {baseline} lasts {ranks.text(baseline)}, {three_digits(times)} times as long."
             )
     if sentences and all(run.info.timing_only for run in results.runs):
         sentences.append("Nothing was trained: rounds that are shorter, with fewer clients say, need not train faster.")

@@ -45,11 +45,11 @@ def looks(shown: Results | Mapping[str, str]) -> dict[str, Any]:
 
     Kinds are those of protocols by name.
     """
-    found = {}
+    styles = {}
     for name, style in protocol_styles(shown).items():
         dash = [] if isinstance(style.dash, str) else [round(2 * length) for length in style.dash[1]]
-        found[name] = {"color": style.color, "dash": dash, "marker": style.marker, "hollow": style.hollow}
-    return found
+        styles[name] = {"color": style.color, "dash": dash, "marker": style.marker, "hollow": style.hollow}
+    return styles
 
 
 def curves(results: Results, drawn: Mapping[str, Numbers], share: float = 1.0) -> dict[str, Any] | None:
@@ -70,16 +70,16 @@ def curves(results: Results, drawn: Mapping[str, Numbers], share: float = 1.0) -
         except NotRecordedError:
             continue
         column = numbers["means"].columns[1]
-        means = {str(key): own for key, own in numbers["means"].groupby("protocol", sort=False)}
-        known = {key: tuple(own[each].to_numpy(np.float64) for each in (column, "mean", "low", "high"))
-                 for key, own in means.items()}  # fmt: skip
+        means = {str(key): rows for key, rows in numbers["means"].groupby("protocol", sort=False)}
+        known = {key: tuple(rows[each].to_numpy(np.float64) for each in (column, "mean", "low", "high"))
+                 for key, rows in means.items()}  # fmt: skip
         grid = _grid([x for x, *_ in known.values()], max(20, int(share * VALUES) // (3 * max(1, len(known)))))
         levels = numbers.get("references", frame(("protocol", "mean"), []))
         axes[name] = {
             "label": label,
             "unit": unit,
             "x": _numbers(grid, 6),
-            "series": {key: _on(grid, *own) for key, own in known.items()},
+            "series": {key: _on(grid, *rows) for key, rows in known.items()},
             "levels": dict(zip(levels["protocol"], _numbers(levels["mean"], 4), strict=True)),
         }
     targets = [target.value for target in targets_of(results) if target.metric == metric]
@@ -113,10 +113,10 @@ def _panel(run: RecordedRun, kinds: list[str], most: int) -> dict[str, Any]:
     lasting = (events.end > events.start) | (events.outcome == OUTCOMES.index("lost"))
     order = np.flatnonzero(lasting)[np.argsort(events.start[lasting], kind="stable")]
     until = end if len(order) <= most else float(events.start[order[most]])
-    own = events.where(order[:most])
+    first = events.where(order[:most])
     names = [activity(kind) for kind in events.kinds]
     codes = np.array([kinds.index(name if name in kinds else "other") for name in names], np.int64)
-    parties = sorted({0, *run.info.participants, *own.party.tolist()})
+    parties = sorted({0, *run.info.participants, *first.party.tolist()})
     places = {party: place for place, party in enumerate(parties)}
     steps = run.table("rounds", ["end_s"])["end_s"].to_numpy() if run.has("rounds") else np.empty(0)
     return {
@@ -125,13 +125,13 @@ def _panel(run: RecordedRun, kinds: list[str], most: int) -> dict[str, Any]:
         "parties": ["server" if party == 0 else f"client {party}" for party in parties],
         "until": until,
         "end": end,
-        "start": _numbers(own.start, 7),
-        "length": _numbers(own.end - own.start, 4),
-        "party": [places[party] for party in own.party.tolist()],
-        "peer": [places.get(peer, -1) for peer in own.peer.tolist()],
-        "kind": codes[own.kind].tolist() if len(own) else [],
-        "outcome": own.outcome.tolist(),
-        "round": own.round.tolist(),
+        "start": _numbers(first.start, 7),
+        "length": _numbers(first.end - first.start, 4),
+        "party": [places[party] for party in first.party.tolist()],
+        "peer": [places.get(peer, -1) for peer in first.peer.tolist()],
+        "kind": codes[first.kind].tolist() if len(first) else [],
+        "outcome": first.outcome.tolist(),
+        "round": first.round.tolist(),
         "steps": _numbers(steps[steps <= until][:most], 7),
         "window": float(steps[min(1, len(steps) - 1)]) if len(steps) else until,
     }

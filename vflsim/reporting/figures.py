@@ -70,11 +70,11 @@ class Ink:
         """
         svg = _CLUTTER.sub("", figure.rendered(".svg").decode())
         svg = _GLYPH.sub(self._keep, svg)
-        own = {name for name in _REFERENCE.findall(svg) if name not in self.glyphs}
-        svg = _ID.sub(lambda found: f' id="{prefix}{found[1]}"' if found[1] in own else "", svg)
-        svg = _REFERENCE.sub(lambda found: prefix + found[0] if found[0] in own else found[0], svg)
+        ids = {name for name in _REFERENCE.findall(svg) if name not in self.glyphs}
+        svg = _ID.sub(lambda match: f' id="{prefix}{match[1]}"' if match[1] in ids else "", svg)
+        svg = _REFERENCE.sub(lambda match: prefix + match[0] if match[0] in ids else match[0], svg)
         for places in (_PATH, _PLACE):
-            svg = places.sub(lambda found: " ".join(_LONG.sub(_short, found[0]).split()), svg)
+            svg = places.sub(lambda match: " ".join(_LONG.sub(_short, match[0]).split()), svg)
         self.greys |= {grey.lower() for grey in _GREY.findall(svg)}
         svg = _GREY.sub(lambda grey: f"var(--grey-{grey[1].lower()})", svg)
         return Markup(re.sub(r">\s+<", "><", svg).strip())

@@ -55,7 +55,7 @@ class SweepSection:
 def sweep_section(sweep: Sweep, ink: Ink, key: str) -> SweepSection:
     """Make the section of a sweep; ``key`` begins the ids of its elements. Raises ResultsError."""
     rankings = [_ranking(*each) for each in zip(sweep.results, sweep.summaries, strict=True)]
-    runs = [run for found in sweep.results for run in found.runs]
+    runs = [run for results in sweep.results for run in results.runs]
     return SweepSection(
         key=key,
         name=f"{sweep.scenario}: sweep over {sweep.label}",
@@ -85,14 +85,14 @@ def _lead(sweep: Sweep, runs: int) -> str:
 
 def _answer(sweep: Sweep, rankings: Sequence[Ranking | None]) -> Conclusion:
     """Say which protocol is first at which points, and between which values each protocol's measure lies."""
-    known = [(point, found) for point, found in zip(sweep.points, rankings, strict=True) if found is not None]
+    known = [(point, ranks) for point, ranks in zip(sweep.points, rankings, strict=True) if ranks is not None]
     targets = [target for summary in sweep.summaries for target in targets_in(summary)]
     if not known:
         return Conclusion("There is nothing to compare: no protocol has a mean at any point.", ())
     goal = target_label(targets[0]) if targets else ""
     first: dict[str, list[str]] = {}
-    for point, found in known if len(sweep.protocols) > 1 else ():
-        first.setdefault(_first(found), []).append(sweep.setting(point))
+    for point, ranks in known if len(sweep.protocols) > 1 else ():
+        first.setdefault(_first(ranks), []).append(sweep.setting(point))
     sentences = []
     for names, settings in sorted(first.items(), key=lambda each: (-len(each[1]), " or " in each[0])):
         where = f"{len(settings)} of {len(sweep.points)} points" if len(settings) > 2 else joined(settings)
@@ -104,20 +104,20 @@ def _answer(sweep: Sweep, rankings: Sequence[Ranking | None]) -> Conclusion:
     return Conclusion(sentences[0], tuple(sentences[1:]))
 
 
-def _first(found: Ranking) -> str:
-    return " or ".join((found.best, *found.close))
+def _first(ranks: Ranking) -> str:
+    return " or ".join((ranks.best, *ranks.close))
 
 
 def _ranges(sweep: Sweep, known: Sequence[tuple[Any, Ranking]], what: str) -> Iterator[str]:
     """Yield each protocol's least and greatest mean with their points, and at how many it has none."""
     for name in sweep.protocols:
-        own = [(found.estimates[name].mean, found.text(name), point) for point, found in known if name in found.order]
-        lost = f"; no mean at {len(known) - len(own)} of {len(known)} points" if len(own) < len(known) else ""
-        if own:
-            (_, least, here), (_, most, there) = (end(own, key=itemgetter(0)) for end in (min, max))
+        means = [(ranks.estimates[name].mean, ranks.text(name), point) for point, ranks in known if name in ranks.order]
+        lost = f"; no mean at {len(known) - len(means)} of {len(known)} points" if len(means) < len(known) else ""
+        if means:
+            (_, least, here), (_, most, there) = (end(means, key=itemgetter(0)) for end in (min, max))
             ends = f"from {least} ({sweep.setting(here)}) to {most} ({sweep.setting(there)})"
             yield f"{name}: {what} {least if least == most else ends}{lost}."
-        elif any(name in found.estimates for _, found in known):
+        elif any(name in ranks.estimates for _, ranks in known):
             yield f"{name}: no {what} at any point, since some runs did not get there."
 
 
@@ -128,8 +128,8 @@ def _points(sweep: Sweep, rankings: Sequence[Ranking | None]) -> DataTable:
     for entry in SweepPage.read(sweep.folder).points:
         here = (entry.folder, *map(flow, entry.values))
         if entry.finished:
-            results, found = next(finished)
-            first = "—" if found is None else f"{_first(found)}: {found.text(found.best)}"
+            results, ranks = next(finished)
+            first = "—" if ranks is None else f"{_first(ranks)}: {ranks.text(ranks.best)}"
             counts = len(results.seeds), len(results.runs), len(results.failed)
             rows.append((*here, ", ".join(results.protocols), *counts, first))
         else:
@@ -166,12 +166,12 @@ def joint(results: JoinedResults, ink: Ink, share: float) -> Together:
     summary = results.estimates()
     figures = drawn(results, ink, f"{KEY}-", {name: CAPTIONS[name] for name in FIGURES[bool(targets_in(summary))]})
     numbers = {each.name: each.numbers for each in figures}
-    found, remarks = answer(results, summary, numbers), [*results.remarks()]
+    conclusion, remarks = answer(results, summary, numbers), [*results.remarks()]
     comparison = replace(comparison_table(results), title="Comparison of all studies")
     differences = difference_table(results, summary)
     return Together(
         key=KEY,
-        answer=replace(found, sentences=(*found.sentences, *_not_common(results), *remarks)),
+        answer=replace(conclusion, sentences=(*conclusion.sentences, *_not_common(results), *remarks)),
         comparison=replace(comparison, notes=[note for note in comparison.notes if note not in remarks]),
         data={"curves": charts.curves(results, numbers, share), "timeline": None, "looks": charts.looks(results)},
         figures=figures,
@@ -183,8 +183,8 @@ def _not_common(results: JoinedResults) -> Iterator[str]:
     """State which metrics or targets prevent a closer comparison of the studies."""
     metrics = {study.name: ", ".join(study.evaluated) or "none" for study in results.studies}
     if not results.evaluated and {*metrics.values()} != {"none"}:
-        own = "; ".join(f"{name}: {own}" for name, own in metrics.items())
-        yield f"No metric was evaluated in all studies ({own}), so only rounds are compared."
+        evaluated = "; ".join(f"{name}: {columns}" for name, columns in metrics.items())
+        yield f"No metric was evaluated in all studies ({evaluated}), so only rounds are compared."
     elif not results.declared and any(study.declared for study in results.studies):
         yield "No target is common to all studies, so the time to a target cannot be compared."
 
@@ -207,12 +207,12 @@ def page(
     Raises ResultsError for a damaged table, an unknown baseline, and a study named twice.
     """
     ink = Ink()
-    own = [each for each in results if not isinstance(each, Sweep)]
-    whole = united(own, baseline)
-    parts = len(own) + isinstance(whole, JoinedResults)
+    alone = [each for each in results if not isinstance(each, Sweep)]
+    whole = united(alone, baseline)
+    parts = len(alone) + isinstance(whole, JoinedResults)
     together = joint(whole, ink, 1 / parts) if isinstance(whole, JoinedResults) else None
     studies = [
-        section(_against(each, baseline), ink, f"s{number}", brief, 1 / parts) for number, each in enumerate(own)
+        section(_against(each, baseline), ink, f"s{number}", brief, 1 / parts) for number, each in enumerate(alone)
     ]
     sweeps = [
         sweep_section(each, ink, f"sweep{number}") for number, each in enumerate(results) if isinstance(each, Sweep)
@@ -261,9 +261,9 @@ def _tied(text: str) -> str:
 
 def _fitting(figures: Sequence[Drawn], room: int) -> set[str]:
     """Name the first figures that fit into so many bytes together."""
-    found = set()
+    names = set()
     for figure in figures:
         room -= len(figure.svg)
         if room >= 0:
-            found.add(figure.name)
-    return found
+            names.add(figure.name)
+    return names

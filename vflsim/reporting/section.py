@@ -162,8 +162,8 @@ def _hashes(results: Results) -> DataTable | None:
 
 def _one(values: Iterator[str]) -> str:
     """Return the value that all runs share, else nothing."""
-    found = {*values}
-    return found.pop() if len(found) == 1 else ""
+    distinct = {*values}
+    return distinct.pop() if len(distinct) == 1 else ""
 
 
 def _each(values: Iterator[str]) -> str:
@@ -220,11 +220,11 @@ def facts(results: Results) -> Iterator[tuple[str, str]]:
 
 def timing(results: Results) -> DataTable | None:
     """Make the table of parties' timing: the server, then each selection of clients; later rows refine earlier ones."""
-    said = results.scenario.get("timing")
-    if not isinstance(said, Mapping):
+    block = results.scenario.get("timing")
+    if not isinstance(block, Mapping):
         return None
-    rows = [("server", said["server"])] if isinstance(said.get("server"), Mapping) else []
-    clients = said.get("clients")
+    rows = [("server", block["server"])] if isinstance(block.get("server"), Mapping) else []
+    clients = block.get("clients")
     for each in clients if isinstance(clients, list) else [clients]:
         if isinstance(each, Mapping):
             rest = {key: value for key, value in each.items() if key != "select"}
@@ -233,7 +233,7 @@ def timing(results: Results) -> DataTable | None:
     keys = list(dict.fromkeys(key for _, row in rows for key in row))
     cells = [(name, *(in_words(row[key]) if key in row else "" for key in keys)) for name, row in rows]
     header = ("party", *(key.replace("_", " ") for key in keys))
-    others = {key: value for key, value in said.items() if key not in ("server", "clients")}
+    others = {key: value for key, value in block.items() if key not in ("server", "clients")}
     notes = [f"{in_words(others)}"] if others else []
     notes += ["Later rows refine earlier ones. i counts the clients of a selection, m all clients; N is their number."]
     return DataTable(header, cells, "Timing", notes, range(len(header))) if rows else None

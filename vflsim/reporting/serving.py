@@ -219,19 +219,19 @@ class Follower:
         facts = []
         for place in places:
             try:
-                found = place.stat()
+                status = place.stat()
             except OSError:
                 continue
-            facts.append((str(place), found.st_mtime_ns, found.st_size))
+            facts.append((str(place), status.st_mtime_ns, status.st_size))
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
     def _wanted(self) -> int | None:
         """Count the runs that the scenario asks for; None if that is unknown."""
         try:
-            said = read_scenario(self._folder / SCENARIO)
-            seeds = said.get("seeds", [0])
+            scenario = read_scenario(self._folder / SCENARIO)
+            seeds = scenario.get("seeds", [0])
             first, _, end = str(seeds).partition(":")
-            return len(said["protocols"]) * (len(seeds) if isinstance(seeds, list) else int(end) - int(first))
+            return len(scenario["protocols"]) * (len(seeds) if isinstance(seeds, list) else int(end) - int(first))
         except (VflsimError, ValueError):
             return None
 
@@ -248,8 +248,8 @@ def watched(folder: Path, port: int) -> LocalServer:
             if self.path == "/":
                 self.answer(follower.page(), "text/html", _HEADERS)
             elif self.path == "/state":
-                found = {"state": follower.state(), "progress": follower.progress()}
-                self.answer(json.dumps(found), "application/json")
+                answer = {"state": follower.state(), "progress": follower.progress()}
+                self.answer(json.dumps(answer), "application/json")
             else:
                 self.answer("no such page here", "text/plain", status=404)
 

@@ -74,9 +74,9 @@ def left_out(results: Results) -> DataTable | None:
 
 def measures(results: Results, summary: pd.DataFrame) -> DataTable | None:
     """Make the table of everything measured, a row for each measure and a column for each protocol."""
-    own = summary[summary["baseline"].isna()]
+    means = summary[summary["baseline"].isna()]
     rows = []
-    for (measure, target), group in own.fillna({"target": ""}).groupby(["measure", "target"], sort=False):
+    for (measure, target), group in means.fillna({"target": ""}).groupby(["measure", "target"], sort=False):
         named = {row["protocol"]: row for _, row in group.iterrows()}
         cells = [_described(named[name], results) if name in named else "—" for name in results.protocols]
         rows.append((_words(str(measure), str(target)), *cells))
@@ -84,9 +84,9 @@ def measures(results: Results, summary: pd.DataFrame) -> DataTable | None:
 
 
 def _described(row: pd.Series, results: Results) -> Amount:
-    found = Estimate.of(row)
+    estimate = Estimate.of(row)
     measure = str(row["measure"])
-    return describe(found, row["unit"], share=is_share(measure.partition("_")[2], results.own_metrics))
+    return describe(estimate, row["unit"], share=is_share(measure.partition("_")[2], results.own_metrics))
 
 
 def _words(measure: str, target: str) -> str:
