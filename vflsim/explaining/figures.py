@@ -91,11 +91,11 @@ def noisy_test(explanation: Explanation) -> Picture:
             above.set_xlabel(f"client with N(0, {explanation.sd:g}²) on its test features")
             above.set_title(name, loc="left")
             remark(above, _seeds(clients, name))
-            own, found = clients[clients["protocol"] == name], rho.loc[rho["protocol"] == name, "rho"]
-            _scatter(below, own.groupby("client")[["weight_norm", "drop"]].mean(), styles[name])
+            rows, value = clients[clients["protocol"] == name], rho.loc[rho["protocol"] == name, "rho"]
+            _scatter(below, rows.groupby("client")[["weight_norm", "drop"]].mean(), styles[name])
             below.set_xlabel(_NORM)
             below.set_ylabel(f"{label} worse by")
-            remark(below, f"Spearman's ρ = {found.mean():.2f}" if found.notna().any() else "no rank correlation")
+            remark(below, f"Spearman's ρ = {value.mean():.2f}" if value.notna().any() else "no rank correlation")
         handles = [Patch(facecolor=_GREY), Line2D([], [], color=CLEAN, linewidth=1.4)]
         labels = ["one client's test features noisy", "all test features clean"]
         if perturbed["noisy_features"].any():
@@ -112,13 +112,13 @@ def tsne(explanation: Explanation) -> Picture:
     ``numbers``: ``planes``, those of the explanation.
     """
     planes = explanation.planes
-    rows = [(str(name), own) for name, own in planes.groupby("protocol", sort=False)]
-    columns = max(own["embedding"].nunique() for _, own in rows)
+    rows = [(str(name), plane) for name, plane in planes.groupby("protocol", sort=False)]
+    columns = max(plane["embedding"].nunique() for _, plane in rows)
     labels = sorted(planes["label"].unique(), key=_natural)
     with picture(2.7 * columns, 2.7 * len(rows) + 0.4, {"planes": planes}) as figure:
         panels = figure.subplots(len(rows), columns, squeeze=False)
-        for line, (name, own) in zip(panels, rows, strict=True):
-            shown = list(own.groupby("embedding", sort=False))
+        for line, (name, plane) in zip(panels, rows, strict=True):
+            shown = list(plane.groupby("embedding", sort=False))
             for place, axes in enumerate(line):
                 axes.set_axis_off()
                 if place < len(shown):
@@ -163,24 +163,24 @@ def _means(clients: pd.DataFrame, column: str, ends: tuple[float, float]) -> pd.
     Intervals end at the least and the greatest value that there can be (``ends``).
     """
     rows = []
-    for (protocol, client), own in clients.groupby(["protocol", "client"], sort=False):
-        found = t_interval(own[column].to_numpy())
-        low, high = np.clip([found.low, found.high], *ends)
-        rows.append((protocol, client, found.n, found.mean, low, high, bool(own["noisy_features"].all())))
+    for (protocol, client), group in clients.groupby(["protocol", "client"], sort=False):
+        interval = t_interval(group[column].to_numpy())
+        low, high = np.clip([interval.low, interval.high], *ends)
+        rows.append((protocol, client, interval.n, interval.mean, low, high, bool(group["noisy_features"].all())))
     return frame(("protocol", "client", "n", "mean", "low", "high", "noisy_features"), rows)
 
 
-def _bars(axes: Axes, own: pd.DataFrame, style: Style) -> None:
+def _bars(axes: Axes, means: pd.DataFrame, style: Style) -> None:
     """Draw a bar for each client; those with noisy features stand out."""
-    errors = np.stack([own["mean"] - own["low"], own["high"] - own["mean"]])
+    errors = np.stack([means["mean"] - means["low"], means["high"] - means["mean"]])
     spread = errors if np.isfinite(errors).any() else None
-    bars = axes.bar(own["client"], own["mean"], color=style.color, yerr=spread, capsize=2)
-    for bar, noisy in zip(bars, own["noisy_features"], strict=True):
+    bars = axes.bar(means["client"], means["mean"], color=style.color, yerr=spread, capsize=2)
+    for bar, noisy in zip(bars, means["noisy_features"], strict=True):
         if noisy:
             bar.set(facecolor=shaded(style.color, _LIGHTER), **_HATCH)
     axes.set_ylim(bottom=0)
-    if len(own) <= _NUMBERED:
-        axes.set_xticks(own["client"])
+    if len(means) <= _NUMBERED:
+        axes.set_xticks(means["client"])
     else:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(visible=False, axis="x")
@@ -191,8 +191,8 @@ def _scatter(axes: Axes, means: pd.DataFrame, style: Style) -> None:
     axes.plot(means["weight_norm"], means["drop"], "o", markersize=3.5, color=style.color)
     points = means.to_numpy()
     near = (abs(points[:, None] - points) <= np.ptp(points, axis=0) * _LABEL).all(axis=2)
-    for _, own in means.groupby(connected_components(near)[1]):
-        names, place = ", ".join(map(str, own.index)), (own["weight_norm"].max(), own["drop"].max())
+    for _, group in means.groupby(connected_components(near)[1]):
+        names, place = ", ".join(map(str, group.index)), (group["weight_norm"].max(), group["drop"].max())
         axes.annotate(names, place, (3, 2), textcoords="offset points", fontsize="small")
     axes.margins(0.12)
     axes.set_title(" ", loc="left")
@@ -206,8 +206,8 @@ def _points(axes: Axes, points: pd.DataFrame, labels: list[str]) -> list[Any]:
     colors = mpl.colormaps["tab10" if len(labels) <= 10 else "tab20"].colors  # type: ignore[attr-defined]
     handles = []
     for label, color in zip(labels, colors, strict=False):
-        own = points[points["label"] == label]
-        axes.scatter(own["x"], own["y"], color=color, **look)
+        group = points[points["label"] == label]
+        axes.scatter(group["x"], group["y"], color=color, **look)
         handles.append(Line2D([], [], linestyle="none", marker="o", markersize=4, color=color))
     return handles
 

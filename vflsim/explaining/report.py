@@ -53,8 +53,8 @@ FORMATS = {"weight_norm": ("", ".3g"), "share": ("%", ".1f"), "perturbed": ("", 
 def explanation_tables(explanation: Explanation) -> Iterator[DataTable]:
     """Yield a table for each protocol: a row per client, the most important first; means over seeds ± 95 %."""
     for name in explanation.protocols:
-        own = explanation.clients[explanation.clients["protocol"] == name]
-        yield DataTable(_header(own), _rows(own), title=_title(own), notes=list(_notes(explanation, own)))
+        rows = explanation.clients[explanation.clients["protocol"] == name]
+        yield DataTable(_header(rows), _rows(rows), title=_title(rows), notes=list(_notes(explanation, rows)))
 
 
 def explanation_markdown(explanation: Explanation) -> str:
@@ -75,22 +75,22 @@ def save(explanation: Explanation, folder: Path) -> list[Path]:
     return [*written, write_file(folder / TABLES_FILE, packed(explanation_tables(explanation)))]
 
 
-def metric_name(own: pd.DataFrame) -> str:
+def metric_name(rows: pd.DataFrame) -> str:
     """Return the name of a table's metric, in words."""
-    return str(own["metric"].iloc[0]).replace("_", " ")
+    return str(rows["metric"].iloc[0]).replace("_", " ")
 
 
-def _title(own: pd.DataFrame) -> str:
-    seeds = own["seed"].unique()
-    return f"{own['protocol'].iloc[0]}, {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
+def _title(rows: pd.DataFrame) -> str:
+    seeds = rows["seed"].unique()
+    return f"{rows['protocol'].iloc[0]}, {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
 
 
-def _header(own: pd.DataFrame) -> tuple[str, ...]:
-    return ("client", "‖W‖", "share", f"{metric_name(own)} with noise on it", "worse by")
+def _header(rows: pd.DataFrame) -> tuple[str, ...]:
+    return ("client", "‖W‖", "share", f"{metric_name(rows)} with noise on it", "worse by")
 
 
-def _rows(own: pd.DataFrame) -> list[tuple[Cell, ...]]:
-    clients = own.groupby("client")
+def _rows(rows: pd.DataFrame) -> list[tuple[Cell, ...]]:
+    clients = rows.groupby("client")
     order = clients["share"].mean().sort_values(ascending=False, kind="stable").index
     return [
         (
@@ -101,13 +101,13 @@ def _rows(own: pd.DataFrame) -> list[tuple[Cell, ...]]:
     ]
 
 
-def _notes(explanation: Explanation, own: pd.DataFrame) -> Iterator[str]:
-    runs = [run for _, run in own.groupby("seed")]
+def _notes(explanation: Explanation, rows: pd.DataFrame) -> Iterator[str]:
+    runs = [run for _, run in rows.groupby("seed")]
     clean = mean_of(np.array([run["clean"].iloc[0] for run in runs]), *FORMATS["perturbed"])
-    yield f"{metric_name(own)} of clean rows: {clean}; noise: N(0, {explanation.sd:g}²) on one client's features"
-    found = [rho for run in runs if np.isfinite(rho := rank_correlation(run))]
-    if found:
-        yield f"Spearman's ρ of ‖W‖ and loss: {mean_of(np.array(found), form='.2f')}"
+    yield f"{metric_name(rows)} of clean rows: {clean}; noise: N(0, {explanation.sd:g}²) on one client's features"
+    rhos = [rho for run in runs if np.isfinite(rho := rank_correlation(run))]
+    if rhos:
+        yield f"Spearman's ρ of ‖W‖ and loss: {mean_of(np.array(rhos), form='.2f')}"
 
 
 def mean_of(values: Floats, unit: str = "", form: str = "") -> Amount:
@@ -130,8 +130,8 @@ def summarised(explanation: Explanation, shares: Sequence[float]) -> str:
     raw = copy.deepcopy(explanation.scenario.document.raw)
     head, entries = [], {}
     for name in explanation.protocols:
-        own = explanation.clients[explanation.clients["protocol"] == name]
-        order = own.groupby("client")["share"].mean().sort_values(ascending=False, kind="stable").index.tolist()
+        rows = explanation.clients[explanation.clients["protocol"] == name]
+        order = rows.groupby("client")["share"].mean().sort_values(ascending=False, kind="stable").index.tolist()
         entries[name] = raw["protocols"][name]
         for share in shares:
             count = max(1, round(share * len(order)))
