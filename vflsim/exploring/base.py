@@ -195,19 +195,19 @@ def _keep(parts: dict[Location, Any], raw: Mapping[str, Any], loc: Location, val
     """Add a value to the part of the scenario that is shown on one line with it."""
     if loc[0] == "protocols" and len(loc) > 2:  # an entry's keys together
         whole: Any = raw["protocols"][loc[1]][loc[2]] if loc[2] != "training" or len(loc) < 4 else None
-        own = parts.setdefault(loc[:2], {})
+        entry = parts.setdefault(loc[:2], {})
         if whole is not None:
-            own[loc[2]] = whole
+            entry[loc[2]] = whole
         else:
-            own.setdefault("training", {})[loc[3]] = raw["protocols"][loc[1]]["training"][loc[3]]
+            entry.setdefault("training", {})[loc[3]] = raw["protocols"][loc[1]]["training"][loc[3]]
         return
     depth = _DEPTHS.get(str(loc[0]), 1)
     depth += loc[0] == "timing" and isinstance(loc[2:3] and loc[2], int)
     depth += "link" in loc[:depth]  # of which some keys are knobs
-    found: Any = raw
+    part: Any = raw
     for step in loc[:depth]:
-        found = found[step]
-    parts[loc[:depth]] = found
+        part = part[step]
+    parts[loc[:depth]] = part
 
 
 def _links(held: Mapping[str, Any]) -> list[str]:

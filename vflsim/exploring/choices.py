@@ -69,11 +69,11 @@ def _choice(
     tried = _some(list(possible), most, present)
     rows, scores = list[dict[str, Any]](), dict[int, float]()
     for value in tried:
-        found = simulate(possible[value])
-        if found is not None and not found.error and len(found.ends):
-            own = {"step_s": found.step_s, "used_per_s": _finite(found.used_per_s), "rounds": len(found.ends)}
-            rows.append({"value": value, **own})
-            scores[value] = _score(key, found)
+        rounds = simulate(possible[value])
+        if rounds is not None and not rounds.error and len(rounds.ends):
+            facts = {"step_s": rounds.step_s, "used_per_s": _finite(rounds.used_per_s), "rounds": len(rounds.ends)}
+            rows.append({"value": value, **facts})
+            scores[value] = _score(key, rounds)
     return {
         "protocol": name,
         "key": key,
@@ -92,8 +92,8 @@ def _near(score: float, scores: dict[int, float]) -> bool:
     return score != first and abs(first - score) <= NEAR * abs(first)
 
 
-def _score(key: str, found: SimulatedRounds) -> float:
-    score = found.used_per_s if key == "t" else -found.step_s
+def _score(key: str, rounds: SimulatedRounds) -> float:
+    score = rounds.used_per_s if key == "t" else -rounds.step_s
     return score if not math.isnan(score) else -math.inf
 
 

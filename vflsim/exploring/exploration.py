@@ -219,11 +219,11 @@ class Exploration:
         self._later.stop()  # it would slow this answer, which makes it obsolete
         with self._computing:
             try:
-                found = figures(scenario, ScenarioData(scenario, self._shelf), asked.timeline)
+                answer = figures(scenario, ScenarioData(scenario, self._shelf), asked.timeline)
             except ValueError:
                 read_and_check(scenario, training=False, shelf=self._shelf)  # names the key that does not fit the data
                 raise
-        return {**found, "yaml": emit.dump(raw), "changed": differences(self.base, raw)}
+        return {**answer, "yaml": emit.dump(raw), "changed": differences(self.base, raw)}
 
     def _choices(self, body: Any) -> Mapping[str, Any]:
         _, scenario = self._scenario(read(Positions, body).knobs)

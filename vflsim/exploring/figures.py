@@ -58,11 +58,11 @@ def simulations(
 
     ``messages`` are those of all protocols together.
     """
-    found, share = [], messages // len(scenario.protocols)
+    protocols, share = [], messages // len(scenario.protocols)
     for name, kind in kinds_in(scenario).items():
         loaded = data.of(scenario.training_of(name))
-        found.append(_protocol(name, kind, simulated(scenario, name, loaded, rounds, messages=share)))
-    return found
+        protocols.append(_protocol(name, kind, simulated(scenario, name, loaded, rounds, messages=share)))
+    return protocols
 
 
 def timeline(scenario: Scenario, data: ScenarioData, name: str, most: int = _TIMELINE) -> dict[str, Any]:
@@ -78,8 +78,8 @@ def timeline(scenario: Scenario, data: ScenarioData, name: str, most: int = _TIM
     shown = panels([run], _ACTIVITIES)
     panel = shown["panels"][0]
     panel["window"] = panel["end"]
-    told = "" if outcome.error is None else " ".join(str(outcome.error).split())
-    return {**shown, "protocol": name, "rounds": rounds, "error": told}
+    error = "" if outcome.error is None else " ".join(str(outcome.error).split())
+    return {**shown, "protocol": name, "rounds": rounds, "error": error}
 
 
 def delay_curves(delay: Delay) -> dict[str, Any]:

@@ -68,31 +68,31 @@ class Knobs(Part):
     @model_validator(mode="after")
     def _both_or_none(self) -> Self:
         if (self.stragglers is None) != (self.delay is None):
-            given = "stragglers" if self.delay is None else "delay"
-            raise ValueError(f"{given} stands alone; allowed: stragglers and delay together, or neither")
+            key = "stragglers" if self.delay is None else "delay"
+            raise ValueError(f"{key} stands alone; allowed: stragglers and delay together, or neither")
         return self
 
 
 _ADAPTER: TypeAdapter[Knobs] = TypeAdapter(Knobs)
 
 
-def read_knobs(said: Any) -> Knobs:
+def read_knobs(positions: Any) -> Knobs:
     """Read the positions of knobs from plain values, quantities with or without units.
 
     Raises ScenarioError with every unknown knob, wrong value, and what is allowed.
     """
     try:
-        return _ADAPTER.validate_python(said)
+        return _ADAPTER.validate_python(positions)
     except ValidationError as error:
-        problems = problems_of(error, said, Known(said, _ADAPTER.json_schema))
-        raise failure(problems, Document(said if isinstance(said, dict) else {})) from None
+        problems = problems_of(error, positions, Known(positions, _ADAPTER.json_schema))
+        raise failure(problems, Document(positions if isinstance(positions, dict) else {})) from None
 
 
 def as_said(delay: Delay) -> dict[str, Any]:
     """Return a delay in the words of scenario files, seconds with units."""
     seconds = {"mean", "shift", "low", "high", "sd", "median", "scale", "minimum", "value"}
-    given: Mapping[str, Any] = delay.model_dump(exclude_none=True)
-    return {key: seconds_text(value) if key in seconds else value for key, value in given.items()}
+    fields: Mapping[str, Any] = delay.model_dump(exclude_none=True)
+    return {key: seconds_text(value) if key in seconds else value for key, value in fields.items()}
 
 
 def seconds_text(seconds: float) -> str | float:
@@ -134,10 +134,10 @@ def complaints(error: VflsimError) -> list[dict[str, Any]]:
 
 
 def _knob(text: str) -> str | None:
-    return next(_found(text), None)
+    return next(_knobs_in(text), None)
 
 
-def _found(text: str) -> Iterator[str]:
+def _knobs_in(text: str) -> Iterator[str]:
     first = re.match(r"(\w+)\b", text)
     if first and first[1] in Knobs.model_fields:
         yield first[1]

@@ -162,9 +162,9 @@ def simulated(
     The latter where only the event path can do it. ``protocol`` stands in the place of the one that the scenario calls
     ``name``.
     """
-    found, why, known = by_arrays(scenario, name, data, rounds, protocol)
-    if found is not None:
-        return found
+    simulation, why, known = by_arrays(scenario, name, data, rounds, protocol)
+    if simulation is not None:
+        return simulation
     count = min(rounds, rounds_within(messages, scenario, name, data, protocol, known))
     run, outcome = by_events(scenario, name, data, count, protocol)
     return _rounds(outcome, _waited(run), why)
@@ -178,8 +178,8 @@ def by_arrays(
     Where only events can tell, there are None, the reason, and the table of the rounds before, if there are any.
     """
     trial = tried(scenario, name, rounds, "rounds", protocol)
-    if found := obstacles(trial, name):
-        return None, found[0].what, None
+    if problems := obstacles(trial, name):
+        return None, problems[0].what, None
     its = trial.protocols[name].protocol
     arrivals = UploadArrivals(tuple(participants_of(its, scenario.clients, scenario.symbols)))
     outcome = run_vectorised(trial, name, scenario.seeds[0], data, seen=arrivals.take)

@@ -100,7 +100,7 @@ _OWN = Path(__file__).parent / "assets"
 
 def page(base: Base, source: str, token: str) -> str:
     """Make the page that begins with a base. ``source`` names it; questions show the ``token``."""
-    told = {
+    facts = {
         "controls": controls(),
         "begin": dict(base.begin),
         "unheld": dict(base.unheld),
@@ -108,7 +108,7 @@ def page(base: Base, source: str, token: str) -> str:
         "name": base.name,
         "token": token,
     }
-    content = {"base": base, "source": source, "told": embedded(told)}
+    content = {"base": base, "source": source, "told": embedded(facts)}
     return rendered("explore.html.jinja", (_OWN, ASSETS), **content)
 
 
@@ -130,10 +130,10 @@ class AskingHandler(LocalHandler):
     def respond(self) -> None:
         """Answer a GET whose address has the token, else refuse it."""
         address = urlsplit(self.path)
-        given = parse_qs(address.query).get("token", [""])[0]
+        token = parse_qs(address.query).get("token", [""])[0]
         if address.path == "/favicon.ico":
             self.answer("", "image/x-icon", status=204)
-        elif not secrets.compare_digest(given.encode(), self.token.encode()):
+        elif not secrets.compare_digest(token.encode(), self.token.encode()):
             self.refuse(403, "open the address that vflsim explore has printed, with its token")
         else:
             self.look_up(address.path)
@@ -142,8 +142,8 @@ class AskingHandler(LocalHandler):
         """Answer a POST from the page, else refuse it: its host, origin, token, kind, size and syntax are checked."""
         if not self.allowed():
             return
-        own = {f"http://{name}:{self.server.port}" for name in (ADDRESS, "localhost")}
-        if self.headers.get("Origin") not in own:
+        origins = {f"http://{name}:{self.server.port}" for name in (ADDRESS, "localhost")}
+        if self.headers.get("Origin") not in origins:
             return self.refuse(403, "requests from other pages are refused")
         if not secrets.compare_digest(self.headers.get(TOKEN, "").encode(), self.token.encode()):
             return self.refuse(403, f"the header {TOKEN} lacks the token of this server")

@@ -34,12 +34,12 @@ def closed_forms(scenario: Scenario, data: ScenarioData, name: str) -> dict[str,
     ``rows`` are those of ``vflsim.analyze(…).frame`` (None where there is no number). The curve has the times ``x``
     (seconds) and the distribution function between ``lower`` and ``upper``, equal where it is known; None without.
     """
-    found = analyse(scenario, name, data.of(scenario.training_of(name)))
-    frame = Analyses(scenario, data, {name: found}).frame
+    analysis = analyse(scenario, name, data.of(scenario.training_of(name)))
+    frame = Analyses(scenario, data, {name: analysis}).frame
     rows = [finite({str(key): _plain(value) for key, value in row.items()}) for row in frame.to_dict("records")]
     curve = None
-    if isinstance(found.round, ClosedForm) and found.round.law is not None:
-        ((*_, x, lower, upper),) = curves_of(name, [found.round])
+    if isinstance(analysis.round, ClosedForm) and analysis.round.law is not None:
+        ((*_, x, lower, upper),) = curves_of(name, [analysis.round])
         some = np.unique(np.linspace(0, len(x) - 1, min(_POINTS, len(x))).astype(int))
         curve = {"x": x[some].tolist(), "lower": lower[some].tolist(), "upper": upper[some].tolist()}
     return {"protocol": name, "rows": rows, "curve": curve}
@@ -51,7 +51,7 @@ def tables(scenario: Scenario, data: ScenarioData, name: str) -> list[dict[str, 
     These may take seconds. Empty where there are none, or where they have no closed form.
     """
     try:
-        found = Analyses(scenario, data, {}).choices(name)
+        choices = Analyses(scenario, data, {}).choices(name)
     except Unanalysable:
         return []
     return [
@@ -64,7 +64,7 @@ def tables(scenario: Scenario, data: ScenarioData, name: str) -> list[dict[str, 
             "best": each.best,
             "notes": list(each.notes),
         }
-        for each in found
+        for each in choices
     ]
 
 
@@ -108,11 +108,11 @@ def pieces(raw: Mapping[str, Any], whose: str = "") -> Iterator[dict[str, Any]]:
         yield {"piece": "timeline", **timeline(scenario, data, whose)}
     for name in scenario.protocols:
         yield {"piece": "closed", **closed_forms(scenario, data, name)}
-    for found in choices(scenario, data):
-        yield {"piece": "choice", **found}
+    for choice in choices(scenario, data):
+        yield {"piece": "choice", **choice}
     yield {"piece": "rounds", "protocols": simulations(scenario, data, ROUNDS, MESSAGES * len(scenario.protocols))}
-    for found in choices(scenario, data, ROUNDS // 4, most=VALUES, messages=MESSAGES):
-        yield {"piece": "choice", **found}
+    for choice in choices(scenario, data, ROUNDS // 4, most=VALUES, messages=MESSAGES):
+        yield {"piece": "choice", **choice}
     for name in scenario.protocols:
         for table in tables(scenario, data, name):
             yield {"piece": "table", **table}
