@@ -48,15 +48,15 @@ def analyze(
     overrides: Overrides = None,
 ) -> None:
     """Print the closed forms of a scenario's timing: formulas and numbers, or why there are none."""
-    found = vflsim.analyze(scenario, overriding(overrides), protocols=protocol or ())
+    analyses = vflsim.analyze(scenario, overriding(overrides), protocols=protocol or ())
     page = console()
     if latex:
-        page.print(Text(found.latex), soft_wrap=True)
+        page.print(Text(analyses.latex), soft_wrap=True)
     else:
-        _show(page, found.scenario.name, [*found.values()])
+        _show(page, analyses.scenario.name, [*analyses.values()])
         shown: list[object] = []
-        for name in found:
-            _show_choices(page, found, name, shown)
+        for name in analyses:
+            _show_choices(page, analyses, name, shown)
 
 
 def _show(page: Console, title: str, analyses: Sequence[Analysis]) -> None:
@@ -158,7 +158,7 @@ def check(
     page = console()
     try:
         with page.status("measuring …") if page.is_terminal and not quick else nullcontext():
-            found = vflsim.check(
+            result = vflsim.check(
                 scenario, overriding(overrides, seeds), protocols=protocol or (), quick=quick, workers=workers,
                 threads=threads,
             )  # fmt: skip
@@ -168,15 +168,15 @@ def check(
     from vflsim.results.tables.sections import conditions_table
     from vflsim.studies.checks.describe import described
 
-    loaded = found.scenario
+    loaded = result.scenario
     page.print(Text.assemble((f"{scenario} is valid", "green")), soft_wrap=True)
-    say(f"{loaded.name}: {len(loaded.protocols)} protocols × {len(loaded.seeds)} seeds = {found.runs} runs")
-    for line in described(loaded, found.data):
+    say(f"{loaded.name}: {len(loaded.protocols)} protocols × {len(loaded.seeds)} seeds = {result.runs} runs")
+    for line in described(loaded, result.data):
         say(line)
     page.print()
-    page.print(found.table)
+    page.print(result.table)
     page.print()
-    page.print(conditions_table({each.protocol: each.conditions for each in found.expectations if each.conditions}))
+    page.print(conditions_table({each.protocol: each.conditions for each in result.expectations if each.conditions}))
 
 
 def _may_be_left_out(context: typer.Context, scenario: Path | None) -> Path | None:

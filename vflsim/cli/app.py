@@ -30,8 +30,8 @@ class OnceCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments. Raises ScenarioError for a repeated option with a single value."""
-        _, _, given = self.make_parser(ctx).parse_args(args=list(args))
-        for option, times in Counter(given).items():
+        _, _, options = self.make_parser(ctx).parse_args(args=list(args))
+        for option, times in Counter(options).items():
             if times > 1 and isinstance(option, TyperOption) and not (option.multiple or option.is_flag):
                 name = max(option.opts, key=len)
                 raise ScenarioError(f"{name} is given {times} times", ctx.command_path, "once", f"leave one {name}")
@@ -127,15 +127,15 @@ def overriding(overrides: list[str] | None, seeds: str | None = None, over: Sequ
 
     Raises ScenarioError if one of them would undo an earlier one: most likely a mistake.
     """
-    given = [*(overrides or []), *([f"seeds={seeds}"] if seeds is not None else [])]
+    texts = [*(overrides or []), *([f"seeds={seeds}"] if seeds is not None else [])]
     names = [*(f"--set {each}" for each in overrides or []), *([f"--seeds {seeds}"] if seeds is not None else [])]
     names += [f"--over {key}" for key in over]
-    pairs = [tuple(part.strip() for part in each.partition("=")[::2]) for each in (*given, *over)]
+    pairs = [tuple(part.strip() for part in each.partition("=")[::2]) for each in (*texts, *over)]
     for later, (key, _) in enumerate(pairs):
         for earlier, (before, value) in enumerate(pairs[:later]):
             if f"{before}.".startswith(f"{key}.") and value != "null":  # removing twice from a list removes two entries
                 raise ScenarioError(f"would undo {names[earlier]}", names[later], "every key once", "leave one of them")
-    return given
+    return texts
 
 
 def _show_version(wanted: bool) -> None:
@@ -167,10 +167,10 @@ def complain(text: str) -> None:
 
 def option(name: str) -> Any:
     """Return an option of execution as Typer takes it."""
-    kind, said = OPTIONS[name]
+    kind, wording = OPTIONS[name]
     flags = (flag(name),) if kind is bool else ()
     in_text = str if str in get_args(kind) and float in get_args(kind) else kind
-    return Annotated[in_text, typer.Option(*flags, help=said.help, metavar=said.metavar)]
+    return Annotated[in_text, typer.Option(*flags, help=wording.help, metavar=wording.metavar)]
 
 
 if TYPE_CHECKING:
@@ -194,11 +194,11 @@ def with_execution(*names: str) -> Callable[[Callable[..., None]], Callable[...,
             command(execution={name: given.pop(name) for name in names}, **given)
 
         hints, parameters = get_type_hints(command, include_extras=True), list[Parameter]()
-        for own in signature(command).parameters.values():
-            if own.name == "execution":
+        for parameter in signature(command).parameters.values():
+            if parameter.name == "execution":
                 parameters += [_parameter(name) for name in names]
             else:
-                parameters.append(own.replace(annotation=hints[own.name]))
+                parameters.append(parameter.replace(annotation=hints[parameter.name]))
         called.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
         called.__annotations__ = {each.name: each.annotation for each in parameters}
         return called

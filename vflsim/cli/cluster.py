@@ -67,14 +67,14 @@ def plan(
         if path != "auto":
             raise ScenarioError(f"a sweep chooses the path itself, not {path}", "--path", "auto", "leave --path out")
         axes = axes_given(scenario, over or (), over_file, overrides or ())
-        given = overriding(overrides, seeds, [key for axis in axes for key in axis.keys])
-        sweep = planned(scenario, axes, zipped=zipped, overrides=given, timing_only=timing_only)
+        texts = overriding(overrides, seeds, [key for axis in axes for key in axis.keys])
+        sweep = planned(scenario, axes, zipped=zipped, overrides=texts, timing_only=timing_only)
     else:
         point = checked_point(load(scenario, overrides, seeds), timing_only, path=path)
         sweep = SweepPlan((), (point,), timing_only)
-    made = UnitPlan.of(head, sweep)
-    sys.stdout.writelines(made.lines())
-    complain(f"{len(made.units)} units; compute them: vflsim work UNITS --shard 1/4 --out FOLDER (2/4, 3/4, 4/4)")
+    unit_plan = UnitPlan.of(head, sweep)
+    sys.stdout.writelines(unit_plan.lines())
+    complain(f"{len(unit_plan.units)} units; compute them: vflsim work UNITS --shard 1/4 --out FOLDER (2/4, 3/4, 4/4)")
 
 
 @app.command()
@@ -98,12 +98,12 @@ def work(
     from vflsim.studies.terminal.display import Display
     from vflsim.vocabulary.execution_options import remark
 
-    own = Shard.of(shard, os.environ)
+    share = Shard.of(shard, os.environ)
     read = UnitPlan.read(units)
     options = read.head.options(**execution, resume=True)
-    mine, folder, studies = own.units(read), out_folder / own.folder, read.head.studies
-    again = shlex.join(["vflsim", "work", str(units), "--shard", str(own), *_same(sys.argv[2:])])
-    say(f"shard {own}: {len(mine)} of {len(read.units)} units")
+    mine, folder, studies = share.units(read), out_folder / share.folder, read.head.studies
+    again = shlex.join(["vflsim", "work", str(units), "--shard", str(share), *_same(sys.argv[2:])])
+    say(f"shard {share}: {len(mine)} of {len(read.units)} units")
     if note := remark(read.head.device, options):
         say(note)
     display = Display(console(), None if read.head.keys else read.scenario(studies[0]))
@@ -117,7 +117,7 @@ def work(
 
     try:
         with display:
-            done = work_on(read, own, out_folder, options, watcher_of)
+            done = work_on(read, share, out_folder, options, watcher_of)
     except KeyboardInterrupt as interruption:
         complain(display.interrupted(again, folder))
         raise typer.Exit(exit_status(interruption)) from None
@@ -154,7 +154,7 @@ def collect(
             page.print()
             page.print(table)
         page.print()
-        say(f"{sum(len(found.runs) for found in results)} runs; files in {swept.sweep.folder}")
+        say(f"{sum(len(study.runs) for study in results)} runs; files in {swept.sweep.folder}")
         for text in failures(swept):
             complain(text)
     else:

@@ -248,12 +248,12 @@ def calibrate(
     from vflsim.results.store.write import write_file
     from vflsim.studies.calibrate import calibrate as calibrate_source
 
-    found = calibrate_source(source, run, alike=alike, after=after, trust=trust)
+    fitted = calibrate_source(source, run, alike=alike, after=after, trust=trust)
     page = console()
-    page.print(_table(found))
-    for note in found.notes:
+    page.print(_table(fitted))
+    for note in fitted.notes:
         say(note)
-    text = emit.dump(found.preset())
+    text = emit.dump(fitted.preset())
     if out is None:
         page.print()
         page.print(Text(text.rstrip()), soft_wrap=True)
@@ -262,10 +262,10 @@ def calibrate(
     if place is not None:
         from vflsim.plotting.calibration import calibration
 
-        say(str(write_file(place, calibration(found).rendered(place.suffix))))
+        say(str(write_file(place, calibration(fitted).rendered(place.suffix))))
 
 
-def _table(found: Calibration) -> Any:
+def _table(fitted: Calibration) -> Any:
     from vflsim.tables import DataTable
 
     header = ("party", "what", "n", "mean", "law", "fitted", "KS", "R²", "residual p95")
@@ -281,7 +281,7 @@ def _table(found: Calibration) -> Any:
             "" if math.isnan(fit.r_squared) else Amount(fit.r_squared, form=".3f"),
             quantity(fit.residual_p95, "s"),
         )
-        for fit in found.fits
+        for fit in fitted.fits
     ]
     notes = [
         "KS: Kolmogorov–Smirnov distance of the law. R²: the share of the variance that the size explains.",

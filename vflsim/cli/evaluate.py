@@ -33,8 +33,8 @@ def evaluate(
     from vflsim.attacks import evaluation_tables, save
     from vflsim.attacks.figures import attack_figures
 
-    found = opened(results, protocol, seed, "evaluate", trust)
-    evaluation = vflsim.evaluate(found, attack or (), options or (), protocols=protocol or (), seeds=seed or ())
+    stored = opened(results, protocol, seed, "evaluate", trust)
+    evaluation = vflsim.evaluate(stored, attack or (), options or (), protocols=protocol or (), seeds=seed or ())
     written_and_shown(
         beside(results, out, "evaluated"),
         partial(save, evaluation),
@@ -66,9 +66,9 @@ def explain(
     from vflsim.explaining.figures import explained_figures
     from vflsim.results.store.write import write_file
 
-    found = opened(results, protocol, seed, "explain", trust)
+    stored = opened(results, protocol, seed, "explain", trust)
     shares = [_share(text) for text in top.split(",")] if top is not None else []
-    explanation = vflsim.explain(found, protocols=protocol or (), seeds=seed or (), sd=sd, tsne_rows=tsne_rows)
+    explanation = vflsim.explain(stored, protocols=protocol or (), seeds=seed or (), sd=sd, tsne_rows=tsne_rows)
     again = summarised(explanation, shares) if shares else None  # before anything is written
     folder = beside(results, out, "explained")
     written_and_shown(

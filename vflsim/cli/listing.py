@@ -43,14 +43,14 @@ def listed(category: str) -> list[Texts]:
     """
     place = _place(category)
     with suppress(OSError, ValueError):
-        found = [tuple(line.split("\t")) for line in place.read_text("utf-8").splitlines()]
-        if {len(texts) for texts in found} == {4 if category == PRESETS else 3}:
-            return found
+        entries = [tuple(line.split("\t")) for line in place.read_text("utf-8").splitlines()]
+        if {len(texts) for texts in entries} == {4 if category == PRESETS else 3}:
+            return entries
     other = {PRESETS: _presets, PARTITIONS: _partitions}
-    found = list(other[category]() if category in other else _kinds(category))
+    entries = list(other[category]() if category in other else _kinds(category))
     with suppress(OSError):
-        _write(place, "".join("\t".join(texts) + "\n" for texts in found))
-    return found
+        _write(place, "".join("\t".join(texts) + "\n" for texts in entries))
+    return entries
 
 
 def _kinds(category: str) -> Iterator[Texts]:
@@ -94,8 +94,8 @@ def _files(folder: Path) -> Iterator[tuple[str, int, int]]:
             if entry.is_dir():
                 yield from _files(Path(entry.path))
             elif entry.name.endswith((".py", ".yaml")):
-                found = entry.stat()
-                yield entry.path, found.st_size, found.st_mtime_ns
+                status = entry.stat()
+                yield entry.path, status.st_size, status.st_mtime_ns
 
 
 def _write(place: Path, text: str) -> None:

@@ -60,8 +60,8 @@ def live(
         if identity is None:
             raise ScenarioError("--listen without --identity", "vflsim live", "the server's folder of vflsim keys init")
         hosting = (*_address(listen, "--listen"), identity, parts)
-    said = [*(overrides or ()), *([NO_DELAYS] if delays == "none" else ())]
-    loaded = load(scenario, said, seeds, protocol)
+    texts = [*(overrides or ()), *([NO_DELAYS] if delays == "none" else ())]
+    loaded = load(scenario, texts, seeds, protocol)
     from vflsim.remote.party import refuse_unfit
     from vflsim.remote.world import timer_lateness
     from vflsim.studies.engines.live import Hosting, LivePool
@@ -186,8 +186,8 @@ def keys_init(
     """Make an authority, and a key and certificate for the server and for each client."""
     from vflsim.remote.keys import make_identities
 
-    made = make_identities(folder, clients, days)
-    say(f"{len(made)} identities in {folder}, valid for {days} days; give each party its own folder, and nothing else")
+    keys = make_identities(folder, clients, days)
+    say(f"{len(keys)} identities in {folder}, valid for {days} days; give each party its own folder, and nothing else")
 
 
 def _anew() -> str:

@@ -33,12 +33,12 @@ def opened(
     """Open results. Raises ScenarioError for a protocol or a seed that they do not have."""
     from vflsim.results.read import Results
 
-    found = Results.open(folder, trust)
+    results = Results.open(folder, trust)
     for each in protocols or ():
-        known(each, found.protocols, "protocol", f"vflsim {command} --protocol")
+        known(each, results.protocols, "protocol", f"vflsim {command} --protocol")
     for number in seeds or ():
-        known(str(number), found.seeds, "seed", f"vflsim {command} --seed")
-    return found
+        known(str(number), results.seeds, "seed", f"vflsim {command} --seed")
+    return results
 
 
 def beside(results: Path, out: Path | None, what: str) -> Path:
@@ -61,7 +61,7 @@ def written_and_shown(
     from vflsim.results.store.write import write_file
 
     paths = save(folder)
-    paths += [write_file(folder / f"{name}.png", made.png()) for name, made in figures]
+    paths += [write_file(folder / f"{name}.png", figure.png()) for name, figure in figures]
     page = console()
     for table in tables:
         page.print(table)
@@ -90,10 +90,10 @@ Html = Annotated[bool, typer.Option("--html", help="Print the tables as HTML, an
 def form_of(command: str, latex: bool, markdown: bool, csv: bool, html: bool) -> FormatName | None:
     """Return the format that was asked for, if any. Raises ScenarioError for several."""
     wanted: dict[FormatName, bool] = {"latex": latex, "markdown": markdown, "csv": csv, "html": html}
-    names = [name for name, given in wanted.items() if given]
+    names = [name for name, wished in wanted.items() if wished]
     if len(names) > 1:
-        said = " ".join(f"--{name}" for name in names)
-        raise ScenarioError("several formats at once", f"vflsim {command} {said}", "one of them")
+        options = " ".join(f"--{name}" for name in names)
+        raise ScenarioError("several formats at once", f"vflsim {command} {options}", "one of them")
     return names[0] if names else None
 
 

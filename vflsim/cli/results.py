@@ -61,21 +61,21 @@ def plot(
     from vflsim.plotting.script import given, picture_file, picture_folder
     from vflsim.results.store.write import write_file
 
-    found = open_folder(results, trust)
+    stored = open_folder(results, trust)
     for name in kind or ():
         if not is_path(name):
-            known(name, plots_of(found), "figure", "vflsim plot --kind")
-    names = {name: figure_of(found, name).__name__ if is_path(name) else name for name in kind or ()}
-    said = {"protocols": protocol, "metric": metric, "start": start, "end": end}
-    options = given(found, kind or (), said | {"size": size, "title": title, "style": style})
+            known(name, plots_of(stored), "figure", "vflsim plot --kind")
+    names = {name: figure_of(stored, name).__name__ if is_path(name) else name for name in kind or ()}
+    selection = {"protocols": protocol, "metric": metric, "start": start, "end": end}
+    options = given(stored, kind or (), selection | {"size": size, "title": title, "style": style})
     if kind and len(kind) == 1:
         place = picture_file(results if out is None else out, names[kind[0]], "vflsim plot --out")
-        paths = [write_file(place, draw(found, kind[0], **options).rendered(place.suffix))]
+        paths = [write_file(place, draw(stored, kind[0], **options).rendered(place.suffix))]
     else:
-        folder = None if out is None else picture_folder(out, len(kind or plots_of(found)), "vflsim plot --out")
-        figures = [(names[name], draw(found, name, **options).png()) for name in kind or ()]
+        folder = None if out is None else picture_folder(out, len(kind or plots_of(stored)), "vflsim plot --out")
+        figures = [(names[name], draw(stored, name, **options).png()) for name in kind or ()]
         paths = [write_file((folder or results) / f"{name}.png", picture) for name, picture in figures]
-        paths = paths or save_all(found, folder, **options)
+        paths = paths or save_all(stored, folder, **options)
     for path in paths:
         say(str(path))
 
@@ -209,11 +209,11 @@ def _rerun(results: Path, sample: Sample, workers: int, trust: bool) -> list[str
     took, done, problems = timedelta(seconds=round(seconds_of(results, sample))), 0, []
     say(f"computing again what took {took} (hours:minutes:seconds){' as whole runs' * sample.partial}")
     for each in rerun(results, sample, workers, trust):
-        found = [f"{each.name}: {problem}" for problem in each.problems]
-        lines = [f"{each.name} is left out: {each.left_out}"] if each.left_out else found
+        differences = [f"{each.name}: {problem}" for problem in each.problems]
+        lines = [f"{each.name} is left out: {each.left_out}"] if each.left_out else differences
         for line in lines or [f"{each.name} comes out again: {each.what}"]:
             say(line)
-        problems += found
+        problems += differences
         done += not each.left_out
     say(f"{done} runs computed again")
     return problems
@@ -269,16 +269,16 @@ def compare(
 
     form = form_of("compare", latex, markdown, csv, html)
     targets = None if target is None else target_from_text(target)
-    found, sweeps = opened(results, baseline, targets)
-    if metric is not None and found is not None:
-        remedy = f"its table shows the final metric; for others: vflsim plot {found.folder} --metric {metric}"
-        raise ResultsError("is no sweep, of which --metric shows one", str(found.folder), "folders of sweeps", remedy)
-    tables = [] if found is None else [table_of(found, quantiles, pairing=pairing)]
+    joint, sweeps = opened(results, baseline, targets)
+    if metric is not None and joint is not None:
+        remedy = f"its table shows the final metric; for others: vflsim plot {joint.folder} --metric {metric}"
+        raise ResultsError("is no sweep, of which --metric shows one", str(joint.folder), "folders of sweeps", remedy)
+    tables = [] if joint is None else [table_of(joint, quantiles, pairing=pairing)]
     for folder in sweeps:
         for table in tables_of(folder, quantiles, targets, metric=metric):
             table.title += f" ({folder})" if len(results) > 1 else ""
             tables.append(table)
-    paths = [] if out is None else _written(out, found, tables[0])
+    paths = [] if out is None else _written(out, joint, tables[0])
     show(console(), tables, form)
     for path in paths:
         (say if form is None else complain)(str(path))

@@ -78,15 +78,15 @@ def sweep(
     options = RunOptions.of(**execution)
     page, tell = console(stderr=form is not None), say if form is None else complain
     axes = axes_given(scenario, over or (), over_file, overrides or ())
-    given = overriding(overrides, seeds, [key for axis in axes for key in axis.keys])
+    texts = overriding(overrides, seeds, [key for axis in axes for key in axis.keys])
     display = Display(page)
     if note := remark(execution["device"], options):
         tell(note)
-    plan = planned(scenario, axes, zipped=zipped, overrides=given, timing_only=timing_only, protocols=protocol or ())
+    plan = planned(scenario, axes, zipped=zipped, overrides=texts, timing_only=timing_only, protocols=protocol or ())
     if dry_run:
         with reusing_memory():
-            found = [*expected_runs(plan, options)]
-        page.print(expected_runs_table(plan, found, options.workers))
+            expected = [*expected_runs(plan, options)]
+        page.print(expected_runs_table(plan, expected, options.workers))
         return
     if (same := plan.runs - plan.different_runs) and not options.resume:
         tell(f"{plan.runs} runs; {same} of them the same as at an earlier value, and not run again")
@@ -105,7 +105,7 @@ def sweep(
             unknown = error
     show(page, tables, form)
     page.print()
-    tell(f"{sum(len(found.runs) for found in done.sweep.results)} runs; files in {done.sweep.folder}")
+    tell(f"{sum(len(study.runs) for study in done.sweep.results)} runs; files in {done.sweep.folder}")
     for text in failures(done):
         complain(text)
     if unknown is not None:
@@ -168,7 +168,7 @@ def tune(
         tell(note)
     try:
         with display:
-            found = tune_protocols(
+            tuned = tune_protocols(
                 scenario,
                 axis.key,
                 axis.values,
@@ -185,11 +185,11 @@ def tune(
         complain(display.interrupted(again()))
         raise typer.Exit(exit_status(interruption)) from None
     page.print()
-    show(page, [tuning_table(found.tuning)], form)
+    show(page, [tuning_table(tuned.tuning)], form)
     page.print()
-    tell(f"{len(found.tuning.runs)} runs; all scores in {found.tuning.sweep.folder / 'tuning.md'}")
-    for what, place in (("its own best value for each protocol", found.own), ("one value for all", found.common)):
+    tell(f"{len(tuned.tuning.runs)} runs; all scores in {tuned.tuning.sweep.folder / 'tuning.md'}")
+    for what, place in (("its own best value for each protocol", tuned.own), ("one value for all", tuned.common)):
         if place is not None:
             tell(f"{what}: vflsim run {quote(str(place))}")
-    if None in found.tuning.chosen.values():
+    if None in tuned.tuning.chosen.values():
         raise typer.Exit(1)
