@@ -53,9 +53,9 @@ def check(
         if not quick:
             refuse_broken(loaded, data)
         start_s = time.process_time()  # a worker, too, imports all this and reads the data
-        found = [expectation(loaded, name, data.of(loaded.training_of(name))) for name in loaded.protocols]
-    measured = None if quick else speeds(loaded, data, found, options.execution)
-    return Check(loaded, data, found, measured, workers, start_s)
+        expectations = [expectation(loaded, name, data.of(loaded.training_of(name))) for name in loaded.protocols]
+    measured = None if quick else speeds(loaded, data, expectations, options.execution)
+    return Check(loaded, data, expectations, measured, workers, start_s)
 
 
 @dataclass(frozen=True)

@@ -70,8 +70,8 @@ def evaluate(
     """
     from vflsim.attacks import chosen, evaluate as evaluate_runs
 
-    found = _chosen(_opened(results, trust), protocols, seeds)
-    return evaluate_runs(found, chosen(attacks, options), protocols or None, seeds or None, needed=bool(attacks))
+    stored = _chosen(_opened(results, trust), protocols, seeds)
+    return evaluate_runs(stored, chosen(attacks, options), protocols or None, seeds or None, needed=bool(attacks))
 
 
 def explain(
@@ -93,8 +93,8 @@ def explain(
     """
     from vflsim.explaining import explain as explain_runs
 
-    found = _chosen(_opened(results, trust), protocols, seeds)
-    return explain_runs(found, protocols or None, seeds or None, sd, tsne_rows)
+    stored = _chosen(_opened(results, trust), protocols, seeds)
+    return explain_runs(stored, protocols or None, seeds or None, sd, tsne_rows)
 
 
 def _opened(results: Results | str | Path, trust: bool = False) -> Results:

@@ -170,11 +170,11 @@ def parameters_of(delay: Any) -> dict[str, Any]:
 
 
 def _resampled(file: str | Path, column: str | None, unit: str) -> dict[str, Any]:
-    said = {"column": column, "unit": None if unit == "s" else unit}
+    optional = {"column": column, "unit": None if unit == "s" else unit}
     return {
         "kind": "empirical",
         "file": str(Path(file).resolve()),
-        **{key: value for key, value in said.items() if value},
+        **{key: value for key, value in optional.items() if value},
     }
 
 

@@ -40,8 +40,8 @@ def analyze(
 
     loaded = narrowed(as_scenario(scenario, overrides), protocols)
     data = read_and_check(loaded, training=False)
-    found = {name: analyse_or_simulate(loaded, name, data.of(loaded.training_of(name))) for name in loaded.protocols}
-    return Analyses(loaded, data, found)
+    analyses = {name: analyse_or_simulate(loaded, name, data.of(loaded.training_of(name))) for name in loaded.protocols}
+    return Analyses(loaded, data, analyses)
 
 
 @final
@@ -60,18 +60,18 @@ class Analyses(Framed, Mapping[str, "Analysis"]):
         analyses.figure().savefig("laws.png")
     """
 
-    def __init__(self, scenario: Scenario, data: ScenarioData, found: Mapping[str, Analysis]) -> None:
+    def __init__(self, scenario: Scenario, data: ScenarioData, analyses: Mapping[str, Analysis]) -> None:
         self.scenario = scenario
-        self._data, self._found = data, dict(found)
+        self._data, self._analyses = data, dict(analyses)
 
     def __getitem__(self, protocol: str) -> Analysis:
-        return self._found[protocol]
+        return self._analyses[protocol]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._found)
+        return iter(self._analyses)
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._analyses)
 
     @cached_property
     def frame(self) -> pd.DataFrame:
@@ -81,7 +81,7 @@ class Analyses(Framed, Mapping[str, "Analysis"]):
         """
         import pandas as pd
 
-        return pd.DataFrame([_row(name, finding) for name, own in self.items() for finding in own.findings])
+        return pd.DataFrame([_row(name, finding) for name, analysis in self.items() for finding in analysis.findings])
 
     def figure(self) -> Picture:
         """Draw the distributions of round durations: known ones as lines, bounds as areas.
@@ -95,9 +95,9 @@ class Analyses(Framed, Mapping[str, "Analysis"]):
         from vflsim.results.store.closed_forms import curves_of
 
         curves = {}
-        for name, own in self.items():
-            if isinstance(own.round, ClosedForm) and own.round.law is not None:
-                ((*_, x, lower, upper),) = curves_of(name, [own.round])
+        for name, analysis in self.items():
+            if isinstance(analysis.round, ClosedForm) and analysis.round.law is not None:
+                ((*_, x, lower, upper),) = curves_of(name, [analysis.round])
                 curves[name] = Curve(x, lower, upper)
         if not curves:
             raise ScenarioError("no protocol's round has a distribution in closed form", self.scenario.name)
@@ -110,13 +110,13 @@ class Analyses(Framed, Mapping[str, "Analysis"]):
         from vflsim.analysis.findings import ClosedForm
 
         lines: list[str] = []
-        for name, own in self.items():
-            forms = [each for each in own.findings if isinstance(each, ClosedForm)]
+        for name, analysis in self.items():
+            forms = [each for each in analysis.findings if isinstance(each, ClosedForm)]
             lines.append(f"% {name}")
-            lines += [f"% {each}" for each in own.findings if not isinstance(each, ClosedForm)]
-            found = [line for form in forms for line in formulas_of(form)]
-            lines += [f"% {formula}" for formula in found if isinstance(formula, str)]
-            formulas = dict.fromkeys(formula.latex for formula in found if not isinstance(formula, str))
+            lines += [f"% {each}" for each in analysis.findings if not isinstance(each, ClosedForm)]
+            expressions = [line for form in forms for line in formulas_of(form)]
+            lines += [f"% {formula}" for formula in expressions if isinstance(formula, str)]
+            formulas = dict.fromkeys(formula.latex for formula in expressions if not isinstance(formula, str))
             if formulas:
                 lines += [r"\begin{align*}", " \\\\\n".join(f"  {formula}" for formula in formulas), r"\end{align*}"]
         return "\n".join(lines)
@@ -142,12 +142,12 @@ def formulas_of(form: ClosedForm) -> Sequence[Formula | str]:
     from vflsim.analysis.findings import NoClosedForm
 
     try:
-        found = form.formulas()
-        for formula in found:
+        formulas = form.formulas()
+        for formula in formulas:
             _ = formula.text, formula.latex
     except Exception as error:
         return [f"{NoClosedForm.because_of(f'formula of {form.name}', error)}"]
-    return found
+    return formulas
 
 
 def _row(protocol: str, finding: Any) -> dict[str, Any]:
