@@ -166,8 +166,8 @@ def tune(
             options=options,
             watcher=watcher,
         )
-    found = tuned.tuning
-    return TuningResults(found.sweep, found.metric, found.score)
+    tuning = tuned.tuning
+    return TuningResults(tuning.sweep, tuning.metric, tuning.score)
 
 
 def sweep(
@@ -272,8 +272,8 @@ def compare(
     from vflsim.trained.models import ComparedResults
 
     each_one = [studies] if isinstance(studies, Results | str | Path) else studies
-    found = [each if isinstance(each, Results) else open_results(each) for each in each_one]
-    return ComparedResults.of(found).against(baseline)
+    results = [each if isinstance(each, Results) else open_results(each) for each in each_one]
+    return ComparedResults.of(results).against(baseline)
 
 
 def export(

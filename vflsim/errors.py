@@ -16,7 +16,7 @@ _STEERING = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028-\u202e\u2066-\u20
 def printable(text: str, kept: str = "\n\t") -> str:
     """Return text that cannot steer a terminal: control characters, except those ``kept``, as ``\\x1b``."""
     return _STEERING.sub(
-        lambda found: found[0] if found[0] in kept else found[0].encode("unicode_escape").decode("ascii"), text
+        lambda match: match[0] if match[0] in kept else match[0].encode("unicode_escape").decode("ascii"), text
     )
 
 

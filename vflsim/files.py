@@ -60,9 +60,9 @@ def opened(path: Path | str) -> Iterator[BufferedReader]:
     except ValueError as error:  # a null character in it
         raise UnusableFileError(f"no file can be called {str(path)!r}: {error}") from None
     with open(path, "rb", opener=_without_waiting) as file:
-        found = os.fstat(file.fileno())
-        _must_be_regular(found)
-        if found.st_size == 0:
+        status = os.fstat(file.fileno())
+        _must_be_regular(status)
+        if status.st_size == 0:
             _must_be_empty(file.fileno())
         yield file
 
@@ -98,21 +98,21 @@ def parsed_json(source: str | bytes, whole: float = JSON_WHOLE) -> Any:
     """
 
     def number(digits: str) -> int:
-        if abs(found := int(digits)) > whole:
+        if abs(integer := int(digits)) > whole:
             raise ValueError(f"the number {digits[:20]}… is too large")
-        return found
+        return integer
 
     try:
-        found = json.loads(source, object_pairs_hook=_unique, parse_int=number)
+        value = json.loads(source, object_pairs_hook=_unique, parse_int=number)
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
-    within, level = [found], 0
+    within, level = [value], 0
     while containers := [each for each in within if isinstance(each, dict | list)]:
         level += 1
         if level > JSON_DEPTH:
             raise ValueError(_TOO_DEEP)
         within = [item for each in containers for item in _items(each)]
-    return found
+    return value
 
 
 @cache
@@ -221,21 +221,21 @@ _TOO_DEEP = f"it is nested too deeply, in more than {JSON_DEPTH} levels"
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"the name {twice!r} stands twice in an object")
-    return found
+    return members
 
 
 def _items(container: dict[str, Any] | list[Any]) -> Iterable[Any]:
     return container.values() if isinstance(container, dict) else container
 
 
-def _must_be_regular(found: os.stat_result) -> None:
-    if not stat.S_ISREG(found.st_mode):
-        kind = next((name for matches, name in _KINDS if matches(found.st_mode)), "something else")
+def _must_be_regular(status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        kind = next((name for matches, name in _KINDS if matches(status.st_mode)), "something else")
         raise UnusableFileError(f"it is {kind}, not a regular file")
 
 

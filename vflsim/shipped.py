@@ -24,8 +24,8 @@ TEMPLATE = _PACKAGE / "template.yaml"
 def shipped() -> dict[str, Path]:
     """Return the files of vflsim's own scenarios by name: ``quickstart``, ``fedvs/fig4``."""
     folder = next((each for each in FOLDERS if each.is_dir()), None)
-    found = [] if folder is None else [file for file in folder.rglob("*.yaml") if file.parent.name != WORLDS]
-    files = sorted(found, key=lambda file: (file.parent, file.name))
+    scenarios = [] if folder is None else [file for file in folder.rglob("*.yaml") if file.parent.name != WORLDS]
+    files = sorted(scenarios, key=lambda file: (file.parent, file.name))
     return {file.relative_to(str(folder)).with_suffix("").as_posix(): file for file in files}
 
 
@@ -72,9 +72,9 @@ def started(name: str, source: Path = TEMPLATE) -> str:
 def completions(incomplete: str) -> list[str]:
     """Return the scenario files and folders, and vflsim's own scenarios, that begin like this."""
     parent = Path(incomplete).parent if not incomplete.endswith("/") else Path(incomplete)
-    own = [str(each) for each in _scenarios_in(parent)]
+    scenarios = [str(each) for each in _scenarios_in(parent)]
     folders = [f"{each}/" for each in sorted(parent.iterdir()) if each.is_dir()] if parent.is_dir() else []
-    return [each for each in (*own, *folders, *shipped()) if each.startswith(incomplete)]
+    return [each for each in (*scenarios, *folders, *shipped()) if each.startswith(incomplete)]
 
 
 def _scenarios_in(folder: Path) -> list[Path]:

@@ -49,10 +49,10 @@ def log_interval(values: Sequence[float] | Floats, confidence: float = CONFIDENC
     array = np.asarray(values, dtype=np.float64)
     if not array.size or np.ptp(array) <= ROUNDING * array.max():
         return t_interval(array[:1].repeat(array.size), confidence)
-    found = t_interval(np.log(array), confidence)
-    mean, low, high = (float(each) for each in np.exp([found.mean, found.low, found.high]))
+    interval = t_interval(np.log(array), confidence)
+    mean, low, high = (float(each) for each in np.exp([interval.mean, interval.low, interval.high]))
     within = min(max(mean, float(array.min())), float(array.max()))  # equal values have themselves as the mean
-    return Interval(within, min(low, within), max(high, within), found.n)  # NaN stays: it is the first of both
+    return Interval(within, min(low, within), max(high, within), interval.n)  # NaN stays: it is the first of both
 
 
 def one_sided(confidence: float = CONFIDENCE) -> float:

@@ -143,17 +143,17 @@ def steady_mean(values: Floats, confidence: float = CONFIDENCE, variation: Varia
     Source: Law, Simulation Modeling and Analysis, §9.5; von Neumann (1941) for the ratio and its variance.
     """
     removed, settled = warm_up(values)
-    left = values[removed:]
-    if len(left) < BATCHES:
-        mean = float(left.mean()) if len(left) else np.nan
-        return SteadyMean(mean, np.nan, np.nan, len(left), removed, 0, np.nan, False, settled)
-    means, lag1, correlated = batch_means(left)
-    found, n = t_interval(means, confidence), len(left) // BATCHES * BATCHES
-    enough = variation is None or variation.covers(n, n * found.mean)
+    steady = values[removed:]
+    if len(steady) < BATCHES:
+        mean = float(steady.mean()) if len(steady) else np.nan
+        return SteadyMean(mean, np.nan, np.nan, len(steady), removed, 0, np.nan, False, settled)
+    means, lag1, correlated = batch_means(steady)
+    interval, n = t_interval(means, confidence), len(steady) // BATCHES * BATCHES
+    enough = variation is None or variation.covers(n, n * interval.mean)
     cut, batches = len(values) - n, len(means)
     independent = n / _inflation(values[cut:], means)
     return SteadyMean(
-        found.mean, found.low, found.high, n, cut, batches, lag1, correlated, settled, enough, independent
+        interval.mean, interval.low, interval.high, n, cut, batches, lag1, correlated, settled, enough, independent
     )
 
 
@@ -194,9 +194,9 @@ def warm_up(values: Floats) -> tuple[int, bool]:
         return 0, True
     means = ranks(values[: groups * GROUP]).reshape(groups, GROUP).mean(axis=1)
     means -= means.mean()  # the sums of squares below would cancel otherwise
-    left = np.arange(groups, 0, -1)
+    remaining = np.arange(groups, 0, -1)
     sums, squares = (np.cumsum(part[::-1])[::-1] for part in (means, means * means))
-    error = (squares - sums * sums / left) / (left * left.astype(np.float64))
+    error = (squares - sums * sums / remaining) / (remaining * remaining.astype(np.float64))
     last = groups // 2
     cut = int(error[: last + 1].argmin())
     return cut * GROUP, cut < last

@@ -70,8 +70,8 @@ def latex(tables: Sequence[DataTable]) -> str:
     parts = [PREAMBLE]
     for table in tables:
         cells = "".join(cell for row in table.rows for cell in row)
-        own = [note for note in table.notes if _HERE.match(note)]
-        explained = dict.fromkeys([*(meant if "±" in cells or "…" in cells else []), *own])
+        notes = [note for note in table.notes if _HERE.match(note)]
+        explained = dict.fromkeys([*(meant if "±" in cells or "…" in cells else []), *notes])
         parts.append("\n".join(_environment(table, [*explained])))
     return "\n\n".join(parts) + "\n"
 

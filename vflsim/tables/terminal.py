@@ -102,12 +102,12 @@ class _Widths:
 
 def _grouped(widths: Sequence[int], width: int) -> list[list[int]]:
     """Group the numbers of columns that fit beside each other."""
-    found = [[0]]
+    groups = [[0]]
     for column in range(1, len(widths)):
-        if len(found[-1]) > 1 and _width([widths[each] for each in (*found[-1], column)]) > width:
-            found.append([0])
-        found[-1].append(column)
-    return found
+        if len(groups[-1]) > 1 and _width([widths[each] for each in (*groups[-1], column)]) > width:
+            groups.append([0])
+        groups[-1].append(column)
+    return groups
 
 
 def _width(widths: Sequence[int]) -> int:

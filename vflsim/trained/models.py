@@ -154,10 +154,10 @@ class TrainedModels:
         """
         if self.data.present is not None:
             raise ValueError("parties lack rows, whose embeddings do not count; allowed: data.align: inner or exact")
-        found = server_prediction_of(self.protocol, self.learners)
-        for module in found.modules:
+        prediction = server_prediction_of(self.protocol, self.learners)
+        for module in prediction.modules:
             module.eval()
-        return found
+        return prediction
 
     @property
     def codec(self) -> Codec | None:
@@ -204,8 +204,8 @@ class TrainedModels:
             what = f"there is no row {outside[0]} of the split {split!r}"
             raise ResultsError(what, str(self.run.folder), f"0 to {count - 1}")
         with torch.no_grad():
-            found = self._uploads(chosen, split)
-            return found.predict(found.received)
+            uploads = self._uploads(chosen, split)
+            return uploads.predict(uploads.received)
 
     def uploads(self, rows: Tensor, split: Split = "test") -> Uploads:
         """Return what the server gets for some rows of a split.
@@ -217,13 +217,13 @@ class TrainedModels:
         return self._uploads(rows, split)
 
     def _uploads(self, rows: Tensor, split: Split) -> Uploads:
-        prediction, own = self.prediction, None
+        prediction, server_embedding = self.prediction, None
         if prediction.own is not None:
             with torch.no_grad():
-                own = prediction.own(split)[rows]
+                server_embedding = prediction.own(split)[rows]
         return Uploads(
             sent={client: h[rows] for client, h in self.embeddings(split).items()},
-            own=own,
+            own=server_embedding,
             labels=self.data.labels[split][rows],
             wiring=Wiring(self.codec, self.run.seed),
             prediction=prediction,
