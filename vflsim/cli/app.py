@@ -190,8 +190,8 @@ def with_execution(*names: str) -> Callable[[Callable[..., None]], Callable[...,
 
     def give(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
-        def called(**given: Any) -> None:
-            command(execution={name: given.pop(name) for name in names}, **given)
+        def called(**arguments: Any) -> None:
+            command(execution={name: arguments.pop(name) for name in names}, **arguments)
 
         hints, parameters = get_type_hints(command, include_extras=True), list[Parameter]()
         for parameter in signature(command).parameters.values():

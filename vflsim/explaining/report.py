@@ -138,21 +138,21 @@ def summarised(explanation: Explanation, shares: Sequence[float]) -> str:
             if not 0 < share < 1 or count == len(order):
                 what = f"{100 * share:g} % of {len(order)} clients leaves {'none' if share <= 0 else 'nobody out'}"
                 raise ScenarioError(what, "vflsim explain --top", "shares between 0 and 100 % that leave somebody out")
-            for end, kept in (("top", order[:count]), ("bottom", order[-count:])):
+            for end, included in (("top", order[:count]), ("bottom", order[-count:])):
                 new = f"{name[: _NAME_LENGTH - 16]}-{end}-{count}"
-                entries[new] = _entry(explanation, name, kept)
-                head.append(f"# {new}: {end} {100 * share:g} %, clients {', '.join(map(str, sorted(kept)))}")
+                entries[new] = _entry(explanation, name, included)
+                head.append(f"# {new}: {end} {100 * share:g} %, clients {', '.join(map(str, sorted(included)))}")
     raw["name"] = f"{raw['name'][: _NAME_LENGTH - 16]}-summarised"
     raw["protocols"] = entries
     title = "# Clients by the norm of their linear heads, from vflsim explain:"
     return "\n".join([title, *head, "", emit.dump(raw)])
 
 
-def _entry(explanation: Explanation, name: str, kept: Sequence[int]) -> dict[str, Any]:
+def _entry(explanation: Explanation, name: str, included: Sequence[int]) -> dict[str, Any]:
     """Return a protocol's entry with these clients alone; overrides stay."""
     scenario = explanation.scenario
     protocol = scenario.protocols[name].protocol
-    excluded = tuple(client for client in range(1, scenario.clients + 1) if client not in kept)
+    excluded = tuple(client for client in range(1, scenario.clients + 1) if client not in included)
     try:
         changed = left_out(protocol, excluded)
     except ValueError as error:

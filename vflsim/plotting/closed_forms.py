@@ -57,8 +57,7 @@ class Curve:
 
 def round_duration(results: Results, protocol: str) -> Curve | None:
     """Return the distribution of a protocol's round durations in seconds; None without a closed form."""
-    curves = _curves(results, protocol, "round_duration")
-    return curves.get(EVERYBODY)
+    return _curves(results, protocol, "round_duration").get(EVERYBODY)
 
 
 def client_age(results: Results, protocol: str, ages: Floats) -> Floats | None:

@@ -115,8 +115,7 @@ def durations(results: Results) -> dict[str, Floats]:
 
 def _ages(results: Results) -> dict[str, Floats]:
     """Return how long rounds had been in progress when runs stopped by time (s), by protocol."""
-    kept = finished(results, "rounds")
-    return {name: ages_of([Rounds.of(run) for run in runs]) for name, runs in kept.items()}
+    return {name: ages_of([Rounds.of(run) for run in runs]) for name, runs in finished(results, "rounds").items()}
 
 
 def _censored(ages: dict[str, Floats]) -> str:

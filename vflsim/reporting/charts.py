@@ -92,10 +92,10 @@ def timeline(results: Results, share: float = 1.0) -> dict[str, Any] | None:
     References, which exchange no message, have no panel beside others.
     """
     try:
-        kept = one_seed(results)
+        recorded = one_seed(results)
     except NotRecordedError:
         return None
-    runs = [run for run in kept if not run.info.reference] or kept
+    runs = [run for run in recorded if not run.info.reference] or recorded
     return panels(runs, int(share * SPANS) // len(runs))
 
 

@@ -84,9 +84,8 @@ def measures(results: Results, summary: pd.DataFrame) -> DataTable | None:
 
 
 def _described(row: pd.Series, results: Results) -> Amount:
-    estimate = Estimate.of(row)
     measure = str(row["measure"])
-    return describe(estimate, row["unit"], share=is_share(measure.partition("_")[2], results.own_metrics))
+    return describe(Estimate.of(row), row["unit"], share=is_share(measure.partition("_")[2], results.own_metrics))
 
 
 def _words(measure: str, target: str) -> str:

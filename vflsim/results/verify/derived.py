@@ -209,14 +209,14 @@ def _of_table(table: pd.DataFrame, frames: Frames) -> Iterator[str]:
 def _of_times(frames: Frames, bounds: Mapping[float, tuple[float, float]]) -> Iterator[str]:
     """Rows of metrics, and rounds, have the energy until their time, and of their time: within its least and most."""
     rows = [*zip(frames.metrics["time_s"].tolist(), frames.metrics[ENERGY].tolist(), strict=True)]
-    wrong = [f"metrics at {now} s: {ENERGY} is {given}, its events add up to {_span(*bounds[now])}"
-             for now, given in rows if not _within(given, *bounds[now])]  # fmt: skip
+    wrong = [f"metrics at {now} s: {ENERGY} is {energy}, its events add up to {_span(*bounds[now])}"
+             for now, energy in rows if not _within(energy, *bounds[now])]  # fmt: skip
     columns = [] if frames.rounds is None else [frames.rounds[name].tolist() for name in ("start_s", "end_s", ENERGY)]
-    for number, (start, end, given) in enumerate(zip(*columns, strict=True)):
+    for number, (start, end, energy) in enumerate(zip(*columns, strict=True)):
         (before, until), (least, most) = bounds[start], bounds[end]
-        if not _within(given, least - until, most - before):
+        if not _within(energy, least - until, most - before):
             span = _span(least - until, most - before)
-            wrong.append(f"rounds: {ENERGY} of round {number} is {given}, its events add up to {span}")
+            wrong.append(f"rounds: {ENERGY} of round {number} is {energy}, its events add up to {span}")
     yield from wrong[:SHOWN]
 
 
