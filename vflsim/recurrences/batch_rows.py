@@ -37,13 +37,13 @@ class BatchRows:
 
     def each(self, clients: list[int], indices: list[int]) -> list[tuple[tuple[int, int], NDArray[np.int64]]]:
         """Return a key and the rows of each of these batches: the same key for the same batch."""
-        found = []
+        batches = []
         for client, number in zip(clients, indices, strict=True):
             origin = 0 if self.shared else client
             epoch, place = divmod(number, self._per_epoch)
             rows = self._epoch(origin, epoch)[place * self.longest : (place + 1) * self.longest]
-            found.append(((origin, number), rows))
-        return found
+            batches.append(((origin, number), rows))
+        return batches
 
     def distinct(self, steps: Ints, clients: Ints, indices: Ints) -> Bools:
         """Return which arrivals are the first of their step with their batch."""
@@ -82,11 +82,11 @@ class BatchRows:
 
     def _epoch(self, origin: int, epoch: int) -> NDArray[np.int64]:
         """Return the rows of all batches of an epoch."""
-        found = self._known.get((origin, epoch))
-        if found is None:
+        rows = self._known.get((origin, epoch))
+        if rows is None:
             first, sequence = epoch * self._per_epoch, self._sequences[origin]
             batches = [sequence.batch(first + place).ids for place in range(self._per_epoch)]
-            found = self._known[origin, epoch] = np.concatenate(batches)
+            rows = self._known[origin, epoch] = np.concatenate(batches)
             if len(self._known) > self._most:
                 self._known.popitem(last=False)
-        return found
+        return rows

@@ -57,16 +57,16 @@ class Caches:
         The number means nothing for a party without a ready exchange.
         """
         chosen = np.where(self._free, self._used_at, _NEVER).argmin(axis=0)
-        found: Ints = np.maximum(self._exchange[chosen, self._columns], 0)
+        exchanges: Ints = np.maximum(self._exchange[chosen, self._columns], 0)
         places = chosen[whose], self._columns[whose]
         self._used_at[places] = self._steps[whose]
         self._used[places] += 1
         self._steps[whose] += 1
         self._exchange[places] = np.where(self._used[places] == self._uses, -1, self._exchange[places])
-        return found
+        return exchanges
 
 
-# --- caching ----------------------------------------------------------------------------------------------------------
+# --- rounds with caches -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

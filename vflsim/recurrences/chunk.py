@@ -117,7 +117,7 @@ class Moves:
             if all(value is None for value in values):
                 return None
             nothing = (np.full(each.ends.shape, None, object) for each in some)
-            return np.concatenate([none if own is None else own for own, none in zip(values, nothing, strict=True)])
+            return np.concatenate([none if each is None else each for each, none in zip(values, nothing, strict=True)])
 
         return cls(some[0].direction, *map(column, _NUMBERS))
 
@@ -283,9 +283,6 @@ class Played:
     used: Bools | None
     spans: tuple[Stretches, ...]
     course: EventCourse | None = None
-
-
-# --- errors -----------------------------------------------------------------------------------------------------------
 
 
 class UndecidedError(RunError):

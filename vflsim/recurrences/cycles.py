@@ -129,9 +129,6 @@ class _Stream:
         return joined[: self._count]
 
 
-# --- paced spans ------------------------------------------------------------------------------------------------------
-
-
 class PacedSpans:
     """The spans of cycles of a trip. ``kind_of`` gives the kind of batches by their numbers."""
 

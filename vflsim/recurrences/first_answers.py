@@ -24,10 +24,10 @@ class Skipped:
     def __init__(self) -> None:
         self.of: Ints | None = None
 
-    def add(self, left: Bools) -> None:
+    def add(self, clients: Bools) -> None:
         """Let these clients (M,) leave out one draw more."""
-        if left.any():
-            self.of = left + (0 if self.of is None else self.of)
+        if clients.any():
+            self.of = clients + (0 if self.of is None else self.of)
 
 
 class FirstAnswers:
@@ -133,11 +133,11 @@ class FirstAnswers:
             late = ~self._in_time(k)
             if np.any(late & (ready == heard)):
                 self._refuse("a message arrives as its client begins another activity", k)
-            left = late & (ready > heard)
+            skipped = late & (ready > heard)
             for _stage, each, _begins in self._random:
-                each.add(left)
-            done[left] = heard[left]
-            self._leave_out(k, np.flatnonzero(left))
+                each.add(skipped)
+            done[skipped] = heard[skipped]
+            self._leave_out(k, np.flatnonzero(skipped))
         now.clients = done
 
     def _cut_peers(self, k: int, heard: Floats) -> None:

@@ -140,8 +140,8 @@ class OwnPace:
         drawn = self._trip.serve.draw.series.rows(first, count)[:, 0, 0]
         if self._step_seconds is None:
             drawn = drawn * self._trip.serve.factors[0, 0]
-        found: list[float] = drawn.tolist()
-        return found
+        draws: list[float] = drawn.tolist()
+        return draws
 
     def _one_by_one(self, drawn: list[float]) -> Served:
         """Play steps on single embeddings, which take ``drawn`` seconds."""

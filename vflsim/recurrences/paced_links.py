@@ -27,9 +27,9 @@ class FairLink(Hub):
 
     serial = False
 
-    def __init__(self, capacity: float, own: Sequence[float]) -> None:
+    def __init__(self, capacity: float, bandwidths: Sequence[float]) -> None:
         super().__init__(capacity)
-        self._own, self._unlimited = own, [min(each, capacity) == math.inf for each in own]
+        self._bandwidths, self._unlimited = bandwidths, [min(each, capacity) == math.inf for each in bandwidths]
         self.at_once: list[int] = []
         """Messages that are through as they enter, since nothing limits their rates."""
         self._entered: list[Entered] = []
@@ -41,13 +41,13 @@ class FairLink(Hub):
         if self._unlimited[place]:
             self.at_once.append(number)
             return now
-        own = self._own[place]
+        bandwidth = self._bandwidths[place]
         if self.due == math.inf and not self.changed:
             self._idle.append(len(self._entered))
-        self._entered.append((now, place, own, size))
+        self._entered.append((now, place, bandwidth, size))
         transfer = Transfer()
         transfer.place, transfer.size = number, size
-        self.enter(transfer, place, own, now)
+        self.enter(transfer, place, bandwidth, now)
         return now
 
     def over(self, now: float) -> list[int]:
@@ -67,7 +67,7 @@ class FairLink(Hub):
     def moved(self, place: int, start: float, now: float) -> float:
         """Return the bits that have moved by ``now`` of a client's message that has entered at ``start``."""
         if self._moved[0] != now:
-            last = bisect_right(self._entered, (now, len(self._own)))
+            last = bisect_right(self._entered, (now, len(self._bandwidths)))
             messages = self._entered[self._begin_of(now) : last]
             _, bits = played(self.capacity, messages, now)
             moved = {(client, entered): each for (entered, client, _, _), each in zip(messages, bits, strict=True)}
@@ -76,8 +76,8 @@ class FairLink(Hub):
 
     def _begin_of(self, now: float) -> int:
         """Return the first of the messages that share the link at a time, or did last."""
-        found = bisect_right(self._idle, now, key=lambda place: self._entered[place][0])
-        return self._idle[found - 1] if found else 0
+        count = bisect_right(self._idle, now, key=lambda place: self._entered[place][0])
+        return self._idle[count - 1] if count else 0
 
 
 @final
@@ -86,8 +86,8 @@ class SerialLink:
 
     serial, changed, at_once = True, False, ()
 
-    def __init__(self, capacity: float, own: Sequence[float]) -> None:
-        self._rates = [min(each, capacity) for each in own]
+    def __init__(self, capacity: float, bandwidths: Sequence[float]) -> None:
+        self._rates = [min(each, capacity) for each in bandwidths]
         self._queue: deque[tuple[float, int]] = deque()
         self._free, self.due = -math.inf, math.inf
 

@@ -54,9 +54,9 @@ class PeerMessages:
         self.latest = float(latest_of.max())
         out[:] = latest_of[self._way.sort]
         if not self._alone:
-            own = np.flatnonzero(last_of[self._way.sort] == self._places)
+            senders = np.flatnonzero(last_of[self._way.sort] == self._places)
             ends[rows, last_of] = -np.inf
-            out[own] = ends.max(axis=1)[self._way.sort[own]]
+            out[senders] = ends.max(axis=1)[self._way.sort[senders]]
             ends[rows, last_of] = latest_of
         return np.maximum(out, sent, out=out)
 

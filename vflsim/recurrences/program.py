@@ -54,10 +54,10 @@ class Program:
 
     def play(self, first: int, kinds: Ints, now: Now) -> Played:
         """Play the rounds from ``first`` on, with batches of ``kinds`` (n,). Raises ``UndecidedError``."""
-        made = PlayedRounds if now.trail is None else RecordedRounds
+        rounds = PlayedRounds if now.trail is None else RecordedRounds
         answers = any(isinstance(act, TimedAnswers) for act in self._acts)
         orders = self._world.orders[self._acts is not self._world.before] if answers else ()
-        chunk = made(self._world, first, kinds, now, self._steps, self._processes, self._shared, orders)
+        chunk = rounds(self._world, first, kinds, now, self._steps, self._processes, self._shared, orders)
         if not self.waits_for_all:
             chunk.skipped = self._skipped
         plays = [play for act in self._acts for play in chunk.plays(act)]

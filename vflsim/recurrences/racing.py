@@ -115,9 +115,6 @@ def undetermined(began: Floats, over: Floats, late: Bools, stage: Stage) -> bool
     return stage.varies and bool(np.any(late & stage.random & (began == over)))
 
 
-# --- first t ----------------------------------------------------------------------------------------------------------
-
-
 class FirstOfAll(Racing):
     """Every client begins a round when it is free; every begun activity consumes its draw.
 
@@ -156,9 +153,6 @@ class FirstOfAll(Racing):
             moves = Moves("up", up.began[place], up.ends[place], up.sizes[place], up.counted[place], up.rates)
             up.counted[place, cut] = moves.only(cut).through(heard[cut])
         self.free = np.maximum(heat.free, heard)
-
-
-# --- dropping ---------------------------------------------------------------------------------------------------------
 
 
 class Dropping(Racing):

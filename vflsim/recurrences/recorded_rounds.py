@@ -71,7 +71,7 @@ class RecordedRounds(PlayedRounds):
         """Return what events say of the round (n, 1), given what they say of the first."""
         return np.where(round_ < 0, -1, self._rounds[:, None] + round_)
 
-    def _told(self, draw: Draw, drawn: Floats, steps: Ints, begun: Ints, ended: Ints, **rest: Any) -> Told:
+    def _facts(self, draw: Draw, drawn: Floats, steps: Ints, begun: Ints, ended: Ints, **rest: Any) -> Told:
         """Return what events tell of activities that draw."""
         named = {"rounds": self._named(-1), "peers": NOBODY, "numbers": draw.numbers(self._rounds)} | rest
         return Told((draw.series.purpose,), drawn=drawn, steps=steps, begun=begun, ended=ended, **named)
@@ -80,15 +80,15 @@ class RecordedRounds(PlayedRounds):
     def _noted(self, state: State, play: Play, act: Passes, taken: Floats) -> Play:
         noted, span, steps = super()._noted(state, play, act, taken), self.spans[-1], self._steps()
         passing = self._trail.passing(taken > 0, span.ends, steps)
-        told, events = None, (steps, passing.begun, passing.ended)
+        facts, events = None, (steps, passing.begun, passing.ended)
         if isinstance(act, TimedWork):
             counts = "update" if act.steps else None
-            told = self._told(act.draw, self.drawn(act.draw), *events, some=act.by, counts=counts)
+            facts = self._facts(act.draw, self.drawn(act.draw), *events, some=act.by, counts=counts)
         elif isinstance(act, TimedDelay):
-            told = self._told(act.draw, taken, *events, rounds=self._named(act.round))
+            facts = self._facts(act.draw, taken, *events, rounds=self._named(act.round))
         elif isinstance(act, TimedSending):
-            told = self._told(act.delay, taken, *events, rounds=self._named(act.way.round), peers=AT_SERVER)
-        self.spans[-1] = replace(span, told=told)
+            facts = self._facts(act.delay, taken, *events, rounds=self._named(act.way.round), peers=AT_SERVER)
+        self.spans[-1] = replace(span, told=facts)
 
         def followed(k: int, kind: int) -> None:
             noted(k, kind)
@@ -103,8 +103,8 @@ class RecordedRounds(PlayedRounds):
         passing = self._trail.passing(there, ends, steps)
         some = np.array([process is not None for process in self.processes])
         named = (self._named(-1), NOBODY, numbers, drawn, steps, passing.begun, passing.ended)
-        told = Told(("activation",), *named, some=some)
-        self.spans.append(Stretches("activation", began, ends, np.arange(self.shape[1]), told=told))
+        facts = Told(("activation",), *named, some=some)
+        self.spans.append(Stretches("activation", began, ends, np.arange(self.shape[1]), told=facts))
 
         def play(k: int, _: int) -> None:
             began[k] = ends[k] = now.clients
@@ -133,8 +133,8 @@ class RecordedRounds(PlayedRounds):
         self._places, self._numbers = places, numbers
         self._sent = sent = self._trail.messages(latency, began, ends, steps, places)
         events = sent.begun, sent.moving, sent.arrived
-        told = self._of_message(way, up, (self._times, began), numbers, steps, events, places)
-        moved[-1] = replace(moves, told=told)
+        facts = self._of_message(way, up, (self._times, began), numbers, steps, events, places)
+        moved[-1] = replace(moves, told=facts)
         return moves
 
     def _of_message(
@@ -149,8 +149,8 @@ class RecordedRounds(PlayedRounds):
         peers, parties = (AT_SERVER, clients) if up else (clients, AT_SERVER)
         named, drawn = (self._named(way.round), peers), self.drawn(way.latency)
         numbered, some = way.latency.numbers(self._rounds), way.latency.series.stage.taking
-        told = Told(self.world.latencies(up), *named, numbered, drawn, steps, begun, moving, places, some)
-        self.spans.append(Stretches("latency", sent, began, parties, told=told))
+        facts = Told(self.world.latencies(up), *named, numbered, drawn, steps, begun, moving, places, some)
+        self.spans.append(Stretches("latency", sent, began, parties, told=facts))
         kinds = (f"transfer.{way.number.series.purpose}",)
         return Told(kinds, *named, numbers, np.nan, steps, begun, arrived, places, sent=sent, moving=moving)
 
@@ -201,7 +201,7 @@ class RecordedRounds(PlayedRounds):
         collected, beside = trail.collections(times, there, act.how == "each"), act.how in ("beside", "each")
 
         def followed(k: int, kind: int) -> None:
-            own, arriving = now.server, now.arriving
+            end, arriving = now.server, now.arriving
             assert arriving is not None, "clients have sent what the server waits for"
             wait(k, kind)
             times[k] = now.server
@@ -209,7 +209,7 @@ class RecordedRounds(PlayedRounds):
             if beside and not len(awaited):
                 there[k] = False  # it has got all before its own work ends
                 return
-            if own == now.server and not beside:
+            if end == now.server and not beside:
                 awaited = np.append(awaited, trail.server)
             trail.join(np.broadcast_to(collected[k], awaited.shape), awaited)
             trail.server = int(collected[k, 0])
@@ -224,8 +224,8 @@ class RecordedRounds(PlayedRounds):
         passing = self._trail.passing(span.seconds > 0, span.ends, steps, at_server=True)
         drawn = self.series(act.draw.series)[:, place : place + 1, 0]
         events = steps, passing.begun, passing.ended
-        told = self._told(act.draw, drawn, *events, counts="round" if act.ends else None)
-        self.spans[-1] = replace(span, told=told)
+        facts = self._facts(act.draw, drawn, *events, counts="round" if act.ends else None)
+        self.spans[-1] = replace(span, told=facts)
 
         def followed(k: int, kind: int) -> None:
             play(k, kind)
@@ -267,8 +267,8 @@ class RecordedRounds(PlayedRounds):
                 arrived = trail.events(ends, now, steps + 1, None)
                 numbers = way.number.numbers(self._rounds)
                 numbers = numbers if up else numbers * len(clients) + clients
-                told = self._of_message(way, up, (sent, began), numbers, steps + 1, (begun, now, arrived))
-                turns.told[place + 1] = told
+                facts = self._of_message(way, up, (sent, began), numbers, steps + 1, (begun, now, arrived))
+                turns.told[place + 1] = facts
                 now = trail.collections(ends)
                 trail.join(now.ravel(), arrived.ravel())
                 place += 2
@@ -288,11 +288,11 @@ class RecordedRounds(PlayedRounds):
         """Return what events tell of an activity in all clients' turns."""
         if isinstance(act, TimedService):  # one after the other
             draw, drawn = act.draw, self.series(act.draw.series)[:, act.draw.place + act.later, 0]
-            return self._told(draw, drawn, *events, numbers=draw.numbers(self._rounds) + act.later)
+            return self._facts(draw, drawn, *events, numbers=draw.numbers(self._rounds) + act.later)
         if isinstance(act, TimedWork):
-            return self._told(act.draw, self.drawn(act.draw), *events, counts="update" if act.steps else None)
+            return self._facts(act.draw, self.drawn(act.draw), *events, counts="update" if act.steps else None)
         named = {"rounds": self._named(act.way.round), "peers": AT_SERVER}
-        return self._told(act.delay, self.drawn(act.delay), *events, **named)
+        return self._facts(act.delay, self.drawn(act.delay), *events, **named)
 
     @override
     def played(self) -> Played:

@@ -92,17 +92,17 @@ class SerialWay:
 
 @final
 class SharedWay:
-    """Messages of every client at once through one link, of ``capacity`` bit/s, and each through its ``own``."""
+    """Messages of every client at once through one link, of ``capacity`` bit/s, and each through its client's."""
 
-    def __init__(self, moves: Moves, way: Way, capacity: float, own: list[float], kinds: Ints) -> None:
+    def __init__(self, moves: Moves, way: Way, capacity: float, bandwidths: list[float], kinds: Ints) -> None:
         self._began, self._ends, self._kinds = moves.began, moves.ends, kinds
-        self._sizes, self._capacity, self._own = way.sizes, capacity, own
-        alone = np.minimum(own, capacity)
+        self._sizes, self._capacity, self._bandwidths = way.sizes, capacity, bandwidths
+        alone = np.minimum(bandwidths, capacity)
         self._alone = 8.0 * way.sizes / alone
         """How long each message moves that is alone (kinds, M)."""
         self._unlimited = bool((alone == math.inf).all())
-        self._alike = (way.sizes == way.sizes[:, :1]).all(axis=1) & (len(set(own)) == 1)
-        self._rates = [min(own[0], capacity / max(1, many)) for many in range(len(own) + 1)]
+        self._alike = (way.sizes == way.sizes[:, :1]).all(axis=1) & (len(set(bandwidths)) == 1)
+        self._rates = [min(bandwidths[0], capacity / max(1, many)) for many in range(len(bandwidths) + 1)]
         """The rates of messages that are alike, by their number."""
 
     def carry(self, k: int, kind: int) -> Floats:
@@ -160,8 +160,8 @@ class SharedWay:
                 coming = entered[last]
             if first < last:
                 rate = rates[last - first]
-                left = until[first] - carried
-                due = now + left / rate if left > 0.0 else now
+                rest = until[first] - carried
+                due = now + rest / rate if rest > 0.0 else now
             else:
                 due = math.inf
         return ends
@@ -175,7 +175,7 @@ class SharedWay:
         return bits[order.index(place)]
 
     def _messages(self, order: list[int], sizes: list[int], entered: list[float]) -> list[Entered]:
-        return [(entered[place], place, self._own[place], sizes[place]) for place in order]
+        return [(entered[place], place, self._bandwidths[place], sizes[place]) for place in order]
 
 
 def played(capacity: float, messages: Sequence[Entered], until: float = math.inf) -> tuple[list[float], list[float]]:
@@ -185,18 +185,18 @@ def played(capacity: float, messages: Sequence[Entered], until: float = math.inf
     while True:
         now = min(hub.due, messages[coming][0] if coming < len(messages) else math.inf)
         if now > until or now == math.inf:
-            left = [hub.left(transfer, until) or 0.0 for transfer in transfers]
-            return ends, [8.0 * one[3] - bits for one, bits in zip(messages, left, strict=True)]
+            rests = [hub.left(transfer, until) or 0.0 for transfer in transfers]
+            return ends, [8.0 * one[3] - bits for one, bits in zip(messages, rests, strict=True)]
         if hub.due <= now:
             for transfer in hub.through(now):
                 ends[transfer.place] = now
         while coming < len(messages) and messages[coming][0] == now:
-            (_, client, own, size), transfer = messages[coming], transfers[coming]
+            (_, client, bandwidth, size), transfer = messages[coming], transfers[coming]
             transfer.place, transfer.size = coming, size
-            if min(own, capacity) == math.inf:
+            if min(bandwidth, capacity) == math.inf:
                 ends[coming] = now
             else:
-                hub.enter(transfer, client, own, now)
+                hub.enter(transfer, client, bandwidth, now)
             coming += 1
         if hub.changed:  # sharing it anew for nothing would round what has moved
             hub.share(now)

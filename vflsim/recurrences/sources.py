@@ -61,7 +61,7 @@ def latencies(links: Sequence[Link], matrix: LatencyMatrix | None, pairs: list[t
     return Stage(constants, sources)
 
 
-# --- peer links -------------------------------------------------------------------------------------------------------
+# --- links between clients --------------------------------------------------------------------------------------------
 
 
 class PeerLinks:
@@ -97,23 +97,20 @@ def _sorts(links: Sequence[Link], matrix: LatencyMatrix | None) -> list[int]:
     return list(range(len(links)))
 
 
-# --- probes -----------------------------------------------------------------------------------------------------------
-
-
 class Probe:
-    """The acts of one round on one batch, by the first client of each sort: ``made`` by place of the client.
+    """The acts of one round on one batch, by the first client of each sort: ``by_place`` of the client.
 
     ``alike`` is the place of the first client of every client's sort.
     """
 
-    def __init__(self, made: Mapping[int, Acts], alike: Sequence[int], codec: Codec) -> None:
-        self.made, self.alike, self._codec = made, alike, codec
-        *_, self.acts = made.values()
+    def __init__(self, by_place: Mapping[int, Acts], alike: Sequence[int], codec: Codec) -> None:
+        self.by_place, self.alike, self._codec = by_place, alike, codec
+        *_, self.acts = by_place.values()
 
     def inner(self, number: int) -> Probe:
         """Return the acts that act ``number`` repeats for each client."""
         inner = {}
-        for place, acts in self.made.items():
+        for place, acts in self.by_place.items():
             act = acts[number]
             assert isinstance(act, InTurn)
             inner[place] = act.acts
@@ -121,14 +118,14 @@ class Probe:
 
     def operations(self, number: int) -> dict[int, Operation[Any]]:
         """Return the operations of act ``number`` by the place of the first client of a sort."""
-        found = {}
-        for place, acts in self.made.items():
+        operations = {}
+        for place, acts in self.by_place.items():
             act = acts[number]
             assert isinstance(act, ClientWork | ServerWork)
-            found[place] = act.operation
-        return found
+            operations[place] = act.operation
+        return operations
 
     def sizes(self, number: int, clients: Sequence[int]) -> Ints:
         """Return the bytes of the messages of act ``number`` (M,)."""
-        sizes = {place: bytes_of(acts[number], self._codec, clients[place]) for place, acts in self.made.items()}
+        sizes = {place: bytes_of(acts[number], self._codec, clients[place]) for place, acts in self.by_place.items()}
         return np.array([sizes[place] for place in self.alike])

@@ -86,20 +86,21 @@ class ServerSteps:
 
     def advance(self, first: int, count: int) -> Chunk:
         """Return the next ``count`` rounds, from ``first`` on."""
-        kinds = self._world.kind_of(np.arange(first, first + count))
+        rounds = np.arange(first, first + count)
+        kinds = self._world.kind_of(rounds)
         drawn = self._step.draw.series.rows(first, count)[:, :, 0]
         seconds, flops = self._step.seconds(drawn, kinds), of_kinds(self._step.flops, kinds)
         ends = running(self._now, seconds[:, 0])
         begins = np.concatenate([[self._now], ends[:-1]])
-        told = None if self._trail is None else self._told(self._trail, np.arange(first, first + count), ends, seconds)
-        spans = (Stretches("compute", begins[:, None], ends[:, None], AT_SERVER, flops, seconds, told=told),)
+        facts = None if self._trail is None else self._facts(self._trail, rounds, ends, seconds)
+        spans = (Stretches("compute", begins[:, None], ends[:, None], AT_SERVER, flops, seconds, told=facts),)
         self._now = float(ends[-1])
         steps = np.broadcast_to(ends[:, None], (count, len(self._world.clients)))
         ages = fresh(self._world, kinds)
         course = None if self._trail is None else self._trail.course(self._now)
         return Chunk(first, ends, ends, None, steps, (), (), ages, ordered=True, spans=spans, course=course)
 
-    def _told(self, trail: Trail, rounds: Ints, ends: Floats, seconds: Floats) -> Told:
+    def _facts(self, trail: Trail, rounds: Ints, ends: Floats, seconds: Floats) -> Told:
         draw, steps = self._step.draw, rounds[:, None]
         passing = trail.passing(seconds > 0, ends[:, None], steps, at_server=True)
         for k in range(len(rounds)):

@@ -43,11 +43,11 @@ class UnlikeSeries(Series):
     """The clients that take equally many, at least one, and their series."""
 
     @classmethod
-    def of(cls, stage: Stage, own: Ints, skipped: int, purpose: str) -> UnlikeSeries:
-        """Make the series of draws of a stage, of which each client takes ``own`` (M,) in a round."""
-        alike = [(each, np.flatnonzero(own == each)) for each in np.unique(own).tolist() if each]
+    def of(cls, stage: Stage, counts: Ints, skipped: int, purpose: str) -> UnlikeSeries:
+        """Make the series of draws of a stage, of which each client takes ``counts`` (M,) in a round."""
+        alike = [(each, np.flatnonzero(counts == each)) for each in np.unique(counts).tolist() if each]
         parts = tuple((whose, Series(stage.only(whose.tolist()), each, skipped, purpose)) for each, whose in alike)
-        return cls(stage, int(own.max()), skipped, purpose, own, parts)
+        return cls(stage, int(counts.max()), skipped, purpose, counts, parts)
 
     def rows(self, first: int, count: int) -> Floats:
         """Return the draws of these rounds (count, each, M), 0 where a client takes none."""

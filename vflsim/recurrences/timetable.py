@@ -67,8 +67,8 @@ class Timetable:
         """Return the acts of a round with their times, from the acts on a batch of each size."""
         each = _purposes(probes[0].acts, len(self._clients))
         series = {key: Series(self._stage(key), count, self._taken[key], key[1]) for key, count in each.items()}
-        for key, own in self._unlike(probes[0].acts).items():
-            series[key] = UnlikeSeries.of(self._stage(key), own, self._taken[key], key[1])
+        for key, counts in self._unlike(probes[0].acts).items():
+            series[key] = UnlikeSeries.of(self._stage(key), counts, self._taken[key], key[1])
         self._taken += each
         return self._timed(probes, series, Counter())
 
@@ -143,7 +143,7 @@ class Timetable:
         self, probes: Sequence[Probe], series: Mapping[tuple[str, str], Series], taken: Counter[tuple[str, str]]
     ) -> Timed:
         """Return the acts of every client's turn: the server takes its draws for one client after the other."""
-        made: list[TimedAct] = []
+        acts: list[TimedAct] = []
         each, begun = _purposes(probes[0].acts, 1), Counter(taken)
         for number, act in enumerate(probes[0].acts):
             if isinstance(act, ServerWork):
@@ -154,19 +154,19 @@ class Timetable:
                 flops = self._flops(probes, number)
                 factors = self._of_server(probes, number, turns=True)
                 draw = Draw(series[key], place)
-                made.append(TimedService(draw, factors, ends=False, flops=flops, apart=each[key]))
+                acts.append(TimedService(draw, factors, ends=False, flops=flops, apart=each[key]))
             else:
-                made.append(self._act(probes, number, act, series, taken))
-        return tuple(made)
+                acts.append(self._act(probes, number, act, series, taken))
+        return tuple(acts)
 
     # --- what the times follow from -------------------------------------------------------------------------------
 
     def _stage(self, key: tuple[str, str]) -> Stage:
         if key not in self._stages:
-            self._stages[key] = self._made(*key)
+            self._stages[key] = self._new_stage(*key)
         return self._stages[key]
 
-    def _made(self, what: str, purpose: str) -> Stage:
+    def _new_stage(self, what: str, purpose: str) -> Stage:
         setting, timings, seed, clients = self._setting, self._setting.timings, self._seed, self._clients
         if what == "server":
             return delays(seed, [SERVER], [law(timings[SERVER].compute)], purpose)

@@ -113,9 +113,6 @@ class MessageTrail:
         self.moving[k] = np.where(self._late[k], self._numbers[k], self.begun[k])
 
 
-# --- sending order ----------------------------------------------------------------------------------------------------
-
-
 class SendingOrder:
     """The order in which messages of the clients (M,), and of the server to them, join a queue.
 
@@ -157,9 +154,6 @@ class SendingOrder:
             if times[place] != causes[-1]:
                 causes.append(float(times[place]))
         return [*causes, math.inf, float(self._heard[place])]
-
-
-# --- now --------------------------------------------------------------------------------------------------------------
 
 
 class Now:

@@ -75,13 +75,13 @@ class TurnByTurn:
 
     def moves(self, links: SharedLinks | None) -> list[Moves]:
         """Return the transfers of all turns, over ``links`` that are shared, if they are."""
-        found = []
+        transfers = []
         for upward, way, place in self._ways:
             sizes = way.sizes[self._kinds]
             began, ends = self.ends[:, :, place - 1], self.ends[:, :, place]
             moves = Moves("up" if upward else "down", began, ends, sizes, sizes, way.rates, told=self.told.get(place))
-            found.append(moves if links is None else replace(moves, profiles=links.shares(moves, way, self._kinds)))
-        return found
+            transfers.append(moves if links is None else replace(moves, profiles=links.shares(moves, way, self._kinds)))
+        return transfers
 
     def spans(self, after: bool) -> list[Stretches]:
         """Return what the server and the clients do besides in all turns, in the rounds or ``after`` them."""

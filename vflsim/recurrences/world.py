@@ -129,10 +129,10 @@ class Pauses:
     def activation(self, place: int, process: ActivationProcess, now: float, round_: int) -> Arrival:
         """Return a client's next activation. Raises ``UndecidedError``, which names the round, if none comes."""
         gate = self.gates.get(place)
-        found = process.next(now) if gate is None else next_activation(gate, process, now)
-        if found is None:
+        activation = process.next(now) if gate is None else next_activation(gate, process, now)
+        if activation is None:
             raise undecided("a client waits for ever for an activation", round_, now)
-        return found
+        return activation
 
 
 def _until(profile: Profile, now: float, amount: float) -> float:
@@ -144,9 +144,6 @@ def _until(profile: Profile, now: float, amount: float) -> float:
     if end == math.inf:
         raise undecided("a client goes down for good", 0, now)
     return end - now
-
-
-# --- world ------------------------------------------------------------------------------------------------------------
 
 
 class TimedWorld:
@@ -192,8 +189,8 @@ class TimedWorld:
 
         if acts_by_hand is None:
             known = {len(batch): batch for batch in batches}
-            found = {many: trace(protocol, setting, seed, batch, rounds_by_hand) for many, batch in known.items()}
-            traces = [found[len(batch)] for batch in batches]
+            by_size = {many: trace(protocol, setting, seed, batch, rounds_by_hand) for many, batch in known.items()}
+            traces = [by_size[len(batch)] for batch in batches]
             self.rows, sorts = traces[0].rows, traces[0].sorts
             if recorded or (setting.network.queued and setting.network.delays(each.link for each in setting.timings)):
                 self._find_orders = lambda: sending_orders(protocol, setting, seed, next(iter(known.values())))
