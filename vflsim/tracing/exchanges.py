@@ -60,7 +60,7 @@ def ids_of(setting: Setting, rows: int) -> int:
     return rows if setting.training.batches == "own" else 0
 
 
-# --- exchanges --------------------------------------------------------------------------------------------------------
+# --- exchanges of a client --------------------------------------------------------------------------------------------
 
 
 class Evaluating(Protocol):
@@ -118,29 +118,29 @@ class Exchanges:
 
     def of(self, client: int, rows: int) -> Exchange:
         """Return what ``client`` exchanges with the server in a round on a batch of so many rows."""
-        found = self._noted(rows)
-        if found is None:
+        noted = self._noted(rows)
+        if noted is None:
             return Exchange()
-        first = _first(client, found)
+        first = _first(client, noted)
         if (first, rows) not in self._exchanges:
-            self._exchanges[first, rows] = _exchange(found.notes, first)
+            self._exchanges[first, rows] = _exchange(noted.notes, first)
         return self._exchanges[first, rows]
 
     def contents(self, sender: int, receiver: int, rows: int) -> Contents:
         """Return, by message kind, all tensors and ids that messages about a batch of ``rows`` rows may carry."""
         key = sender, receiver, rows
         if key not in self._contents:
-            found: dict[str, list[Content]] = {}
+            contents: dict[str, list[Content]] = {}
             for noted in (self._noted(rows), self._evaluated()):
                 if noted is not None:
-                    _add(found, noted.notes, _first(sender, noted), _first(receiver, noted))
+                    _add(contents, noted.notes, _first(sender, noted), _first(receiver, noted))
             late = self._alike[sender or receiver]
             if SERVER in (sender, receiver) and (noted := self._noted(rows, late)) is not None:
-                _add(found, noted.notes, *(late if party else SERVER for party in (sender, receiver)))
+                _add(contents, noted.notes, *(late if party else SERVER for party in (sender, receiver)))
             for kind, some in ({} if self._others is None else self._others(*key)).items():
                 for content in some:
-                    _note(found, kind, content)
-            self._contents[key] = found
+                    _note(contents, kind, content)
+            self._contents[key] = contents
         return self._contents[key]
 
     def _noted(self, rows: int, late: int | None = None) -> _Noted | None:
@@ -150,10 +150,10 @@ class Exchanges:
         if (rows, late) not in self._rounds:
             batch = Batch(0, np.arange(rows) % self._setting.data.rows, SHARED)
             try:
-                found = _Noted(*notes_of_all(self._protocol, self._setting, 0, batch, late, placed=False))
+                noted = _Noted(*notes_of_all(self._protocol, self._setting, 0, batch, late, placed=False))
             except Untraceable:
-                found = None
-            self._rounds[rows, late] = found
+                noted = None
+            self._rounds[rows, late] = noted
         return self._rounds[rows, late]
 
     def _evaluated(self) -> _Noted | None:
@@ -179,26 +179,26 @@ class _Noted(NamedTuple):
     """Whose notes stand for every client's; None if all are there."""
 
 
-def _first(party: int, found: _Noted) -> int:
-    return party if found.firsts is None or party == SERVER else found.firsts[party]
+def _first(party: int, noted: _Noted) -> int:
+    return party if noted.firsts is None or party == SERVER else noted.firsts[party]
 
 
-def _add(found: dict[str, list[Content]], notes: RunNotes, sender: int, receiver: int) -> None:
+def _add(contents: dict[str, list[Content]], notes: RunNotes, sender: int, receiver: int) -> None:
     for note in _of_party(notes, sender):
         if isinstance(note, Sending) and note.message.receiver == receiver:
-            _note(found, note.message.kind, _content(note))
+            _note(contents, note.message.kind, _content(note))
 
 
-def _note(found: dict[str, list[Content]], kind: str, content: Content) -> None:
-    known = found.setdefault(kind, [])
+def _note(contents: dict[str, list[Content]], kind: str, content: Content) -> None:
+    known = contents.setdefault(kind, [])
     if content not in known:
         known.append(content)
 
 
 def _of_party(notes: RunNotes, party: int) -> Iterable[Note]:
-    own = notes.server if party == SERVER else notes.clients.get(party, ())
+    line = notes.server if party == SERVER else notes.clients.get(party, ())
     beside = (each for whose, each in notes.beside if whose == party)
-    return (note for each in (own, *beside) for note in flat(each))
+    return (note for each in (line, *beside) for note in flat(each))
 
 
 def _content(note: Sending) -> Content:
@@ -208,14 +208,14 @@ def _content(note: Sending) -> Content:
 
 
 def _exchange(notes: RunNotes, client: int) -> Exchange:
-    own: Notes = [*flat(notes.clients[client])]
-    place = next((place for place, note in enumerate(own) if _steps(note)), len(own))
+    line: Notes = [*flat(notes.clients[client])]
+    place = next((place for place, note in enumerate(line) if _steps(note)), len(line))
     steps = []
-    for note in own[place:]:
+    for note in line[place:]:
         if not isinstance(note, Work) or not _steps(note):
             break
         steps.append(note.operation)
-    asked = [note for note in own[:place] if isinstance(note, Reception)]
+    asked = [note for note in line[:place] if isinstance(note, Reception)]
     kind = asked[-1].kind if asked else ""
     served = [note for note in flat(notes.server) if isinstance(note, Sending)]
     got = [note for note in served if note.message.receiver == client and note.message.kind == kind]

@@ -61,46 +61,46 @@ def interleaved(part: TracePart) -> dict[int, Acts]:
         return {SERVER: acts}
     served_ = grouped(part.server, [*part.clients])
     doing = _aligned(part.clients)
-    return {client: _Order(client, own).of(served_) for client, own in doing.items()}
+    return {client: _Order(client, notes).of(served_) for client, notes in doing.items()}
 
 
 def grouped(notes: Sequence[Note], clients: list[int]) -> list[ServerNote]:
     """Return what the server does with messages to all clients, waits for all, and turns as one thing each."""
-    found: list[ServerNote] = []
+    groups: list[ServerNote] = []
     place = 0
     while place < len(notes):
         note = notes[place]
         turns = _turns(notes[place:], clients)
         if turns is not None:
-            found.append(turns[0])
+            groups.append(turns[0])
             place += turns[1]
         elif isinstance(note, Work):
             if note.ahead % len(clients):
                 raise Untraceable(f"the server begins to work between messages that it sends at once ({named([note])})")
-            found.append(replace(note, ahead=note.ahead // len(clients)))
+            groups.append(replace(note, ahead=note.ahead // len(clients)))
             place += 1
         elif isinstance(note, Sending):
             each = notes[place : place + len(clients)]
             sent = {to.message.receiver: to for to in each if isinstance(to, Sending) and not to.delayed}
             if sorted(sent) != sorted(clients) or len({to.message.kind for to in sent.values()}) > 1:
                 raise Untraceable(f"the server does not send all clients the same kind of message ({named(each)})")
-            found.append(Broadcast(sent))
+            groups.append(Broadcast(sent))
             place += len(clients)
         elif isinstance(note, Reception):
             each = notes[place : place + len(clients)]
             from_each = [one.senders for one in each if isinstance(one, Reception) and one.kind == note.kind]
             if len(clients) > 1 and sorted(from_each) == [(client,) for client in sorted(clients)]:
                 how: How = "each" if note.how == "beside" else "singly"
-                found.append(Reception(note.kind, note.round, tuple(clients), len(clients), note.patient, how))
+                groups.append(Reception(note.kind, note.round, tuple(clients), len(clients), note.patient, how))
                 place += len(clients)
             elif set(note.senders) == set(clients):
-                found.append(note)
+                groups.append(note)
                 place += 1
             else:
                 raise Untraceable(f"the server waits for some of the clients ({named([note])})")
         else:
             raise Untraceable(f"the server waits for times ({named([note])})")
-    return found
+    return groups
 
 
 def _turns(notes: Sequence[Note], clients: list[int]) -> tuple[ClientTurns, int] | None:
@@ -112,12 +112,12 @@ def _turns(notes: Sequence[Note], clients: list[int]) -> tuple[ClientTurns, int]
     blocks = [notes[place * length : (place + 1) * length] for place in range(len(clients))]
     each: dict[int, Sequence[Work | Sending | Reception]] = {}
     for client, block in zip(clients, blocks, strict=True):
-        own = [note for note in block if isinstance(note, Work | Sending | Reception)]
-        to = [note.message.receiver for note in own if isinstance(note, Sending)]
-        last = own[-1] if own else None
-        if len(own) < length or to != [client] or not isinstance(last, Reception) or last.senders != (client,):
+        turn = [note for note in block if isinstance(note, Work | Sending | Reception)]
+        to = [note.message.receiver for note in turn if isinstance(note, Sending)]
+        last = turn[-1] if turn else None
+        if len(turn) < length or to != [client] or not isinstance(last, Reception) or last.senders != (client,):
             return None
-        each[client] = own
+        each[client] = turn
     return ClientTurns(each), length * len(clients)
 
 
@@ -127,36 +127,36 @@ def _aligned(clients: Mapping[int, Sequence[Note]]) -> dict[int, list[_Doing]]:
     fullest = max(clients, key=lambda client: len(clients[client]))
     whole, key = clients[fullest], keys[fullest]
     places: dict[object, list[int | None]] = {}
-    for client, own in keys.items():
-        if own not in places:
-            places[own] = _matched(own, key, clients[client])
+    for client, pattern in keys.items():
+        if pattern not in places:
+            places[pattern] = _matched(pattern, key, clients[client])
     by = [
-        frozenset(client for client, own in keys.items() if places[own][place] is not None)
+        frozenset(client for client, pattern in keys.items() if places[pattern][place] is not None)
         for place in range(len(whole))
     ]
-    found = {}
+    doings = {}
     for client, notes in clients.items():
         mine = places[keys[client]]
-        found[client] = [
+        doings[client] = [
             (whole[place] if (at := mine[place]) is None else notes[at], some if len(some) < len(clients) else None)
             for place, some in enumerate(by)
         ]
-    return found
+    return doings
 
 
-def _matched(own: tuple[object, ...], whole: tuple[object, ...], notes: Sequence[Note]) -> list[int | None]:
+def _matched(pattern: tuple[object, ...], whole: tuple[object, ...], notes: Sequence[Note]) -> list[int | None]:
     """Return the place in a client's notes of each note of the client that does most; None where it leaves it out."""
     places: list[int | None] = []
     next_ = 0
     for place, note in enumerate(whole):
-        left = len(whole) - place, len(own) - next_
-        alike = next_ < len(own) and _what(own[next_]) == _what(note)
-        if alike and (left[0] == left[1] or not isinstance(notes[next_], Work) or own[next_] == note):
+        rests = len(whole) - place, len(pattern) - next_
+        alike = next_ < len(pattern) and _what(pattern[next_]) == _what(note)
+        if alike and (rests[0] == rests[1] or not isinstance(notes[next_], Work) or pattern[next_] == note):
             places.append(next_)
             next_ += 1
         else:
             places.append(None)
-    if next_ < len(own):
+    if next_ < len(pattern):
         raise Untraceable(f"clients do different things ({named(notes)})")
     return places
 
@@ -194,14 +194,14 @@ class _Order:
             elif isinstance(note, Reception):
                 self._heard(note)
             elif isinstance(note, Broadcast):
-                self._told(note.each[self._client])
+                self._take_up(note.each[self._client])
             else:
                 self._take_turn(note.each[self._client])
         if self._place < len(self._notes) or self._sent:
-            left = [note for note, _ in self._notes[self._place :]]
+            rest = [note for note, _ in self._notes[self._place :]]
             raise Untraceable(
-                f"a client {named(left)}, which the server does not answer"
-                if left
+                f"a client {named(rest)}, which the server does not answer"
+                if rest
                 else f"the server does not wait for {self._sent[0]!r} messages in the round in which clients send them"
             )
         if not _waits_for_the_end(self._acts):
@@ -245,7 +245,7 @@ class _Order:
         self._sent = []
         self._acts.append(ServerWaits(None if note.of_all else note.count, note.how))
 
-    def _told(self, note: Sending) -> None:
+    def _take_up(self, note: Sending) -> None:
         """The client takes up the message at once if all that it has done since is to wait for it."""
         where = self._notes[self._place][0] if self._place < len(self._notes) else None
         if not isinstance(where, Reception) or where.kind != note.message.kind:
@@ -261,7 +261,7 @@ class _Order:
             if isinstance(note, Work):
                 self._acts.append(ServerWork(note.operation))
             elif isinstance(note, Sending):
-                self._told(note)
+                self._take_up(note)
             elif self._sent != [note.kind]:
                 raise Untraceable(f"the server waits for a client's {note.kind!r}, and it has sent {self._sent}")
         self._sent = []

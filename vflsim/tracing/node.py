@@ -42,9 +42,9 @@ class RoundNumber(int):
     @classmethod
     def of(cls, number: int, decides: Callable[[str], object]) -> RoundNumber:
         """Make a number."""
-        made = cls(number)
-        made.decides = decides
-        return made
+        round_number = cls(number)
+        round_number.decides = decides
+        return round_number
 
     __hash__ = int.__hash__
 
@@ -65,8 +65,8 @@ def _reaching(name: str) -> Callable[..., Any]:
     plain = getattr(int, name)
 
     def operator(self: RoundNumber, other: Any) -> Any:
-        found = plain(self, other)
-        return found if found is NotImplemented else RoundNumber.of(found, self.decides)
+        value = plain(self, other)
+        return value if value is NotImplemented else RoundNumber.of(value, self.decides)
 
     return operator
 
@@ -77,7 +77,7 @@ for _name in _REACHING:
     setattr(RoundNumber, f"__{_name}__", _reaching(f"__{_name}__"))
 
 
-# --- node -------------------------------------------------------------------------------------------------------------
+# --- recording node ---------------------------------------------------------------------------------------------------
 
 
 T = TypeVar("T")
@@ -166,10 +166,10 @@ class RecordingNode(Node[Any]):
 
     @override
     def arrived(self, kind: str, round: int | None = None) -> list[Message]:
-        found = super().arrived(kind, round)
+        messages = super().arrived(kind, round)
         if not _from_a_node(sys._getframe(1)):
             self._depends(f"looks which {kind!r} messages are here")
-        return found
+        return messages
 
     @override
     def finish(self, reason: str) -> None:
@@ -239,10 +239,10 @@ class RecordingNode(Node[Any]):
         self, kind: str, round: int | None = None, timeout: float | None = None, sender: int | None = None
     ) -> Message:
         senders = () if sender is None else (sender,)
-        found = await self._receive(Reception(kind, round, senders, 1, timeout is not None))
-        if not found:
+        messages = await self._receive(Reception(kind, round, senders, 1, timeout is not None))
+        if not messages:
             raise TimeoutError(f"no {kind!r} message within {timeout} s")
-        return found[0]
+        return messages[0]
 
     @override
     async def gather(

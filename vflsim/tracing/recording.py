@@ -97,8 +97,8 @@ def record(
 
     Example::
 
-        found = record(Synchronous(), setting, 0, Batch(0, np.arange(4)))
-        [type(note).__name__ for note in found.clients[1][:3]]  # ['AwaitedActivation', 'Work', 'Sending']
+        notes = record(Synchronous(), setting, 0, Batch(0, np.arange(4)))
+        [type(note).__name__ for note in notes.clients[1][:3]]  # ['AwaitedActivation', 'Work', 'Sending']
     """
     learners = protocol.learners(setting, seed)
     taking_part = tuple(learners.clients) if clients is None else tuple(clients)
@@ -119,15 +119,15 @@ def record(
     )
     nodes = dict[int, RecordingNode]()
     for party in (*taking_part, SERVER):
-        own = _Alike(plan, batch, party) if setting.training.batches == "own" else shared.sequence
+        sequence = _Alike(plan, batch, party) if setting.training.batches == "own" else shared.sequence
         timing = setting.timings[party]
-        state = Party(party, shared, PartyClock(timing.compute, timing.upload_delay), Draws(seed, party), own)
+        state = Party(party, shared, PartyClock(timing.compute, timing.upload_delay), Draws(seed, party), sequence)
         learner = learners.clients[party] if party else learners.server
         nodes[party] = RecordingNode(state, learner, rounds, late, shuffles)
     for party, node in nodes.items():
         serve, take_part = coroutines or (protocol.server, protocol.client)
-        made = _placed(protocol, node) if placed else node
-        world.spawn(take_part(made) if party else _to_its_end(serve, made, world), party_name(party), party)
+        party_node = _placed(protocol, node) if placed else node
+        world.spawn(take_part(party_node) if party else _to_its_end(serve, party_node, world), party_name(party), party)
     try:
         with drawing_apart(setting.device):  # code from outside may draw
             before = _drawn()
@@ -167,5 +167,5 @@ async def _to_its_end(serve: Makes, node: Node[Any], world: VirtualWorld) -> Non
 def _placed(protocol: Any, node: RecordingNode) -> Node[Any]:
     """Return the node that a party gets: of a reference, one on which some verbs are free."""
     placed = getattr(protocol, "placed", None)
-    found: Node[Any] = node if placed is None else placed(node)
-    return found
+    party_node: Node[Any] = node if placed is None else placed(node)
+    return party_node

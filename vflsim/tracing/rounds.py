@@ -35,8 +35,8 @@ def statement(recording: RunNotes, by_hand: bool = False) -> Statement:
 
     Example::
 
-        found = statement(record(Synchronous(), setting, 0, Batch(0, np.arange(4))))
-        len(found.round.clients[1]), len(found.before.server)  # (5, 0)
+        parts = statement(record(Synchronous(), setting, 0, Batch(0, np.arange(4))))
+        len(parts.round.clients[1]), len(parts.before.server)  # (5, 0)
     """
     if recording.reasons and not by_hand:
         raise Untraceable(few(recording.reasons, "; "))
@@ -57,12 +57,12 @@ def statement(recording: RunNotes, by_hand: bool = False) -> Statement:
     again: dict[int, Sequence[Note]] = {}
     for client, notes in recording.clients.items():
         key = signature(notes)
-        own = in_order(notes)
+        line = in_order(notes)
         if key not in cuts:
-            start, part = _cut(own, party_name(client))
+            start, part = _cut(line, party_name(client))
             cuts[key] = len(start), len(part)
         start_length, length = cuts[key]
-        first[client], again[client] = own[:start_length], own[start_length : start_length + length]
+        first[client], again[client] = line[:start_length], line[start_length : start_length + length]
     return Statement(TracePart(before, first), TracePart(round_, again), rows)
 
 
@@ -132,8 +132,8 @@ def _joined(branches: list[list[Note]]) -> Iterator[Note]:
                     ahead = 0
                 else:
                     yield replace(note, how="beside") if isinstance(note, Reception) else note
-    if left := [branch for branch in rest if branch]:
-        raise Untraceable(f"a party goes on with one thing before it has got the others ({named(left[0])})")
+    if leftovers := [branch for branch in rest if branch]:
+        raise Untraceable(f"a party goes on with one thing before it has got the others ({named(leftovers[0])})")
 
 
 def named(notes: Sequence[Note]) -> str:

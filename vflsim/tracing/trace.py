@@ -43,18 +43,18 @@ def trace(protocol: Traceable, setting: Setting, seed: int, batch: Batch, by_han
 
     Example::
 
-        found = trace(Synchronous(), setting, 0, Batch(0, np.arange(4)))
-        len(found.round[1]), [*found.round]  # (7, [1])
+        traced = trace(Synchronous(), setting, 0, Batch(0, np.arange(4)))
+        len(traced.round[1]), [*traced.round]  # (7, [1])
     """
     notes, sorts = notes_of_all(protocol, setting, seed, batch)
-    found = statement(notes, by_hand)
+    parts = statement(notes, by_hand)
     if sorts is None:
 
         def key(client: int) -> object:
-            return setting.alike(client), *(signature(part.clients[client]) for part in (found.before, found.round))
+            return setting.alike(client), *(signature(part.clients[client]) for part in (parts.before, parts.round))
 
         sorts = _firsts(_sorts(setting.clients, key))
-    return _of(found, sorts)
+    return _of(parts, sorts)
 
 
 def notes_of_all(
@@ -96,20 +96,20 @@ def _firsts(sorts: Mapping[object, list[int]]) -> dict[int, int]:
     return dict(sorted(first.items()))
 
 
-def _of(found: Statement, sorts: Mapping[int, int]) -> RoundTrace:
+def _of(parts: Statement, sorts: Mapping[int, int]) -> RoundTrace:
     firsts = dict.fromkeys(sorts.values())
 
     def chosen(part: TracePart) -> dict[int, Acts]:
         acts = interleaved(part)
         return {client: acts[client] for client in firsts or (SERVER,)}
 
-    return RoundTrace(chosen(found.before), chosen(found.round), sorts, found.rows)
+    return RoundTrace(chosen(parts.before), chosen(parts.round), sorts, parts.rows)
 
 
-def _costs(found: RunNotes, clients: Sequence[int]) -> object:
+def _costs(run: RunNotes, clients: Sequence[int]) -> object:
     """Return all that times depend on: what ``clients`` do and get, and the operations of them and of the server."""
-    served = [*flat(found.server)]
-    done = [[*flat(found.clients[client])] for client in clients]
+    served = [*flat(run.server)]
+    done = [[*flat(run.clients[client])] for client in clients]
     operations = [
         {_cost(note.operation): None for note in notes if isinstance(note, Work)} for notes in (served, *done)
     ]
@@ -140,16 +140,16 @@ def sending_orders(protocol: Traceable, setting: Setting, seed: int, batch: Batc
         sending_orders(Synchronous(), setting, 0, Batch(0, np.arange(4)))  # ([], ['embedding'])
     """
     notes, _ = notes_of_all(protocol, setting, seed, batch)
-    if any(isinstance(note, Fork) for own in notes.clients.values() for note in own):
+    if any(isinstance(note, Fork) for line in notes.clients.values() for note in line):
         raise Untraceable("a client does several things beside each other, and arrays have no order of their events")
     parties = (notes.server, *notes.clients.values())
-    if any(isinstance(note, Work) and note.operation.round >= 0 for own in parties for note in flat(own)):
+    if any(isinstance(note, Work) and note.operation.round >= 0 for line in parties for note in flat(line)):
         raise Untraceable("an operation names its round, and a trace does not show that of later rounds")
     waits = [note for note in flat(notes.server) if isinstance(note, Reception) and len(note.senders) > 1]
 
     def sent(shuffles: str = "") -> tuple[list[list[int]], list[list[int]]]:
-        found, _ = notes_of_all(protocol, setting, seed, batch, shuffles=shuffles)
-        parts = statement(found)
+        run, _ = notes_of_all(protocol, setting, seed, batch, shuffles=shuffles)
+        parts = statement(run)
         return _sent(parts.before), _sent(parts.round)
 
     usual = sent()
