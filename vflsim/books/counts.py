@@ -57,8 +57,8 @@ def ended_until(
     """
     order = np.argsort(ends, kind="stable")
     sums = np.concatenate([[0], np.broadcast_to(amounts, ends.shape)[order].cumsum()])
-    found: NDArray[np.int64] = sums[np.searchsorted(ends[order], times, side)]
-    return found
+    totals: NDArray[np.int64] = sums[np.searchsorted(ends[order], times, side)]
+    return totals
 
 
 class _Ending(Protocol):

@@ -50,8 +50,8 @@ class ExactSeconds:
 
 def _exact(terms: Iterable[float]) -> list[float]:
     """Return a few floats with the very sum of ``terms``."""
-    kept, parts = list(terms), list[float]()
-    while part := math.fsum((*kept, *(-part for part in parts))):
+    summands, parts = list(terms), list[float]()
+    while part := math.fsum((*summands, *(-part for part in parts))):
         parts.append(part)
     return parts
 
@@ -78,15 +78,15 @@ class Energy:
         watts = [[power.idle, power.computing, power.radio] for power in each]
         rates = [[0.0, power.per_flop, power.per_byte] for power in each]
         # Parties that are alike share a sum: the energy of all needs no sum over a million parties.
-        labels = {(state, drawn): 0 for own in watts for state, drawn in enumerate(own)}
+        labels = {(state, drawn): 0 for draws in watts for state, drawn in enumerate(draws)}
         self._watts = [drawn for _, drawn in labels]
         labels = dict(zip(labels, range(len(labels)), strict=True))
-        self._label = np.array([[labels[each] for each in enumerate(own)] for own in watts]).T  # (states, parties)
+        self._label = np.array([[labels[each] for each in enumerate(draws)] for draws in watts]).T  # (states, parties)
         idle = np.bincount(self._label[0], minlength=len(labels)).tolist()
         self._shared = [ExactSeconds(on) for on in idle]
-        self._own = [ExactSeconds(state == "idle") for state in STATES for _ in each]
-        found, numbers = np.unique(np.array(rates).T, return_inverse=True)
-        self._rates, self._rate = found.tolist(), numbers.reshape(len(STATES), -1)  # (states, parties)
+        self._seconds = [ExactSeconds(state == "idle") for state in STATES for _ in each]
+        values, numbers = np.unique(np.array(rates).T, return_inverse=True)
+        self._rates, self._rate = values.tolist(), numbers.reshape(len(STATES), -1)  # (states, parties)
         self._costs, self._amounts = np.array(rates).T > 0, [0] * len(self._rates)
         self._own_amounts: defaultdict[tuple[int, int], int] = defaultdict(int)
         self._going_on = np.zeros((3, len(powers)), np.int32)
@@ -106,7 +106,7 @@ class Energy:
             bounds = bounds.only(counts)
         places = self._places[bounds.parties]
         counted = self._count(bounds, places, len(moments)).tolist()
-        shared, found = self._settle(bounds, places), list[float]()
+        shared, energies = self._settle(bounds, places), list[float]()
         due = next(shared, None)
         for slot, now in enumerate([*moments, None]):
             while due is not None and due[0] == slot:
@@ -115,12 +115,12 @@ class Energy:
                 due = next(shared, None)
             self._amounts = [sum(pair) for pair in zip(self._amounts, counted[slot], strict=True)]
             if now is not None:
-                found.append(self.until(now))
-        return found
+                energies.append(self.until(now))
+        return energies
 
     def until(self, now: float) -> float:
         """Return the energy of all parties until ``now``, which is no earlier than anything that has been added."""
-        drawn = (watts * own.until(now) for watts, own in zip(self._watts, self._shared, strict=True) if watts)
+        drawn = (watts * seconds.until(now) for watts, seconds in zip(self._watts, self._shared, strict=True) if watts)
         return math.fsum((*drawn, *(each * amount for each, amount in zip(self._rates, self._amounts, strict=True))))
 
     def by_party(self, now: float) -> dict[str, list[Any]]:
@@ -131,7 +131,7 @@ class Energy:
         columns: dict[str, list[Any]] = {name: [] for name in BY_PARTY}
         for place, party in enumerate(self._powers):
             for number, state in enumerate(STATES):
-                seconds = self._own[number * len(self._powers) + place].until(now)
+                seconds = self._seconds[number * len(self._powers) + place].until(now)
                 watts = self._watts[self._label[number, place]]
                 each = self._rates[self._rate[number, place]]
                 amount = self._own_amounts[number, place]
@@ -143,16 +143,16 @@ class Energy:
 
     def _count(self, bounds: Bounds, places: _Ints, moments: int) -> _Ints:
         """Count bytes and operations by what each of them takes, after each moment up to the next (moments + 1, n)."""
-        found = np.zeros((moments + 1, len(self._rates)), np.int64)
+        totals = np.zeros((moments + 1, len(self._rates)), np.int64)
         some = np.flatnonzero((bounds.amounts != 0) & self._costs[bounds.states, places])
         if len(some):
-            own, amounts = (bounds.states[some], places[some]), bounds.amounts[some]
-            np.add.at(found, (bounds.slots[some], self._rate[own]), amounts)
+            cells, amounts = (bounds.states[some], places[some]), bounds.amounts[some]
+            np.add.at(totals, (bounds.slots[some], self._rate[cells]), amounts)
             sums = np.zeros(self._rate.shape, np.int64)
-            np.add.at(sums, own, amounts)
+            np.add.at(sums, cells, amounts)
             for state, place in np.argwhere(sums).tolist():
                 self._own_amounts[state, place] += int(sums[state, place])
-        return found
+        return totals
 
     def _settle(self, bounds: Bounds, places: _Ints) -> Iterator[tuple[int, int, list[float], int]]:
         """Tell each party's sums when its states change; return what to tell which shared sums, by slot."""
@@ -161,8 +161,8 @@ class Energy:
         state, rows = np.nonzero(changes)
         signs, rows = changes[state, rows], order[rows]
         terms, places = -signs * bounds.times[rows], places[rows]
-        for own, of, on in _runs(state * len(self._powers) + places, terms, signs):
-            self._own[own].extend(of, on)
+        for cell, of, on in _runs(state * len(self._powers) + places, terms, signs):
+            self._seconds[cell].extend(of, on)
         keys = bounds.slots[rows] * len(self._watts) + self._label[state, places]
         order = np.argsort(keys, kind="stable")
         runs = _runs(keys[order], terms[order], signs[order])
@@ -195,6 +195,6 @@ def _runs(keys: _Ints, terms: Floats, signs: _Ints) -> Iterator[tuple[int, list[
     """Yield keys, of which equal ones are side by side, their terms, and how many more of these are beginnings."""
     starts = _starts(keys)
     on = np.add.reduceat(signs, starts, dtype=np.int64).tolist()
-    found, firsts = keys[starts].tolist(), starts.tolist()
-    for key, first, last, more in zip(found, firsts, [*firsts, len(keys)][1:], on, strict=True):
+    distinct, firsts = keys[starts].tolist(), starts.tolist()
+    for key, first, last, more in zip(distinct, firsts, [*firsts, len(keys)][1:], on, strict=True):
         yield key, terms[first:last].tolist(), more

@@ -82,8 +82,8 @@ def spans_of(events: Mapping[str, NDArray[Any]] | NDArray[np.void], kinds: Seque
     families = [kind.partition(".")[0] for kind in kinds]
     states = np.array([_STATES.get(family, RADIO) for family in families], float)[events["kind"]]  # None: NaN
     sent = np.array([family == "transfer" for family in families], bool)[events["kind"]]
-    own, peers = np.flatnonzero(states == states), np.flatnonzero(sent)
-    rows = np.concatenate([own, peers])
-    parties = np.concatenate([events["party"][own], events["peer"][peers]])
+    actors, peers = np.flatnonzero(states == states), np.flatnonzero(sent)
+    rows = np.concatenate([actors, peers])
+    parties = np.concatenate([events["party"][actors], events["peer"][peers]])
     began, ends, amounts = (events[name][rows] for name in ("start_s", "end_s", "bytes"))
     return PartySpans(states[rows].astype(np.int8), parties, began, ends, amounts)
