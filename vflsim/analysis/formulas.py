@@ -171,10 +171,10 @@ def pooled_formulas(groups: Groups, names: Sequence[str]) -> tuple[Formula, ...]
     cdfs = _cdfs(len(groups), x)
     rates = [sympy.Symbol(f"lambda_{g}", positive=True) for g in range(1, len(groups) + 1)]
     whole = sympy.Add(*(count * rate for (_, count), rate in zip(groups, rates, strict=True)))
-    left = [rate * sympy.Integral(1 - cdf.subs(x, y), (y, x, sympy.oo)) for cdf, rate in zip(cdfs, rates, strict=True)]
+    tails = [rate * sympy.Integral(1 - cdf.subs(x, y), (y, x, sympy.oo)) for cdf, rate in zip(cdfs, rates, strict=True)]
     terms = []
     for g, ((_, count), cdf, rate) in enumerate(zip(groups, cdfs, rates, strict=True)):
-        others = sympy.Mul(*(r ** (n - (h == g)) for h, ((_, n), r) in enumerate(zip(groups, left, strict=True))))
+        others = sympy.Mul(*(r ** (n - (h == g)) for h, ((_, n), r) in enumerate(zip(groups, tails, strict=True))))
         terms.append(count * rate * (1 - cdf) * others)
     of = [f"lambda_{g} = {1 / law.expectation():.6g}/s" for g, (law, _) in enumerate(groups, start=1)]
     survival = Formula(sympy.Function("P")(sympy.Gt(sympy.Symbol("T"), x)), sympy.Add(*terms) / whole, ", ".join(of))

@@ -38,9 +38,9 @@ def waiting(rate: float, clients: int, t: int, service: float) -> Floats:
     states = clients - t + 1
     moves = np.zeros((states, states))
     for n in range(states):
-        left, going = max(n - t, 0), clients - max(n, t)
+        surplus, going = max(n - t, 0), clients - max(n, t)
         for k in range(going + 1):
-            moves[n, left + k] += math.comb(going, k) * arrives**k * (1 - arrives) ** (going - k)
+            moves[n, surplus + k] += math.comb(going, k) * arrives**k * (1 - arrives) ** (going - k)
     # π (P − I) = 0 with Σ π = 1: one equation is superfluous, and makes room for the sum.
     equations = moves.T - np.eye(states)
     equations[-1] = 1.0
@@ -100,7 +100,7 @@ def _log(time: float) -> float:
     return float(np.log(time)) if time > 0 else -np.inf
 
 
-# --- own pace ---------------------------------------------------------------------------------------------------------
+# --- findings ---------------------------------------------------------------------------------------------------------
 
 
 LONG_RUN = "in the long run, over all server steps"

@@ -100,9 +100,9 @@ class Pooled(Law):
         total = np.zeros(points.shape)
         for (law, count), residual in zip(self.groups, residuals, strict=True):
             others = residual ** (count - 1)
-            for (other, n), left in zip(self.groups, residuals, strict=True):
+            for (other, n), chance in zip(self.groups, residuals, strict=True):
                 if other is not law:
-                    others = others * left**n
+                    others = others * chance**n
             total += count / law.expectation() * law.survival(points) * others
         return np.asarray(np.where(points < 0, 1.0, np.clip(total * self.expectation(), 0.0, 1.0)))
 
@@ -125,7 +125,7 @@ _FINE = 1e-3
 _SAME = 1e-6
 
 
-# --- ages -------------------------------------------------------------------------------------------------------------
+# --- ages of embeddings -----------------------------------------------------------------------------------------------
 
 
 @final
