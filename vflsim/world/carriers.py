@@ -119,10 +119,10 @@ class Queues(Unshared):
     def sent(self, transfer: Transfer) -> int:
         if transfer not in self._progress:
             return super().sent(transfer)
-        since, left = self._progress[transfer]
+        since, bits = self._progress[transfer]
         if transfer.state == "moving":
-            left = max(0.0, left - transfer.path.profile.amount(since, self._world.instant))
-        return min(transfer.size, int(transfer.size - left / 8))
+            bits = max(0.0, bits - transfer.path.profile.amount(since, self._world.instant))
+        return min(transfer.size, int(transfer.size - bits / 8))
 
     @override
     def _finish(self, transfer: Transfer) -> None:
@@ -187,8 +187,8 @@ class Queues(Unshared):
         now = self._world.instant
         if transfer not in self._progress:
             self._begin(transfer)
-        _, left = self._progress.get(transfer, (now, 8.0 * transfer.size))
-        self._progress[transfer] = now, left
+        _, bits = self._progress.get(transfer, (now, 8.0 * transfer.size))
+        self._progress[transfer] = now, bits
         transfer.state = "moving"
         self._set_end(transfer)
 
@@ -198,8 +198,8 @@ class Queues(Unshared):
 
     def _set_end(self, transfer: Transfer) -> None:
         """Schedule when a message that moves on a path that varies is through, or stands aside."""
-        now, profile, (since, left) = self._world.instant, transfer.path.profile, self._progress[transfer]
-        ends = profile.finish(since, left)
+        now, profile, (since, bits) = self._world.instant, transfer.path.profile, self._progress[transfer]
+        ends = profile.finish(since, bits)
         stops = profile.first_zero(since, ends)
         transfer.due = True
         if stops < ends:
@@ -211,8 +211,8 @@ class Queues(Unshared):
         """Free the links of a message whose path carries nothing any more."""
         transfer.due = False
         now = self._world.instant
-        since, left = self._progress[transfer]
-        self._progress[transfer] = now, max(0.0, left - transfer.path.profile.amount(since, now))
+        since, bits = self._progress[transfer]
+        self._progress[transfer] = now, max(0.0, bits - transfer.path.profile.amount(since, now))
         lines = transfer.path.lines
         for line in lines:
             line.moving.remove(transfer)

@@ -159,8 +159,8 @@ class _Flight:
 
     def next_window(self) -> int:
         """The bytes that may be sent now: all that are left, once the window fills the path."""
-        left = self.size - self.passed
-        return left if self.window >= self.connection.fills else min(left, self.window * PACKET)
+        rest = self.size - self.passed
+        return rest if self.window >= self.connection.fills else min(rest, self.window * PACKET)
 
 
 @final

@@ -57,9 +57,9 @@ class FairSharing(Carrier):
             self._solve_together()
             return
         upward = path.receiver == SERVER
-        (way, shared, own) = ("up", down, up) if upward else ("down", up, down)
+        (way, shared, link) = ("up", down, up) if upward else ("down", up, down)
         hub = self._hubs.setdefault(way, Hub(shared.value(0.0)))
-        self._ways[path] = hub, path.sender if upward else path.receiver, own.value(0.0)
+        self._ways[path] = hub, path.sender if upward else path.receiver, link.value(0.0)
         if len({cap for _, _, cap in self._ways.values()}) > MOST_CAPS:
             self._solve_together()
 
@@ -91,14 +91,14 @@ class FairSharing(Carrier):
             return transfer.size
         now = self._world.instant
         if transfer.path in self._ways:
-            left = self._ways[transfer.path][0].left(transfer, now)
+            rest = self._ways[transfer.path][0].left(transfer, now)
         elif (slot := self._flows.slot(transfer)) is not None:
-            left = self._flows.remaining(slot, now)
+            rest = self._flows.remaining(slot, now)
         else:
-            left = next((bits for each, bits in self._entered if each is transfer), None)
-        if left is None:
+            rest = next((bits for each, bits in self._entered if each is transfer), None)
+        if rest is None:
             return 0
-        bits = 8.0 * transfer.size - left
+        bits = 8.0 * transfer.size - rest
         return max(0, min(transfer.size, int(bits / 8 * (1 + TRACE))))
 
     @override
@@ -127,9 +127,9 @@ class FairSharing(Carrier):
         now = self._world.instant
         flows = sorted((transfer.place, transfer, hub) for hub in self._hubs.values() for transfer in hub.transfers())
         for _, transfer, hub in flows:
-            left = hub.left(transfer, now)
-            assert left is not None, "the hub has just named it"
-            self._entered.append((transfer, left))
+            bits = hub.left(transfer, now)
+            assert bits is not None, "the hub has just named it"
+            self._entered.append((transfer, bits))
         self._ways.clear()
         self._hubs.clear()
         if flows:
@@ -312,8 +312,8 @@ class _Flows:
         if entered:
             new = [transfer for transfer, _ in entered]
             self.transfers += new
-            size, left = (np.array(each) for each in zip(*((8.0 * t.size, left) for t, left in entered), strict=True))
+            size, bits = (np.array(each) for each in zip(*((8.0 * t.size, bits) for t, bits in entered), strict=True))
             trace = np.where(size > 0, TRACE * size, -1.0)
-            amounts = np.concatenate([amounts, (left, np.zeros(len(left)), trace)], axis=1)
+            amounts = np.concatenate([amounts, (bits, np.zeros(len(bits)), trace)], axis=1)
             numbers = np.concatenate([numbers, np.array([(*t.path.links, t.place) for t in new]).T], axis=1)
         self._arrange(amounts, numbers)

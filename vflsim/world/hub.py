@@ -47,18 +47,18 @@ class _Class:
 
 @final
 class _Flow:
-    """A transfer through the link of ``client``, of ``own`` bit/s, in a class: through at its ``end``.
+    """A transfer through the link of ``client``, of ``bandwidth`` bit/s, in a class: through at its ``end``.
 
     ``entry`` is the one of the class's heap that stands for it; None once it has left.
     """
 
-    __slots__ = ("client", "end", "entry", "its", "own", "transfer")
+    __slots__ = ("bandwidth", "client", "end", "entry", "its", "transfer")
     its: _Class
     end: float
     entry: tuple[float, int, _Flow] | None
 
-    def __init__(self, transfer: Transfer, client: int, own: float) -> None:
-        self.transfer, self.client, self.own = transfer, client, own
+    def __init__(self, transfer: Transfer, client: int, bandwidth: float) -> None:
+        self.transfer, self.client, self.bandwidth = transfer, client, bandwidth
 
 
 _CAP = attrgetter("cap")
@@ -73,7 +73,7 @@ class Hub:
     Example::
 
         hub = Hub(capacity=8.0)
-        hub.enter(transfer, client=1, own=4.0, now=0.0)  # 2 bytes
+        hub.enter(transfer, client=1, bandwidth=4.0, now=0.0)  # 2 bytes
         hub.due  # 4.0
     """
 
@@ -91,8 +91,8 @@ class Hub:
         self.due = math.inf
         """When the first transfer is through, as rates are now (s)."""
 
-    def enter(self, transfer: Transfer, client: int, own: float, now: float) -> None:
-        """Take in a transfer through the link of ``client``, of ``own`` bit/s.
+    def enter(self, transfer: Transfer, client: int, bandwidth: float, now: float) -> None:
+        """Take in a transfer through the link of ``client``, of ``bandwidth`` bit/s.
 
         Alone it begins at once. Otherwise it does when rates are set next, after all that leave: within an instant,
         order changes no bit.
@@ -100,12 +100,12 @@ class Hub:
         if self._alone is not None:
             self._share_alone()
         elif not self._flows and not self._newcomers:
-            rate = min(own, self.capacity)
-            self._alone = transfer, client, own, now
+            rate = min(bandwidth, self.capacity)
+            self._alone = transfer, client, bandwidth, now
             self.due = now + 8.0 * transfer.size / rate if rate > 0 else math.inf
             return
         self.changed = True
-        self._newcomers[transfer] = client, own
+        self._newcomers[transfer] = client, bandwidth
 
     def leave(self, transfer: Transfer, now: float) -> None:
         """Take off a transfer, if it is here."""
@@ -179,8 +179,8 @@ class Hub:
     def _share_alone(self) -> None:
         """Set the rate of a transfer that has been alone so far."""
         if self._alone is not None:
-            transfer, client, own, began = self._alone
-            self._alone, self._newcomers[transfer] = None, (client, own)
+            transfer, client, bandwidth, began = self._alone
+            self._alone, self._newcomers[transfer] = None, (client, bandwidth)
             self.share(began)
 
     def _progress(self, now: float) -> None:
@@ -193,15 +193,15 @@ class Hub:
 
     def _begin(self) -> None:
         """Let newcomers begin."""
-        for transfer, (client, own) in self._newcomers.items():
-            flow = self._flows[transfer] = _Flow(transfer, client, own)
+        for transfer, (client, bandwidth) in self._newcomers.items():
+            flow = self._flows[transfer] = _Flow(transfer, client, bandwidth)
             beside = self._of_client.get(client)
             if beside:
-                self._put(flow, 8.0 * transfer.size, own / (len(beside) + 1))
-                self._share_own_link(beside, own / (len(beside) + 1))
+                self._put(flow, 8.0 * transfer.size, bandwidth / (len(beside) + 1))
+                self._share_own_link(beside, bandwidth / (len(beside) + 1))
                 beside.append(flow)
             else:
-                self._put(flow, 8.0 * transfer.size, own)
+                self._put(flow, 8.0 * transfer.size, bandwidth)
                 self._of_client[client] = [flow]
         self._newcomers.clear()
 
@@ -210,16 +210,16 @@ class Hub:
         beside = self._of_client[flow.client]
         beside.remove(flow)
         if beside:
-            self._share_own_link(beside, flow.own / len(beside))
+            self._share_own_link(beside, flow.bandwidth / len(beside))
 
     def _share_own_link(self, flows: Iterable[_Flow], cap: float) -> None:
         for flow in flows:
             if flow.its.cap != cap:
-                left = flow.end - flow.its.carried
+                bits = flow.end - flow.its.carried
                 self._take(flow)
-                self._put(flow, left, cap)
+                self._put(flow, bits, cap)
 
-    def _put(self, flow: _Flow, left: float, cap: float) -> None:
+    def _put(self, flow: _Flow, bits: float, cap: float) -> None:
         its = self._classes.get(cap)
         if its is None:
             its = self._classes[cap] = _Class(cap)
@@ -231,7 +231,7 @@ class Hub:
             _rebase(its)
         its.count += 1
         its.largest = max(its.largest, flow.transfer.size)
-        flow.its, flow.end = its, its.carried + left
+        flow.its, flow.end = its, its.carried + bits
         flow.entry = flow.end, flow.transfer.place, flow
         heappush(its.heap, flow.entry)
 

@@ -31,9 +31,6 @@ class Timer(Protocol):
         """Cancel the callback, unless it has been called."""
 
 
-# --- kernel -----------------------------------------------------------------------------------------------------------
-
-
 T = TypeVar("T")
 E = TypeVar("E")
 

@@ -249,11 +249,11 @@ class Mailbox:
 
     def _remove(self, kind: str, chosen: Callable[[Message], bool]) -> list[Message]:
         removed: list[Message] = []
-        kept: list[Message] = []
+        rest: list[Message] = []
         for message in self._messages.get(kind, ()):
-            (removed if chosen(message) else kept).append(message)
+            (removed if chosen(message) else rest).append(message)
         if removed:
-            self._messages[kind] = kept
+            self._messages[kind] = rest
             self._recount(kind)
             for message in removed:
                 self.read[message.sender] = self.world.instant

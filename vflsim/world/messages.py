@@ -184,7 +184,7 @@ class EvaluationAnswer(Message):
     rowless: ClassVar[frozenset[str]] = frozenset({ONLY})
 
 
-# --- order ------------------------------------------------------------------------------------------------------------
+# --- order of inputs --------------------------------------------------------------------------------------------------
 
 
 _OUTSIDE_TIME = (EvaluationAnswer, EvaluationRequest)

@@ -39,7 +39,7 @@ class FairSlots(FairSharing):
         self._entries = 0
         self._waiting: list[tuple[int, Transfer]] = []  # a heap, also with those that have left
         self._admitted: dict[Transfer, None] = {}
-        self._left: dict[Transfer, float] = {}  # bits to move, of those that have moved and have no slot
+        self._bits: dict[Transfer, float] = {}  # bits to move, of those that have moved and have no slot
 
     @override
     def enter(self, transfer: Transfer) -> None:
@@ -56,7 +56,7 @@ class FairSlots(FairSharing):
         if transfer.state != "queued":
             return super().sent(transfer)
         bits = 8.0 * transfer.size
-        return int((bits - self._left.get(transfer, bits)) / 8)
+        return int((bits - self._bits.get(transfer, bits)) / 8)
 
     @override
     def leave(self, transfer: Transfer) -> None:
@@ -81,7 +81,7 @@ class FairSlots(FairSharing):
     def _give_up(self, transfer: Transfer) -> bool:
         """Forget a message, with its slot; return whether it may be on a link."""
         between_clients = self._turns.pop(transfer, None) is None
-        self._left.pop(transfer, None)
+        self._bits.pop(transfer, None)
         admitted = transfer in self._admitted
         if admitted:
             del self._admitted[transfer]
@@ -106,7 +106,7 @@ class FairSlots(FairSharing):
 
     def _admit(self, transfer: Transfer) -> None:
         self._admitted[transfer] = None
-        bits = self._left.pop(transfer, None)
+        bits = self._bits.pop(transfer, None)
         if bits is None:
             super().enter(transfer)
             return
@@ -123,14 +123,14 @@ class FairSlots(FairSharing):
         self._flows.progress(now)
         slot = self._flows.slot(transfer)
         assert slot is not None, "a message is admitted only to a path that carries something"
-        self._left[transfer] = max(0.0, float(self._flows.left[slot]))
+        self._bits[transfer] = max(0.0, float(self._flows.left[slot]))
         self._flows.there[slot] = False
         del self._admitted[transfer]
         transfer.state = "queued"
         self._closed(transfer, now)
 
 
-# --- networks ---------------------------------------------------------------------------------------------------------
+# --- kinds of networks ------------------------------------------------------------------------------------------------
 
 
 Arrived = Callable[[Transfer], None]

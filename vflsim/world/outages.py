@@ -58,7 +58,7 @@ def next_activation(profile: Profile, process: ActivationProcess, now: float) ->
     return activation
 
 
-# --- outages ----------------------------------------------------------------------------------------------------------
+# --- presence of clients ----------------------------------------------------------------------------------------------
 
 
 CRASHES_WITHOUT_A_STEP = 10_000

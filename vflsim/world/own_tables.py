@@ -86,11 +86,11 @@ class OwnTables:
         try:
             if promised is not None and handle not in promised:
                 raise ValueError("no operation promises it; name its handle in `promises`")
-            found = plain(value)
-            columns[name] = columns[name].with_one(found)
+            cell = plain(value)
+            columns[name] = columns[name].with_one(cell)
         except ValueError as error:
             raise _refused(f"node.record({what!r}, …): the value of a handle: {name}", value, error) from None
-        return found
+        return cell
 
     def _table(self, what: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
         names = dict.fromkeys(name for row in rows for name in row)
@@ -166,8 +166,8 @@ def _kind_of(value: Any) -> str:
     kind = ""
     for item in value:
         if item is not None:
-            own = _kind_of(item)
-            kind = own if kind in ("", own) else _both(kind, own)
+            item_kind = _kind_of(item)
+            kind = item_kind if kind in ("", item_kind) else _both(kind, item_kind)
     if kind == "float" and _has_large(value):
         raise ValueError(_TOO_LARGE)
     return f"list of {kind}" if kind else "list"

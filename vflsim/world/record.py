@@ -65,10 +65,10 @@ class Meter:
         """Add up what has been noted; return the energy until ``moments``, which are no earlier."""
         rows, rounds = np.frombuffer(self._rows, _BOUND), len(self._ends)
         bounds = Bounds(*(rows[name] for name in ("time", "sign", "state", "party", "amount", "slot")))
-        found = self._energy.take(bounds, [*self._ends, *moments])
-        self.rounds.extend(found[:rounds])
+        energies = self._energy.take(bounds, [*self._ends, *moments])
+        self.rounds.extend(energies[:rounds])
         self._rows, self._ends = bytearray(), array("d")
-        return found[rounds:]
+        return energies[rounds:]
 
     def by_party(self, now: float) -> dict[str, list[Any]]:
         """Return the columns of the table of energy by party and state until ``now``, when all has ended."""
@@ -76,7 +76,7 @@ class Meter:
         return self._energy.by_party(now)
 
 
-# --- record -----------------------------------------------------------------------------------------------------------
+# --- tables of a run --------------------------------------------------------------------------------------------------
 
 
 OUTCOMES = ("done", "abandoned", "unfinished", "lost")
@@ -141,9 +141,9 @@ class Events:
     def extend(self, rows: NDArray[np.void], kinds: Sequence[str]) -> None:
         """Append rows of another table, whose codes of kinds are places in ``kinds``."""
         codes = np.array([self.kinds.setdefault(kind, len(self.kinds)) for kind in kinds], rows["kind"].dtype)
-        own = rows.copy()
-        own["kind"] = codes[rows["kind"]] if len(rows) else rows["kind"]
-        self.append(own)
+        copy = rows.copy()
+        copy["kind"] = codes[rows["kind"]] if len(rows) else rows["kind"]
+        self.append(copy)
 
     def append(self, rows: NDArray[np.void]) -> None:
         """Append rows with the codes of ``kinds``."""
@@ -203,17 +203,17 @@ class RoundTable:
     """One row a server step, by the columns of ``ROUNDS``."""
 
     def __init__(self) -> None:
-        self._kept = {column.name: _KEPT.get(column.type, Lists)() for column in ROUNDS}
-        self._adding = [(self._kept[column.name].append, column.value) for column in ROUNDS]
+        self._columns = {column.name: _KEPT.get(column.type, Lists)() for column in ROUNDS}
+        self._adding = [(self._columns[column.name].append, column.value) for column in ROUNDS]
 
     def __len__(self) -> int:
-        return len(self._kept["round"])
+        return len(self._columns["round"])
 
     def __getitem__(self, column: str) -> Any:
-        return self._kept[column]
+        return self._columns[column]
 
     def __setitem__(self, column: str, values: Any) -> None:
-        self._kept[column] = values
+        self._columns[column] = values
 
     def add(self, row: RoundRow) -> None:
         """Append a row."""
@@ -222,12 +222,12 @@ class RoundTable:
 
     def packed(self) -> bytes:
         """All rows as bytes: equal for equal rows."""
-        return b"".join(kept.tobytes() for kept in self._kept.values())
+        return b"".join(column.tobytes() for column in self._columns.values())
 
     def columns(self, metered: bool) -> dict[str, Any]:
         """Return the columns as arrays."""
-        kept = {column.name: self._kept[column.name] for column in present(ROUNDS, metered)}
-        return {name: own.lists() if isinstance(own, Lists) else np.array(own) for name, own in kept.items()}
+        columns = {column.name: self._columns[column.name] for column in present(ROUNDS, metered)}
+        return {name: data.lists() if isinstance(data, Lists) else np.array(data) for name, data in columns.items()}
 
 
 class Recorder(Counts):

@@ -51,7 +51,7 @@ class Views:
     batches: Mapping[int, BatchSequence]
     everything: bool = False
     _place: NDArray[np.int64] = field(init=False)
-    _kept: dict[str, Tensor] = field(default_factory=dict, init=False)
+    _latest: dict[str, Tensor] = field(default_factory=dict, init=False)
     _arrived: dict[str, list[Tensor]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -83,12 +83,12 @@ class Views:
         """Return all views as tensors by name: ``receiver/sender/kind[/name]:field``, and the recorded rows."""
         self._arrived = {name: [torch.cat(parts)] for name, parts in self._arrived.items()}
         arrived = {name: whole for name, (whole,) in self._arrived.items()}
-        return {ROWS: torch.from_numpy(self.rows), **self._kept, **arrived}
+        return {ROWS: torch.from_numpy(self.rows), **self._latest, **arrived}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Restore what ``state`` returned."""
         tensors = {name: tensor.clone() for name, tensor in state.items() if name != ROWS}
-        self._kept = {} if self.everything else tensors
+        self._latest = {} if self.everything else tensors
         self._arrived = {name: [tensor] for name, tensor in tensors.items()} if self.everything else {}
 
     def _keep(
@@ -126,7 +126,7 @@ class Views:
     def _field(self, view: str, name: str, like: Tensor) -> Tensor:
         """Return the tensor of all recorded rows for rows ``like`` these."""
         key = f"{view}:{name}"
-        if key not in self._kept:
+        if key not in self._latest:
             missing = float("nan") if like.dtype.is_floating_point else -1 if name == "mixed" else 0
-            self._kept[key] = torch.full((len(self.rows), *like.shape[1:]), missing, dtype=like.dtype)
-        return self._kept[key]
+            self._latest[key] = torch.full((len(self.rows), *like.shape[1:]), missing, dtype=like.dtype)
+        return self._latest[key]
