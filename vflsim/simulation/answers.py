@@ -35,30 +35,30 @@ _QUANTILE = 0.95
 
 
 def answered(
-    asked: Evaluate, made: Parties, setting: Setting, seed: int, error: VflsimError | None
+    asked: Evaluate, parties: Parties, setting: Setting, seed: int, error: VflsimError | None
 ) -> tuple[dict[str, pa.Table], VflsimError | None]:
     """Return the tables ``arrivals`` and ``answers`` of a run, and the run's error: its own, or one found here.
 
     There are none without deadlines, of a run that failed, without training, and where clients are other processes
     (``later_answers``).
     """
-    if asked.deadline is None or error is not None or not made.server.world.executor.values or not made.clients:
+    if asked.deadline is None or error is not None or not parties.server.world.executor.values or not parties.clients:
         return {}, error
     try:
-        return answers_of(asked, made, setting, seed), None
+        return answers_of(asked, parties, setting, seed), None
     except VflsimError as failure:
         return {}, failure
     except Exception as failure:  # the user's code may raise anything
         return {}, RunError(f"no answers under evaluate.deadline: {failure}")
 
 
-def answers_of(asked: Evaluate, made: Parties, setting: Setting, seed: int) -> dict[str, pa.Table]:
+def answers_of(asked: Evaluate, parties: Parties, setting: Setting, seed: int) -> dict[str, pa.Table]:
     """Return when replies arrive (``arrivals``), and what the server answers by each deadline (``answers``)."""
     rows, size = len(setting.data.labels["test"]), asked.query_rows or setting.batch
     queries = [range(start, min(start + size, rows)) for start in range(0, rows, size)]
     own_seed = torch_seed(seed, SHARED, "inference")
-    arrivals = TimedQueries(made, setting, own_seed).arrivals(queries)
-    answers = _Answers(asked, made, setting, own_seed, queries, arrivals)
+    arrivals = TimedQueries(parties, setting, own_seed).arrivals(queries)
+    answers = _Answers(asked, parties, setting, own_seed, queries, arrivals)
     return {"arrivals": _arrivals_table(setting, queries, arrivals), "answers": answers.table()}
 
 
@@ -67,7 +67,7 @@ class _Answers:
     """What the server predicts from the replies that have arrived by a deadline."""
 
     asked: Evaluate
-    made: Parties
+    parties: Parties
     setting: Setting
     seed: int
     queries: list[range]
@@ -75,7 +75,7 @@ class _Answers:
 
     def table(self) -> pa.Table:
         """Return a row for each deadline, and one for a server that waits for all that comes."""
-        for learner in (self.made.server.learner, *(client.learner for client in self.made.clients)):
+        for learner in (self.parties.server.learner, *(client.learner for client in self.parties.clients)):
             for model in learner.models.values():
                 model.module.eval()
         with torch.no_grad():
@@ -111,13 +111,13 @@ class _Answers:
     @cached_property
     def _complete(self) -> Floats:
         """When the embeddings of all clients count, in seconds since each query; infinite if they never do."""
-        found = np.full(len(self.queries), math.inf)
+        moments = np.full(len(self.queries), math.inf)
         for query, times in enumerate(self.arrivals):
             for time in np.sort(times[np.isfinite(times)]):
                 if self._known(self._clients(times <= time)) == self.setting.clients:
-                    found[query] = time
+                    moments[query] = time
                     break
-        return found
+        return moments
 
     @cached_property
     def _latest(self) -> Floats:
@@ -130,7 +130,7 @@ class _Answers:
         alike: dict[tuple[int, ...], list[int]] = {}
         for clients, query in zip(known, self.queries, strict=True):
             alike.setdefault(clients, []).extend(query)
-        server, predicted = self.made.server.learner, self._prior.expand(len(self._labels), -1).clone()
+        server, predicted = self.parties.server.learner, self._prior.expand(len(self._labels), -1).clone()
         for clients, rows in alike.items():
             chosen = torch.tensor(rows, device=predicted.device)
             embeddings = self._embeddings(clients, chosen)
@@ -141,9 +141,9 @@ class _Answers:
 
     def _embeddings(self, clients: Collection[int], rows: Tensor) -> dict[int, Tensor | None]:
         """Return by party what the server predicts some rows from, in party order; None where nothing stands for it."""
-        own = {} if self._own is None else {SERVER: self._own[rows]}
+        embeddings = {} if self._server_embedding is None else {SERVER: self._server_embedding[rows]}
         stand_in = self._stand_ins
-        return own | {
+        return embeddings | {
             client: self._arrived[client][rows] if client in clients
             else None if client not in stand_in else stand_in[client].expand(len(rows), -1)
             for client in self.setting.clients
@@ -153,11 +153,11 @@ class _Answers:
 
     @cached_property
     def _answering(self) -> Answering:
-        return answering_of(self.made.protocol)
+        return answering_of(self.parties.protocol)
 
     @cached_property
     def _learners(self) -> Learners[Any, Any]:
-        return Learners(self.made.server.learner, {client.party: client.learner for client in self.made.clients})
+        return Learners(self.parties.server.learner, {client.party: client.learner for client in self.parties.clients})
 
     @property
     def _labels(self) -> Tensor:
@@ -170,7 +170,7 @@ class _Answers:
         return data.task.prior(data.labels["train"], data.outputs).to(self.setting.dtype)
 
     @cached_property
-    def _own(self) -> Tensor | None:
+    def _server_embedding(self) -> Tensor | None:
         """An active server's own embeddings of the test rows, which are there at once."""
         return self._answering.own(self._learners)
 
@@ -228,7 +228,7 @@ def _arrivals_table(setting: Setting, queries: list[range], arrivals: Floats) ->
     })  # fmt: skip
 
 
-# --- later answers ----------------------------------------------------------------------------------------------------
+# --- answers after a run ----------------------------------------------------------------------------------------------
 
 
 def later_answers(
@@ -240,10 +240,10 @@ def later_answers(
     """
     protocol, resolved = scenario.protocols[name].protocol, setting(scenario, name, data)
     with drawing_from(torch_seed(seed, SHARED, "learners")):
-        made = parties(protocol, resolved, seed, VirtualWorld(ImmediateExecutor()), Recorder("summary"))
-    for node in (made.server, *made.clients):
+        nodes = parties(protocol, resolved, seed, VirtualWorld(ImmediateExecutor()), Recorder("summary"))
+    for node in (nodes.server, *nodes.clients):
         node.learner.load_weights(under(party_name(node.party), weights))
-    answers, error = answered(scenario.evaluate_of(name), made, resolved, seed, None)
+    answers, error = answered(scenario.evaluate_of(name), nodes, resolved, seed, None)
     if error is not None:
         raise error
     return answers

@@ -91,23 +91,23 @@ def parties(
         protocol=type(protocol).__name__,
     )
 
-    own = {
+    sequences = {
         party: BatchSequence(rows, training, seed, party) if training.batches == "own" else shared.sequence
         for party in (SERVER, *learners.clients)
     }
     if views is not None:
         chosen = chosen_rows(rows, views.rows, seed)
-        shared.views = Views(chosen, world.executor, world.now, own, views.keep == "all")
+        shared.views = Views(chosen, world.executor, world.now, sequences, views.keep == "all")
 
     watched = world.executor.values and brings_code(protocol, setting)
     if watched:
         world.executor.around = partial(drawing_apart, setting.device)
 
     def node(party: int, learner: PartyLearner) -> Node:
-        state = Party(party, shared, party_clock(timings[party], seed, party), Draws(seed, party), own[party])
+        state = Party(party, shared, party_clock(timings[party], seed, party), Draws(seed, party), sequences[party])
         watch = Watch(learner, seed) if watched else None
-        made = Node(state, learner, watch)
-        return protocol.placed(made) if isinstance(protocol, OwnNodes) else made
+        usual_node = Node(state, learner, watch)
+        return protocol.placed(usual_node) if isinstance(protocol, OwnNodes) else usual_node
 
     nodes = tuple(node(client, learner) for client, learner in learners.clients.items())
     return Parties(node(SERVER, learners.server), nodes, shared, protocol, tuple(alone), learners.lazy_values)
@@ -116,9 +116,9 @@ def parties(
 def brings_code(protocol: Protocol, setting: Setting) -> bool:
     """Return whether learners may run code from outside: of protocol, model, aggregate, optimiser, loss, mechanism."""
     models = (*setting.models, setting.server_model, setting.active_model, *setting.predictors)
-    own = any(isinstance(model, ModuleClient | ModuleServer) or from_outside(model) for model in models if model)
+    foreign = any(isinstance(model, ModuleClient | ModuleServer) or from_outside(model) for model in models if model)
     rules = {setting.optimizer_of(party) for party in (SERVER, *setting.clients)}
-    return own or any(
+    return foreign or any(
         map(
             from_outside,
             (

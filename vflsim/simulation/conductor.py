@@ -163,9 +163,9 @@ class Conductor:
         if executor.values:
             for split, handle in checked_scores(protocol, scores, self._splits).items():
                 before = self._scores.get(split, ())
-                found = checked_score(executor.force(handle), self._evaluator, self._metrics, before)
-                self._scores[split] = tuple(found)
-                values |= {f"{split}_{name}": value for name, value in found.items()}
+                metrics = checked_score(executor.force(handle), self._evaluator, self._metrics, before)
+                self._scores[split] = tuple(metrics)
+                values |= {f"{split}_{name}": value for name, value in metrics.items()}
             for loss in recorder.losses_pending():
                 executor.force(loss)
             values |= self._spent()
@@ -209,7 +209,7 @@ class Conductor:
         return Tally(**self._recorder.counted(), time_s=self._world.now(), wall_clock_s=self._elapsed())
 
 
-# --- resumable --------------------------------------------------------------------------------------------------------
+# --- courses that can be resumed --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,8 +47,8 @@ def counted_flops(scenario: Scenario, name: str, seed: int, data: LoadedData) ->
     timings = tuple(PartyTiming().model_copy(update={"compute": model}) for model in models)
     resolved = replace(resolved, timings=timings, network=Dedicated())
     with drawing_from(torch_seed(seed, SHARED, "learners")):
-        made = parties(protocol, resolved, seed, VirtualWorld(TimingOnlyExecutor()), Recorder("summary"))
-    outcome = EventRun(RunPlan(scenario, name, seed, resolved, timing_only=True), made).play()
+        nodes = parties(protocol, resolved, seed, VirtualWorld(TimingOnlyExecutor()), Recorder("summary"))
+    outcome = EventRun(RunPlan(scenario, name, seed, resolved, timing_only=True), nodes).play()
     if outcome.error is not None:
         raise outcome.error
     return {(party, kind): noted for party, model in enumerate(models) for kind, noted in model._noted.items()}

@@ -74,9 +74,6 @@ def _delays(timing: PartyTiming) -> Iterator[tuple[str, Delay]]:
     yield "latency", timing.link.latency
 
 
-# --- facts of laws ----------------------------------------------------------------------------------------------------
-
-
 def with_facts_of_laws(outcome: Outcome, scenario: Scenario, data: LoadedData) -> RunInfo:
     """Return the run's facts with its delay of the heaviest tail, and how its rounds vary."""
     info, metrics = outcome.info, outcome.tables.metrics

@@ -98,9 +98,6 @@ def _in_words(rule: Optimizer) -> str:
     return ", ".join([f"{rule.kind} {rule.lr:g}", *(f"{key} {value}" for key, value in rest.items())])
 
 
-# --- measured ---------------------------------------------------------------------------------------------------------
-
-
 def measured(
     measures: Mapping[str, Measure], protocol: str, seed: int, tables: RunTables, error: VflsimError | None
 ) -> tuple[dict[str, MeasuredValue], VflsimError | None]:

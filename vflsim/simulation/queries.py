@@ -32,8 +32,8 @@ class TimedQueries:
     same under every protocol. Outages, bursts and capacities of links begin anew, and activations play no part.
     """
 
-    def __init__(self, made: Parties, setting: Setting, seed: int) -> None:
-        self._answering, self._setting = answering_of(made.protocol), setting
+    def __init__(self, parties: Parties, setting: Setting, seed: int) -> None:
+        self._answering, self._setting = answering_of(parties.protocol), setting
         self._world = world = VirtualWorld(TimingOnlyExecutor())
         recorder, outages = Recorder("summary"), outages_of(setting, seed)
         links = [timing.link for timing in setting.timings]
@@ -53,17 +53,17 @@ class TimedQueries:
             recorder=recorder,
             wires=Wires(setting.codec, world.executor, seed),
             clients=setting.clients,
-            sequence=made.shared.sequence,
+            sequence=parties.shared.sequence,
             outages=outages,
-            protocol=type(made.protocol).__name__,
+            protocol=type(parties.protocol).__name__,
         )
 
         def node(party: int, learner: Any) -> Node:
             clock = party_clock(setting.timings[party], seed, party)
             return Node(Party(party, shared, clock, Draws(seed, party), shared.sequence), learner)
 
-        self._server = node(SERVER, made.server.learner)
-        self._clients = {each.party: node(each.party, each.learner) for each in made.clients}
+        self._server = node(SERVER, parties.server.learner)
+        self._clients = {each.party: node(each.party, each.learner) for each in parties.clients}
 
     def arrivals(self, queries: Collection[range]) -> Floats:
         """Return when each reply arrives, in seconds since its query, (queries, clients); infinite if never.

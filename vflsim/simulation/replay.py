@@ -113,8 +113,8 @@ class OrderedWorld(VirtualWorld):
         self._end_if_all_is_met()
 
     def _end_if_all_is_met(self) -> None:
-        left = any(self._met[party] < len(order.items) for party, order in self._orders.items())
-        if self._ends_with is not None and not left:
+        met = all(self._met[party] >= len(order.items) for party, order in self._orders.items())
+        if self._ends_with is not None and met:
             super().finish(self._ends_with)
 
     def _look(self, party: int) -> None:
@@ -177,17 +177,17 @@ class OrderedBox(Mailbox):
 def refuse_unreplayable(scenario: Scenario) -> None:
     """Raise ``ScenarioError`` for the first protocol that cannot be replayed, with the reason."""
     timings = party_timings(scenario)
-    for name, said in scenario.protocols.items():
-        clients = participants_of(said.protocol, scenario.clients, scenario.symbols)
+    for name, entry in scenario.protocols.items():
+        clients = participants_of(entry.protocol, scenario.clients, scenario.symbols)
         away = [client for client in clients if not isinstance(timings[client].availability, Always)]
         if away:
             why, allowed = f"outages of {party_name(away[0])} are no part of the order", "clients that are always there"
             raise ScenarioError(f"{name} cannot be replayed: {why}", f"protocols.{name}", allowed)
-        noisy = {"mechanism": said.mechanism is not None, "codec": _hides(scenario.codec_of(name))}
+        noisy = {"mechanism": entry.mechanism is not None, "codec": _hides(scenario.codec_of(name))}
         for key in (key for key, has_noise in noisy.items() if has_noise):
             why, allowed = "the noise of a live run is in no file", f"protocols without noise of a {key}"
             raise ScenarioError(f"{name} cannot be replayed: {why}", f"protocols.{name}.{key}", allowed)
-        if isinstance(said.protocol, OwnEvaluation):
+        if isinstance(entry.protocol, OwnEvaluation):
             why = "its evaluations have messages of their own"
         elif scenario.evaluate_of(name).costs_time:
             why = "its evaluations cost time"
@@ -220,6 +220,6 @@ def replayed(
     world, execution = OrderedWorld(orders), Execution(eager=True)
     boxes = {party: OrderedBox(world, party) for party in (SERVER, *resolved.clients)}
     with drawing_from(torch_seed(seed, SHARED, "learners")):
-        made = parties(protocol, resolved, seed, world, Recorder(scenario.record.tables), boxes=boxes)
-    outcome = EventRun(RunPlan(scenario, name, seed, resolved, execution=execution), made, report=report).play()
+        nodes = parties(protocol, resolved, seed, world, Recorder(scenario.record.tables), boxes=boxes)
+    outcome = EventRun(RunPlan(scenario, name, seed, resolved, execution=execution), nodes, report=report).play()
     return replace(outcome, note="; ".join(filter(None, [outcome.note, NO_TIMES])))

@@ -32,14 +32,14 @@ class Reporter:
     def __init__(self, report: Callable[[Progress], None], rules: Sequence[EndRule], done: Callable[[], Tally]) -> None:
         self._report, self._rules, self._done = report, rules, done
         self._row: dict[str, float] = {}
-        self._told = 0.0
+        self._reported_at = 0.0
 
     def after_step(self) -> None:
         """Report a round or an update, unless a report is recent."""
-        if time.monotonic() - self._told > _APART_S:
+        if time.monotonic() - self._reported_at > _APART_S:
             self.after_row(self._row)
 
     def after_row(self, row: dict[str, float]) -> None:
         """Report a row of metrics."""
-        self._row, self._told, done = row, time.monotonic(), self._done()
+        self._row, self._reported_at, done = row, time.monotonic(), self._done()
         self._report(Progress(done.time_s, done.rounds, done.updates, row, share_of(self._rules, done)))

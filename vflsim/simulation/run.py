@@ -92,9 +92,9 @@ def run_protocol(
     batched = not execution.eager and isinstance(world.executor, DeferredExecutor)
     views = scenario.record.views if world.executor.values else None
     with drawing_from(torch_seed(seed, SHARED, "learners")):
-        made = parties(protocol, resolved, seed, world, recorder, batched, views)
+        nodes = parties(protocol, resolved, seed, world, recorder, batched, views)
     plan = RunPlan(scenario, name, seed, resolved, timing_only, execution)
-    return EventRun(plan, made, report=report, keeper=keeper).play()
+    return EventRun(plan, nodes, report=report, keeper=keeper).play()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,44 +129,44 @@ class RunPlan:
 class EventRun:
     """Plays the parties that have been made, until a stop rule of the scenario, and gathers what they have recorded.
 
-    ``made`` may lack clients that other processes run; ``conducting`` makes what evaluates and ends such a run.
+    ``nodes`` may lack clients that other processes run; ``conducting`` makes what evaluates and ends such a run.
     """
 
     def __init__(
         self,
         plan: RunPlan,
-        made: Parties,
+        nodes: Parties,
         *,
         report: Callable[[Progress], None] | None = None,
         keeper: CourseKeeper | None = None,
         conducting: Callable[..., Conductor] = Conductor,
     ) -> None:
-        self._plan, self._made, self._keeper = plan, made, keeper
-        self._world, self._recorder = made.shared.world, made.shared.recorder
-        self._rules = plan.rules(made.shared.sequence.per_epoch)
+        self._plan, self._nodes, self._keeper = plan, nodes, keeper
+        self._world, self._recorder = nodes.shared.world, nodes.shared.recorder
+        self._rules = plan.rules(nodes.shared.sequence.per_epoch)
         self._conductor = conducting(
-            made, self._rules, plan.scenario.evaluate_of(plan.name), evaluated_splits(plan.setting.data), report,
+            nodes, self._rules, plan.scenario.evaluate_of(plan.name), evaluated_splits(plan.setting.data), report,
             wired=evaluates_wired(plan.protocol, plan.setting), metrics=plan.scenario.metric_facts,
         )  # fmt: skip
         self._stalled: list[StalledClient] = []
 
     def play(self) -> Outcome:
         """Run to the end. Raises ``CheckpointError`` where the keeper cannot resume."""
-        plan, made, recorder, keeper = self._plan, self._made, self._recorder, self._keeper
-        kept = nullcontext() if keeper is None else keeper.along(Course(self._world, made, recorder, self._conductor))
-        with plan.execution.settings(), drawing_from(torch_seed(plan.seed, SHARED, "protocol"), alone=False), kept:
+        plan, nodes, recorder, keeper = self._plan, self._nodes, self._recorder, self._keeper
+        scope = nullcontext() if keeper is None else keeper.along(Course(self._world, nodes, recorder, self._conductor))
+        with plan.execution.settings(), drawing_from(torch_seed(plan.seed, SHARED, "protocol"), alone=False), scope:
             reason, error = self._to_its_end()
-        answers, error = answered(plan.scenario.evaluate_of(plan.name), made, plan.setting, plan.seed, error)
+        answers, error = answered(plan.scenario.evaluate_of(plan.name), nodes, plan.setting, plan.seed, error)
         tables = tables_of(recorder)
         measures, error = measured(plan.scenario.measures, plan.name, plan.seed, tables, error)
         reason = reason if error is None else None
         facts = self._facts() | ({} if plan.timing_only else self._facts_of_training())
         info = run_info(plan.scenario, plan.name, plan.seed, error, stop_reason=reason, measures=measures, **facts)
-        weights = {} if plan.timing_only else _weights(made)
+        weights = {} if plan.timing_only else _weights(nodes)
         notes = [self._conductor.ended_because, "" if keeper is None else keeper.note, *cautions(info)]
         notes += [rule.note(reason, recorder.rounds, self._world.now()) for rule in self._rules]
-        made.server.learner.let_go()
-        views = None if made.shared.views is None else made.shared.views.state()
+        nodes.server.learner.let_go()
+        views = None if nodes.shared.views is None else nodes.shared.views.state()
         extra = recorder.own.tables() | answers
         if recorder.meter is not None:
             extra[ENERGY_BY_PARTY] = energy_by_party(recorder.meter.by_party(self._world.now()))
@@ -176,7 +176,7 @@ class EventRun:
         """Play until a rule ends the run; return why it has ended, or the error that has ended it."""
         world, recorder = self._world, self._recorder
         self._conductor.start(self._begin)
-        world.ending = lambda: self._stalled.extend(stalled_clients(self._made.clients))
+        world.ending = lambda: self._stalled.extend(stalled_clients(self._nodes.clients))
         try:
             reason = world.run()
             world.conclude(self._conductor.last_row())
@@ -187,20 +187,20 @@ class EventRun:
         except CheckpointError:
             raise
         except VflsimError as failure:
-            self._made.shared.close()
+            self._nodes.shared.close()
             recorder.own.settle()
             return None, failure
         return reason, error
 
     def _begin(self) -> None:
         """Start all parties; those with outages when they are up."""
-        made, outages = self._made, self._made.shared.outages
-        server = coroutine_of(self._plan.protocol, "server", SERVER, made.server)
+        nodes, outages = self._nodes, self._nodes.shared.outages
+        server = coroutine_of(self._plan.protocol, "server", SERVER, nodes.server)
         self._world.spawn(server, "server", SERVER)
         if outages is not None:
-            outages.begin(made.shared, {client.party: partial(self._start, client) for client in made.clients})
+            outages.begin(nodes.shared, {client.party: partial(self._start, client) for client in nodes.clients})
             return
-        for client in made.clients:
+        for client in nodes.clients:
             self._start(client)
 
     def _start(self, client: Node) -> Task:
@@ -209,14 +209,14 @@ class EventRun:
 
     def _facts(self) -> dict[str, Any]:
         """Collect the fields of ``run.json`` that every run has."""
-        plan, recorder, outages = self._plan, self._recorder, self._made.shared.outages
+        plan, recorder, outages = self._plan, self._recorder, self._nodes.shared.outages
         group = plan.setting.blinded_sum
         return {
             "stop_detail": self._conductor.ended_because or None,
             "timing_only": plan.timing_only,
             "path": plan.path,
             **plan.execution.facts(plan.setting.device.type, not plan.timing_only),
-            "one_by_one": self._made.alone,
+            "one_by_one": self._nodes.alone,
             "counts": {"rounds": recorder.rounds, "updates": recorder.updates, "events": len(recorder.events)},
             "wall_clock_s": time.monotonic() - self._conductor.began,
             "blinding": None if group is None else BlindingFacts.of(group, recorder.own.rows.get(MISSING_MASKS, ())),
@@ -227,14 +227,14 @@ class EventRun:
 
     def _facts_of_training(self) -> dict[str, Any]:
         """Collect those that runs of timing alone lack."""
-        plan, made, data = self._plan, self._made, self._plan.setting.data
-        learners = [node.learner for node in made.clients]
+        plan, nodes, data = self._plan, self._nodes, self._plan.setting.data
+        learners = [node.learner for node in nodes.clients]
         return {
             "rows": {split: len(labels) for split, labels in data.labels.items() if len(labels)},
             "data": data.facts.stated(),
-            "privacy": _privacy(plan.setting, made),
-            "codec": _codec(made),
-            "conditions": plan.conditions or conditions_of(plan.protocol, plan.setting, made.server.learner, learners),
+            "privacy": _privacy(plan.setting, nodes),
+            "codec": _codec(nodes),
+            "conditions": plan.conditions or conditions_of(plan.protocol, plan.setting, nodes.server.learner, learners),
         }
 
 
@@ -243,27 +243,27 @@ def _promised(executor: Executor) -> set[Handle[Any]] | None:
     return {*executor.progress().kept.values()} if isinstance(executor, DeferredExecutor) else None
 
 
-def _privacy(resolved: Setting, made: Parties) -> PrivacyFacts | None:
+def _privacy(resolved: Setting, nodes: Parties) -> PrivacyFacts | None:
     """Compute the privacy of the clients' releases in this run; None without a mechanism."""
     if resolved.mechanism is None:
         return None
-    return PrivacyFacts.of(resolved.mechanism, made.releases)
+    return PrivacyFacts.of(resolved.mechanism, nodes.releases)
 
 
-def _codec(made: Parties) -> CodecFacts | None:
+def _codec(nodes: Parties) -> CodecFacts | None:
     """Collect the counts of saturated elements, and what the codec of uploads guarantees."""
-    wires, nodes = made.shared.wires, (made.server, *made.clients)
-    counts = {party_name(node.party): node.state.wire.saturation for node in nodes}
+    wires, parties = nodes.shared.wires, (nodes.server, *nodes.clients)
+    counts = {party_name(node.party): node.state.wire.saturation for node in parties}
     upward = wires.codec.towards(SERVER)
     promise = upward.promise(wires.widest) if wires.widest else ""
     return CodecFacts.of(upward.kind, {name: (int(each.saturated), each.of) for name, each in counts.items()}, promise)
 
 
-def _weights(made: Parties) -> dict[str, torch.Tensor]:
+def _weights(nodes: Parties) -> dict[str, torch.Tensor]:
     """Collect the weights and buffers of every party as ``<party>.<parameter>``."""
     return {
         f"{party_name(node.party)}.{key}": tensor
-        for node in (made.server, *made.clients)
+        for node in (nodes.server, *nodes.clients)
         for key, tensor in node.learner.weights().items()
     }
 

@@ -46,12 +46,12 @@ def stalled_clients(clients: Sequence[Node]) -> tuple[StalledClient, ...]:
     for task in shared.world.tasks() if recorder.rounds >= patience else ():
         if not task.observer and task.who != evaluation_task(task.party):
             tasks[task.party].append(task)
-    waits = {node.party: (node, *found) for node in clients if (found := _past_wait(node, tasks[node.party]))}
+    waits = {node.party: (node, *wait) for node in clients if (wait := _past_wait(node, tasks[node.party]))}
     boxes = shared.mailboxes.values()
     late = {
-        party: found
-        for party, found in waits.items()
-        if recorder.steps_between(max(found[2].since, *(box.read.get(party, 0.0) for box in boxes))) >= patience
+        party: wait
+        for party, wait in waits.items()
+        if recorder.steps_between(max(wait[2].since, *(box.read.get(party, 0.0) for box in boxes))) >= patience
     }
     if not late:
         return ()
@@ -100,7 +100,7 @@ def _answers(message: Message, node: Node, main: Task, wanted: Wanted) -> bool:
     return asked or any(scope.ends_with(message) for scope in node.state.scopes.open.get(main, ()))
 
 
-# --- endless ----------------------------------------------------------------------------------------------------------
+# --- runs without an end ----------------------------------------------------------------------------------------------
 
 
 SERVER_COMPUTATIONS = 10_000
@@ -187,7 +187,7 @@ class _Awaited:
         self.what, self._count, self._counted, self._by_server = what, count, counted, by_server
         self._patience, self._of_all = patience, of_all
         self._seen = count(counted)
-        self._own = self._all = 0
+        self._part = self._all = 0
         self._kinds: dict[str, None] = {}
 
     def add(self, operation: Operation[Any]) -> bool:
@@ -195,14 +195,14 @@ class _Awaited:
         counter = self._count
         count = counter(self._counted)
         if count != self._seen:
-            self._seen, self._own, self._all = count, 0, 0
+            self._seen, self._part, self._all = count, 0, 0
             self._kinds.clear()
             return False
         self._all += 1
         if (operation.party == SERVER) is self._by_server:
-            self._own += 1
+            self._part += 1
             self._kinds[operation.kind] = None
-        return self._own > self._patience or self._all > self._of_all
+        return self._part > self._patience or self._all > self._of_all
 
     @property
     def allowed(self) -> str:
@@ -215,5 +215,5 @@ class _Awaited:
         did = f" ({few(list(self._kinds))})" if self._kinds else ""
         after = f"since {self.what} {self._seen:,}" if self._seen else "from the start"
         return (
-            f"no {self.what} was counted in {self._own:,} computations of {who}{did} and {self._all:,} of all {after}"
+            f"no {self.what} was counted in {self._part:,} computations of {who}{did} and {self._all:,} of all {after}"
         )

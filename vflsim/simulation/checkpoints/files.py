@@ -146,9 +146,9 @@ class CheckpointFiles:
         """Raise ``_UnsoundError`` for a checkpoint of another run, ``CheckpointError`` for another execution."""
         now = self._fingerprint
         differing = [what for what in {**fingerprint, **now} if fingerprint.get(what) != now.get(what)]
-        own = [what for what in _OWN if what in differing]
-        if own:
-            raise _UnsoundError(f"is of another run ({', '.join(f'{what} {fingerprint.get(what)}' for what in own)})")
+        parts = [what for what in _OWN if what in differing]
+        if parts:
+            raise _UnsoundError(f"is of another run ({', '.join(f'{what} {fingerprint.get(what)}' for what in parts)})")
         if differing:
             changes = [f"{what}: {fingerprint.get(what, 'unknown')} → {now.get(what, 'unknown')}" for what in differing]
             raise CheckpointError(
@@ -178,12 +178,12 @@ class CheckpointFiles:
         matches = (re.fullmatch(rf"(\d{{6,}})\.(?:{suffix})", name) for name in names)
         return {int(match[1]) for match in matches if match is not None}
 
-    def drop_older(self, kept: int = KEPT) -> None:
+    def drop_older(self, count: int = KEPT) -> None:
         """Remove all but the newest checkpoints that are not known to be unsound."""
         sound = sorted(self._numbers("json") - self._unsound)
         with contextlib.suppress(OSError):
             for entry in list(self.folder.iterdir()):
-                if entry.stem not in {f"{number:06}" for number in sound[-kept:]}:
+                if entry.stem not in {f"{number:06}" for number in sound[-count:]}:
                     entry.unlink()
 
 

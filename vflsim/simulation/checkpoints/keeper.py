@@ -88,14 +88,14 @@ class Keeper:
             raise went_elsewhere("it ended before")
 
     def _accompany(self, course: Course) -> None:
-        found = self._files.newest() if self._resume else None
+        checkpoint = self._files.newest() if self._resume else None
         for passed in self._files.passed_over:
             self._notes[passed] = None
-        if found is not None:
+        if checkpoint is not None:
             self._began = time.monotonic()
-            self._return = Return(course, *found)
-            self._kept_at = found.snapshot.position.events
-            position = found.snapshot.position
+            self._return = Return(course, *checkpoint)
+            self._kept_at = checkpoint.snapshot.position.events
+            position = checkpoint.snapshot.position
             self._notes[f"resumed from {position.time_s:.6g} s, round {position.counts['rounds']}"] = None
             course.world.visit(self._arrive, self._kept_at)
         elif self._files.passed_over:

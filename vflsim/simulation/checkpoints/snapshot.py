@@ -52,11 +52,11 @@ def packed(journal: Sequence[Entry]) -> tuple[Runs, Tensor]:
 
 def unpacked(runs: Runs, numbers: Tensor) -> list[Entry]:
     """Restore the entries."""
-    left = iter(numbers.tolist())
+    values = iter(numbers.tolist())
     journal: list[Entry] = []
     for count, names in runs:
         for _ in range(count):
-            journal.append(next(left) if names is None else {name: next(left) for name in names})
+            journal.append(next(values) if names is None else {name: next(values) for name in names})
     return journal
 
 
@@ -83,8 +83,8 @@ class Position(BaseModel, frozen=True, extra="forbid"):
     def differences(self, other: Position) -> list[str]:
         """Describe how ``other`` differs: ``rounds 12, not 13``."""
         one, two = ({**each.model_dump(exclude={"counts"}), **each.counts} for each in (self, other))
-        found = [f"{name} {two[name]}, not {one[name]}" for name in one if one[name] != two[name] != two["recorded"]]
-        return found or (["other rows recorded"] if self.recorded != other.recorded else [])
+        changes = [f"{name} {two[name]}, not {one[name]}" for name in one if one[name] != two[name] != two["recorded"]]
+        return changes or (["other rows recorded"] if self.recorded != other.recorded else [])
 
 
 def _digest(recorder: Recorder) -> str:
@@ -156,9 +156,9 @@ class Return:
     def __init__(self, course: Course, snapshot: Snapshot, storages: Mapping[str, Tensor]) -> None:
         self._course, self._snapshot = course, snapshot
         self._tensors = TensorReader(snapshot.tensors, storages)
-        kept = [(number, place) for number, place, _ in snapshot.kept]
+        handles = [(number, place) for number, place, _ in snapshot.kept]
         journal = unpacked(snapshot.journal, self._tensors[snapshot.numbers])
-        course.executor.replay(snapshot.ran, journal, kept)
+        course.executor.replay(snapshot.ran, journal, handles)
         course.conductor.began = math.inf  # stops the wall clock during the return
 
     def arrive(self) -> None:

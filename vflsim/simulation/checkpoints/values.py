@@ -89,7 +89,7 @@ class TensorWriter:
         self.storages: dict[str, Tensor] = {}
         """The bytes of every storage, by its number as text; CPU storages are not copied."""
         self._numbers: dict[int, int] = {}
-        self._found: dict[int, int] = {}
+        self._storage_numbers: dict[int, int] = {}
         self._alive: list[Tensor] = []  # so that ids stay unique
 
     def add(self, tensor: Tensor) -> int:
@@ -113,11 +113,11 @@ class TensorWriter:
     def _storage(self, tensor: Tensor) -> int:
         storage = tensor.untyped_storage()
         key = storage._cdata
-        if key not in self._found:
-            self._found[key] = len(self.storages)
+        if key not in self._storage_numbers:
+            self._storage_numbers[key] = len(self.storages)
             content = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
-            self.storages[str(self._found[key])] = content.cpu()
-        return self._found[key]
+            self.storages[str(self._storage_numbers[key])] = content.cpu()
+        return self._storage_numbers[key]
 
 
 class TensorReader:
@@ -129,17 +129,17 @@ class TensorReader:
 
     def __init__(self, places: Sequence[Place], storages: Mapping[str, Tensor]) -> None:
         self._places, self._storages = places, storages
-        self._own: dict[int, UntypedStorage] = {}
+        self._copies: dict[int, UntypedStorage] = {}
         self._tensors: dict[int, Tensor] = {}
 
     def __getitem__(self, number: int) -> Tensor:
         tensor = self._tensors.get(number)
         if tensor is None:
             place = self._places[number]
-            storage = self._own.get(place.storage)
+            storage = self._copies.get(place.storage)
             if storage is None:
                 content = self._storages[str(place.storage)].clone().to(place.device)
-                storage = self._own[place.storage] = content.untyped_storage()
+                storage = self._copies[place.storage] = content.untyped_storage()
             tensor = self._tensors[number] = _laid_out(place, storage, place.device)
         return tensor
 
@@ -220,9 +220,9 @@ class ValueWriter:
     def _once(self, what: str, thing: Any, write: Callable[[Any], Plain]) -> int:
         if thing not in self._numbers:
             written = write(thing)  # may keep its own parts first
-            kept = self.shared.setdefault(what, [])
-            self._numbers[thing] = len(kept)
-            kept.append(written)
+            records = self.shared.setdefault(what, [])
+            self._numbers[thing] = len(records)
+            records.append(written)
         return self._numbers[thing]
 
 

@@ -33,11 +33,11 @@ class EarliestEnd:
         ``updates`` counts the client steps before the chunk's first round began; ``waiting`` are the times of later
         steps from earlier rounds. Raises ``UndecidedError``.
         """
-        stretch, found = Stretch(chunk, self.used, self._before, updates, waiting), None
+        stretch, end = Stretch(chunk, self.used, self._before, updates, waiting), None
         for rule in self._rules:
-            found = rule.in_chunk(stretch, found)
+            end = rule.in_chunk(stretch, end)
         self.used, self._before = int(stretch.used_by[-1]), float(chunk.ends[-1])
-        return found
+        return end
 
 
 def never_still(chunk: Chunk, before: float, rounds: int) -> None:
@@ -49,7 +49,7 @@ def never_still(chunk: Chunk, before: float, rounds: int) -> None:
         raise undecided("a round takes no time", chunk.first + place, float(chunk.ends[place]))
 
 
-# --- schedule ---------------------------------------------------------------------------------------------------------
+# --- evaluation schedules ---------------------------------------------------------------------------------------------
 
 
 class EvaluationSchedule(Protocol):
@@ -133,9 +133,6 @@ class _Seconds:
 def _progress(*times: Floats, after: float) -> Floats:
     """Return all finite ``times`` later than ``after`` (n,)."""
     return np.concatenate([each[(each > after) & (each < math.inf)] for each in times])
-
-
-# --- bookkeeping ------------------------------------------------------------------------------------------------------
 
 
 class Books:

@@ -42,14 +42,14 @@ MOST_PEERS = 512
 
 def obstacles(scenario: Scenario, name: str) -> list[Problem]:
     """List the obstacles to timing-only runs of protocol ``name`` on the vectorised path."""
-    found = [
+    problems = [
         *_recorded(scenario, name),
         *_protocol(scenario, name),
         *_timing(scenario, name),
         *_unknown(scenario.stop_of(name), lambda key: location_of(scenario, name, "stop", key)),
         *_unknown(scenario.evaluate_of(name), lambda key: location_of(scenario, name, "evaluate", key)),
     ]
-    return list({problem.key: problem for problem in reversed(found)}.values())[::-1]
+    return list({problem.key: problem for problem in reversed(problems)}.values())[::-1]
 
 
 def _recorded(scenario: Scenario, name: str) -> Iterator[Problem]:
@@ -160,8 +160,8 @@ def _compute(timing: PartyTiming, place: Location, who: str) -> Iterator[Problem
     if isinstance(timing.compute, ComputeModel) and not timing.compute.proportional:
         what = f"{who}'s compute model ({timing.compute.kind}) turns a draw into time in a way of its own"
         allowed = "delays, flops, and compute models whose seconds are proportional to the draw"
-        own = not isinstance(timing.compute, ByOperation)
-        remedy = "set proportional = True in the class if they are" if own else "leave out --path vectorised"
+        custom = not isinstance(timing.compute, ByOperation)
+        remedy = "set proportional = True in the class if they are" if custom else "leave out --path vectorised"
         yield Problem((*place, "compute"), what, allowed, remedy)
 
 

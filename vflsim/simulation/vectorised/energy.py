@@ -62,14 +62,14 @@ class EnergyBooks:
     def __init__(self, powers: Mapping[int, Power], clients: Ints) -> None:
         self.energy = Energy(powers)
         self._numbers = np.concatenate([clients, [SERVER]]).astype(np.int32)  # the server's place is the last
-        own = [powers.get(party) for party in self._numbers.tolist()]
+        by_place = [powers.get(party) for party in self._numbers.tolist()]
         self._costs = {
-            RADIO: np.array([power is not None and power.per_byte > 0 for power in own]),
-            COMPUTE: np.array([power is not None and power.per_flop > 0 for power in own]),
+            RADIO: np.array([power is not None and power.per_byte > 0 for power in by_place]),
+            COMPUTE: np.array([power is not None and power.per_flop > 0 for power in by_place]),
         }
         counted = self.energy.counts(self._numbers)
         # Of all computations: what ends with the client step that ends the run may precede it or follow it.
-        self._kept = {RADIO: counted, COMPUTE: counted | self._costs[COMPUTE].any()}
+        self._masks = {RADIO: counted, COMPUTE: counted | self._costs[COMPUTE].any()}
         self._waiting: list[_Items] = []
         self._until = 0.0
 
@@ -123,10 +123,10 @@ class EnergyBooks:
         # Only so many rows belong to the run, and no span that is longer than nothing in the others.
         noted = len(ends) if end is None else end.rounds + (end.moment != "round") - after
         places = np.broadcast_to(places, ends.shape)
-        kept = self._kept[state][places] & (ends < np.inf)
+        mask = self._masks[state][places] & (ends < np.inf)
         amounts = np.where(self._costs[state][places] & (rows < noted), amounts, 0).astype(np.int64)
         each = np.int8(state), self._numbers[places], began, ends, amounts, chunk.first + after + rows, *columns
-        return _Items(*(np.broadcast_to(np.asarray(column), ends.shape)[kept] for column in each))
+        return _Items(*(np.broadcast_to(np.asarray(column), ends.shape)[mask] for column in each))
 
 
 def _slots(items: _Items, chunk: Chunk, moments: Asked) -> Ints:

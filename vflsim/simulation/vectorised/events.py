@@ -120,21 +120,21 @@ class EventBooks:
                 yield self._of(_TRANSFER, moves.told, moves.began, moves.ends, parties, moves.sizes, moves.rates)
 
     def _of(
-        self, what: int, told: Told, began: Floats, ends: Floats, parties: Ints, sizes: Any = 0, rates: Any = np.inf
+        self, what: int, facts: Told, began: Floats, ends: Floats, parties: Ints, sizes: Any = 0, rates: Any = np.inf
     ) -> NDArray[np.void]:
         rows, kinds = np.zeros(ends.shape, _ROW), self.events.kinds
         event: dict[str, Any] = {
-            "start_s": began, "end_s": ends, "drawn_s": told.drawn, "round": told.rounds, "bytes": sizes,
-            "sent_s": np.nan if told.sent is None else told.sent, "index": told.numbers,
-            "kind": np.array([kinds.setdefault(kind, len(kinds)) for kind in told.kinds]),
-            "party": self._numbers[parties], "peer": self._numbers[told.peers],
+            "start_s": began, "end_s": ends, "drawn_s": facts.drawn, "round": facts.rounds, "bytes": sizes,
+            "sent_s": np.nan if facts.sent is None else facts.sent, "index": facts.numbers,
+            "kind": np.array([kinds.setdefault(kind, len(kinds)) for kind in facts.kinds]),
+            "party": self._numbers[parties], "peer": self._numbers[facts.peers],
         }  # fmt: skip
         place: dict[str, Any] = {
-            "begun": told.begun, "moving": told.begun if told.moving is None else told.moving, "ended": told.ended,
-            "step": told.steps, "place": 0 if told.places is None else told.places, "rate": rates, "what": what,
-            "counts": {None: 0, "update": _UPDATE, "round": _ROUND}[told.counts],
+            "begun": facts.begun, "moving": facts.begun if facts.moving is None else facts.moving, "ended": facts.ended,
+            "step": facts.steps, "place": 0 if facts.places is None else facts.places, "rate": rates, "what": what,
+            "counts": {None: 0, "update": _UPDATE, "round": _ROUND}[facts.counts],
         }  # fmt: skip
         for table, columns in ((rows["event"], event), (rows, place)):
             for name, values in columns.items():
                 table[name] = values
-        return rows.ravel() if told.some is None else rows[:, told.some].ravel()
+        return rows.ravel() if facts.some is None else rows[:, facts.some].ravel()

@@ -63,8 +63,8 @@ class EventOrder:
         collections, causes = map(np.concatenate, pairs)
         self._joins = collections, causes
 
-    def settle(self, before: float, kept: Ints) -> None:
-        """Rank the events ``before`` a time, to which none will be added; keep the ranks of these, and of ``kept``."""
+    def settle(self, before: float, others: Ints) -> None:
+        """Rank the events ``before`` a time, to which none will be added; keep the ranks of these and ``others``."""
         ripe = self._open.times < before
         events, self._open = self._open.only(ripe), self._open.only(~ripe)
         events = events.only(np.lexsort((events.numbers, events.times)))
@@ -97,7 +97,7 @@ class EventOrder:
                 instants.order(start, stop)
             ranks = np.array(instants.ranks)
         self._count += len(ranks)
-        known = np.isin(self._numbers, np.concatenate([kept, self._open.causes]))
+        known = np.isin(self._numbers, np.concatenate([others, self._open.causes]))
         numbers = np.concatenate([self._numbers[known], events.numbers])
         order = np.argsort(numbers)
         self._numbers, self._ranks = numbers[order], np.concatenate([self._ranks[known], ranks])[order]

@@ -123,9 +123,6 @@ def _of_equal_length(lists: NDArray[np.int32]) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(lists.reshape(-1)))
 
 
-# --- run --------------------------------------------------------------------------------------------------------------
-
-
 _ELEMENTS = 2**18
 """Most clients × rounds of a chunk (at least one block): its arrays fit into the processor's cache."""
 _RECORDED = 2**14
@@ -156,33 +153,33 @@ def run_vectorised(
     world: TimedWorld | None = None
     course: Recurrence | None = None
     energy = EnergyBooks(resolved.powers, np.array(resolved.clients, np.int64)) if resolved.powers else None
-    told = EventBooks(np.array(resolved.clients, np.int64)) if scenario.record.tables == "events" else None
+    log = EventBooks(np.array(resolved.clients, np.int64)) if scenario.record.tables == "events" else None
     rules = stop.each(RoundFacts.of(plan, clients, batches, variation))
     books = Books(rules, scenario.evaluate_of(name).every, energy)
     columns = RoundColumns(np.array(resolved.clients, np.int32))
     least = BLOCK if clients <= WIDE else _PART
     first, count = 0, least
-    elements = (_ELEMENTS if told is None else _RECORDED) // max(1, numbers_a_round_of(protocol, clients))
+    elements = (_ELEMENTS if log is None else _RECORDED) // max(1, numbers_a_round_of(protocol, clients))
     most = max(BLOCK, elements // BLOCK * BLOCK) if least == BLOCK else least
     error: UndecidedError | None = None
     while books.end is None:
         try:
-            world = world or timed_world_of(protocol, resolved, seed, told is not None)
+            world = world or timed_world_of(protocol, resolved, seed, log is not None)
             course = course or recurrence_of(protocol, world)
             chunk = course.advance(first, count)
             done = books.take(chunk)
-            if told is not None:
-                told.add(chunk)
+            if log is not None:
+                log.add(chunk)
                 following = first + count
-                while books.end is not None and not told.covers(books.end):
-                    told.add(course.advance(following, least))
+                while books.end is not None and not log.covers(books.end):
+                    log.add(course.advance(following, least))
                     following += least
-                told.settle(books.end)
+                log.settle(books.end)
         except Untraceable as why:
             error = UndecidedError(str(why), remedy="leave out --path vectorised")
             break
-        except UndecidedError as found:
-            error = found
+        except UndecidedError as cause:
+            error = cause
             break
         if scenario.record.tables != "summary":
             columns.add(chunk, done)
@@ -198,7 +195,7 @@ def run_vectorised(
             count = min(count, -(-(stop.rounds - first) // least) * least)
     joules = None if energy is None else np.diff(books.joules)
     rounds = None if scenario.record.tables == "summary" else columns.columns(joules)
-    tables = RunTables(books.columns(), rounds, None if told is None else event_columns(told.events))
+    tables = RunTables(books.columns(), rounds, None if log is None else event_columns(log.events))
     measures, failed = measured(scenario.measures, name, seed, tables, error)
     info = run_info(
         scenario,
@@ -210,15 +207,15 @@ def run_vectorised(
         path="vectorised",
         measures=measures,
         blinding=None if resolved.blinded_sum is None else BlindingFacts.of(resolved.blinded_sum, ()),
-        counts={"rounds": books.rounds, "updates": books.updates, "events": 0 if told is None else len(told.events)},
+        counts={"rounds": books.rounds, "updates": books.updates, "events": 0 if log is None else len(log.events)},
         wall_clock_s=time.monotonic() - began,
     )
     ends = (rule.note(info.stop_reason, books.rounds, books.row["time_s"]) for rule in rules)
     notes = [*cautions(info), *ends]
-    own = OwnTables()
+    records = OwnTables()
     for table, row in records_of(protocol, world):
-        own.add(table, {"time_s": 0.0, "party": party_name(SERVER)}, row)
-    extra = own.tables()
+        records.add(table, {"time_s": 0.0, "party": party_name(SERVER)}, row)
+    extra = records.tables()
     if energy is not None:
         extra[ENERGY_BY_PARTY] = energy_by_party(energy.energy.by_party(books.row["time_s"]))
     return Outcome(tables, {}, info, extra, failed, "; ".join(filter(None, notes)))
