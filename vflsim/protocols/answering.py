@@ -148,7 +148,7 @@ async def evaluate(node: ServerNode, splits: Sequence[Split], number: int) -> di
 
 def of_parties(scores: Mapping[int, Mapping[str, float]]) -> dict[str, float]:
     """Name the metrics of parties: ``accuracy.client-2``."""
-    return {f"{name}.{party_name(party)}": value for party, own in scores.items() for name, value in own.items()}
+    return {f"{name}.{party_name(party)}": value for party, each in scores.items() for name, value in each.items()}
 
 
 def _method(node: Node[Any], name: str, call: str, hook: str) -> Any:

@@ -91,9 +91,6 @@ Example: ``traits: ClassVar[Traits] = REFERENCE``.
 __all__ = ["ALL_ROWS", "REFERENCE", "ROUNDS", "TABLE", "Traits", "replace"]
 
 
-# --- base -------------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class CheckContext:
     """Settings for checking a protocol when a scenario is loaded.

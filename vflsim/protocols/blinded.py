@@ -43,8 +43,8 @@ async def relay_keys(node: Node) -> None:
     """
     if not blinds(node):
         return
-    own = await node.gather("public_key", senders=node.clients)
-    joined = await node.free().compute(join_keys(node.learner, own))
+    messages = await node.gather("public_key", senders=node.clients)
+    joined = await node.free().compute(join_keys(node.learner, messages))
     keys = PublicKeys(value=joined)
     for client in node.clients:
         await node.send(client, keys)

@@ -156,13 +156,13 @@ def outgrown(protocol: Protocol, method: str) -> str:
     the closed forms also hold for its algorithm.
     """
     kind = type(protocol)
-    own = [name for name in ("server", "client") if not _owner(kind, name).__module__.startswith("vflsim.")]
-    if not own or not _owner(kind, method).__module__.startswith("vflsim."):
+    hooks = [name for name in ("server", "client") if not _owner(kind, name).__module__.startswith("vflsim.")]
+    if not hooks or not _owner(kind, method).__module__.startswith("vflsim."):
         return ""
     source = next(each for each in kind.__mro__ if each.__module__.startswith("vflsim.") and hasattr(each, method))
     return (
-        f"{kind.__name__} has its own {' and '.join(own)}, and {method} of {source.__name__}; allowed: {method} of its "
-        f"own, or `{method} = {source.__name__}.{method}` in the class if that still holds"
+        f"{kind.__name__} has its own {' and '.join(hooks)}, and {method} of {source.__name__}; allowed: {method} of "
+        f"its own, or `{method} = {source.__name__}.{method}` in the class if that still holds"
     )
 
 

@@ -42,29 +42,29 @@ def mismatches(kind: type[Protocol]) -> Iterator[Mismatch]:
         for name, of_base in vars(base).items():
             field = name in kind.model_fields
             owner = kind if field else next((each for each in kind.__mro__ if name in vars(each)), kind)
-            own = None if field else vars(owner).get(name, of_base)
-            if name.startswith("_") or own is of_base or not from_outside(owner):
+            attribute = None if field else vars(owner).get(name, of_base)
+            if name.startswith("_") or attribute is of_base or not from_outside(owner):
                 continue
-            place = _place(own, owner)
+            place = _place(attribute, owner)
             if not issubclass(kind, base):
                 what = f"{owner.__name__}.{name} is never used: {kind.__name__} does not derive from {base.__name__}"
                 yield Mismatch(what, f"class {kind.__name__}({base.__name__}, …)", place)
-            elif isinstance(of_base, FunctionType) and (wrong := _wrong(own, of_base)):
+            elif isinstance(of_base, FunctionType) and (wrong := _wrong(attribute, of_base)):
                 says = "async def" if inspect.iscoroutinefunction(of_base) else "def"
                 allowed = f"{says} {name}{_bare(inspect.signature(of_base))}"
                 yield Mismatch(f"{owner.__name__}.{name} {wrong}", allowed, place)
 
 
-def _wrong(own: Any, of_base: FunctionType) -> str:
-    function = own.__func__ if isinstance(own, staticmethod | classmethod) else own
+def _wrong(attribute: Any, of_base: FunctionType) -> str:
+    function = attribute.__func__ if isinstance(attribute, staticmethod | classmethod) else attribute
     if not callable(function):
         return "is no method"
     if not isinstance(function, FunctionType):  # a callable object, which may take anything
         return ""
-    given = list(inspect.signature(of_base).parameters)[isinstance(own, staticmethod) :]
+    arguments = list(inspect.signature(of_base).parameters)[isinstance(attribute, staticmethod) :]
     signature = inspect.signature(function)
     try:
-        signature.bind(*given)
+        signature.bind(*arguments)
     except TypeError:
         return f"takes {_bare(signature)}"
     if inspect.iscoroutinefunction(function) and not inspect.iscoroutinefunction(of_base):
@@ -79,30 +79,30 @@ def _bare(signature: inspect.Signature) -> str:
     return str(signature.replace(parameters=parameters, return_annotation=empty))
 
 
-def _place(own: Any, owner: type) -> str:
-    code = getattr(getattr(own, "__func__", own), "__code__", None)
+def _place(attribute: Any, owner: type) -> str:
+    code = getattr(getattr(attribute, "__func__", attribute), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else f"{owner.__module__}.{owner.__qualname__}"
 
 
 def learners_of(protocol: Protocol, setting: Setting, seed: int) -> Learners[Any, Any]:
     """Make the learners of a run. Raises ``ProtocolError`` for anything else, and for missing or unknown parties."""
-    made, call = protocol.learners(setting, seed), f"{type(protocol).__name__}.learners(setting, seed)"
+    answer, call = protocol.learners(setting, seed), f"{type(protocol).__name__}.learners(setting, seed)"
     allowed = "Learners(server, {client: learner, …}), with a PartyLearner for each party, in client order"
-    if not isinstance(made, Learners) or not isinstance(made.clients, Mapping):
-        what = type(made.clients).__name__ + " of clients" if isinstance(made, Learners) else type(made).__name__
+    if not isinstance(answer, Learners) or not isinstance(answer.clients, Mapping):
+        what = type(answer.clients).__name__ + " of clients" if isinstance(answer, Learners) else type(answer).__name__
         raise ProtocolError(f"{call} returned a {what}", allowed=allowed)
-    if tuple(made.clients) != tuple(setting.clients):
-        what = f"learners of clients {list(made.clients)}, and clients {list(setting.clients)} take part"
+    if tuple(answer.clients) != tuple(setting.clients):
+        what = f"learners of clients {list(answer.clients)}, and clients {list(setting.clients)} take part"
         raise ProtocolError(f"{call} returned {what}", allowed=allowed)
-    few = isinstance(made.clients, ClientsMade)  # all of one type, of vflsim's own
-    for party, learner in {0: made.server, **({} if few else made.clients)}.items():
+    few = isinstance(answer.clients, ClientsMade)  # all of one type, of vflsim's own
+    for party, learner in {0: answer.server, **({} if few else answer.clients)}.items():
         if not isinstance(learner, PartyLearner):
             what = f"a {type(learner).__name__} as the learner of {party_name(party)}"
             raise ProtocolError(f"{call} returned {what}", allowed=allowed, remedy="derive it from PartyLearner")
         if not hasattr(learner, "held"):
             what = f"the learner {type(learner).__name__} of {party_name(party)} was not set up"
             raise ProtocolError(what, remedy="call super().__init__(held) first in its __init__")
-    return made
+    return answer
 
 
 def check_answers(protocol: Protocol, setting: Setting) -> None:
@@ -111,12 +111,12 @@ def check_answers(protocol: Protocol, setting: Setting) -> None:
         protocol, "describe(setting)", protocol.describe(setting), (str,), "a text, empty if there is nothing to say"
     )
     try:
-        found = closed_forms_of(protocol, setting)
+        forms = closed_forms_of(protocol, setting)
     except Exception:  # `vflsim analyze` shows the reason
         return
     allowed = "a tuple of ClosedForm and NoClosedForm; or raise Unanalysable"
-    _check(protocol, "closed_forms(setting)", found, (tuple,), allowed)
-    for each in found:
+    _check(protocol, "closed_forms(setting)", forms, (tuple,), allowed)
+    for each in forms:
         _check(protocol, "closed_forms(setting)", each, (ClosedForm, NoClosedForm), allowed)
 
 
@@ -132,36 +132,36 @@ def coroutine_of(
     """Call a hook that is a coroutine. Raises ``ProtocolError``, with the party, if it is none."""
     where, name = party_name(party), f"{type(protocol).__name__}.{hook}"
     try:
-        made = getattr(protocol, hook)(*arguments)
+        answer = getattr(protocol, hook)(*arguments)
     except TypeError as error:
         if error.__traceback__ is not None and error.__traceback__.tb_next is None:  # its arguments do not fit
             raise ProtocolError(f"{name}: {error}", where, _SIGNATURES[hook]) from error
         raise
-    if not inspect.iscoroutine(made):
-        made_of = "an async generator" if inspect.isasyncgen(made) else f"a value of type {type(made).__name__}"
+    if not inspect.iscoroutine(answer):
+        made_of = "an async generator" if inspect.isasyncgen(answer) else f"a value of type {type(answer).__name__}"
         raise ProtocolError(f"{name} returned {made_of}, and no coroutine", where, _SIGNATURES[hook])
-    return made
+    return answer
 
 
-def checked_scores(protocol: Protocol, made: Any, splits: Sequence[Split]) -> dict[Split, Handle[Scores]]:
+def checked_scores(protocol: Protocol, value: Any, splits: Sequence[Split]) -> dict[Split, Handle[Scores]]:
     """Return the result of an evaluation. Raises ``ProtocolError`` unless it is a handle of scores for each split."""
-    if not isinstance(made, Mapping) or set(made) != set(splits):
-        what = f"a mapping of {[*made]}" if isinstance(made, Mapping) else f"a value of type {type(made).__name__}"
-    elif wrong := [split for split, handle in made.items() if not isinstance(handle, Handle)]:
-        what = f"for {wrong[0]} a value of type {type(made[wrong[0]]).__name__}"
+    if not isinstance(value, Mapping) or set(value) != set(splits):
+        what = f"a mapping of {[*value]}" if isinstance(value, Mapping) else f"a value of type {type(value).__name__}"
+    elif wrong := [split for split, handle in value.items() if not isinstance(handle, Handle)]:
+        what = f"for {wrong[0]} a value of type {type(value[wrong[0]]).__name__}"
     else:
-        return dict(made)
+        return dict(value)
     raise ProtocolError(
         f"{type(protocol).__name__}.evaluate returned {what}",
         allowed=f"a handle for each of {', '.join(splits)}: the result of an operation of kind evaluate",
     )
 
 
-def checked_score(scores: Any, evaluator: str, own: Known, before: Collection[str]) -> Scores:
+def checked_score(scores: Any, evaluator: str, metrics: Known, before: Collection[str]) -> Scores:
     """Return the scores of a split.
 
     Raises ``ProtocolError`` unless they are numbers by name, ``loss`` among them, each of them a metric of the task or
-    of the scenario's ``own``, and the same as ``before`` (empty: none). ``evaluator`` names their class.
+    of the scenario's ``metrics``, and the same as ``before`` (empty: none). ``evaluator`` names their class.
     """
     numbers = isinstance(scores, Mapping) and all(isinstance(each, Real) for each in scores.values())
     if not numbers or "loss" not in scores:
@@ -169,11 +169,11 @@ def checked_score(scores: Any, evaluator: str, own: Known, before: Collection[st
             f"an evaluation has the scores {scores!r}",
             allowed="loss and the task's metrics, as floats by name: what PartyLearner.scores returns",
         )
-    if unknown := [str(name) for name in scores if not is_known(f"test_{name}", own)]:
+    if unknown := [str(name) for name in scores if not is_known(f"test_{name}", metrics)]:
         name = unknown[0]
         raise ProtocolError(
             f"{evaluator}: an evaluation has the score {name!r}, which is no metric",
-            allowed=", ".join([*REPORTED, *own]),
+            allowed=", ".join([*REPORTED, *metrics]),
             remedy=f"declare it in the scenario, `metrics: {{{name}: …}}`: macro_f1, say, or a class of your own, "
             f'{{kind: module, path: "mine:Metric"}}; it need not be returned then. Or leave it out.',
         )

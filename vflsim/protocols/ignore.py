@@ -50,9 +50,6 @@ async def take_part(node: ClientNode) -> None:
             await node.compute(node.learner.client_step(batch, gradient))
 
 
-# --- ignore -----------------------------------------------------------------------------------------------------------
-
-
 class Ignore(Analysable, Vectorisable, Blindable, Explainable, Selective, Protocol):
     """Synchronous rounds without the stragglers: exactly one of ``exclude``, ``fastest`` and ``deadline``.
 
@@ -121,29 +118,29 @@ class Ignore(Analysable, Vectorisable, Blindable, Explainable, Selective, Protoc
     def check(self, context: CheckContext) -> None:
         """Raise ``ValueError`` if no client is left, or if a round needs more clients than there are."""
         super().check(context)
-        left = len(self.participants(context.clients, context.symbols))
-        if left == 0:
+        count = len(self.participants(context.clients, context.symbols))
+        if count == 0:
             raise ValueError(f"exclude leaves none of the {context.clients} clients; at least one must stay")
-        if self.fastest is not None and self.fastest > left:
-            raise ValueError(f"fastest: {self.fastest} of {left} clients; allowed: 1 to {left}")
+        if self.fastest is not None and self.fastest > count:
+            raise ValueError(f"fastest: {self.fastest} of {count} clients; allowed: 1 to {count}")
         if context.blinding is not None:
             self._check_blinding(context.blinding, context)
 
     def _check_blinding(self, blinding: Blinding, context: CheckContext) -> None:
         """Refuse rules for missing embeddings that rounds of the fastest clients would always meet."""
-        left = len(self.participants(context.clients, context.symbols))
-        if self.fastest is not None and self.fastest < left and blinding.missing != "wait":
+        count = len(self.participants(context.clients, context.symbols))
+        if self.fastest is not None and self.fastest < count and blinding.missing != "wait":
             raise UnsuitableError(
                 "blinding",
-                f"missing: {blinding.missing} applies to every round of the fastest {self.fastest} of {left} clients, "
-                f"whose masks do not cancel; allowed: missing: wait, or fastest: {left}",
+                f"missing: {blinding.missing} applies to every round of the fastest {self.fastest} of {count} clients, "
+                f"whose masks do not cancel; allowed: missing: wait, or fastest: {count}",
             )
 
     @model_validator(mode="after")
     def _one_rule(self) -> Self:
-        given = [name for name in ("exclude", "fastest", "deadline") if getattr(self, name) is not None]
-        if len(given) != 1:
+        rules = [name for name in ("exclude", "fastest", "deadline") if getattr(self, name) is not None]
+        if len(rules) != 1:
             raise ValueError(
-                f"ignore needs exactly one of exclude, fastest and deadline, not {' and '.join(given) or 'none'}"
+                f"ignore needs exactly one of exclude, fastest and deadline, not {' and '.join(rules) or 'none'}"
             )
         return self

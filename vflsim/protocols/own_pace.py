@@ -125,9 +125,6 @@ class TableProtocol(OwnFacts, Protocol):
             await node.send(message.sender, Gradient(value=step.gradient_for(message), round=message.round))
 
 
-# --- own pace ---------------------------------------------------------------------------------------------------------
-
-
 class OwnPaceProtocol(Analysable, Vectorisable, TableProtocol):
     """A server that steps on the first ``arrivals`` embeddings, of clients that go on at their own pace."""
 
@@ -176,8 +173,8 @@ class OwnPaceProtocol(Analysable, Vectorisable, TableProtocol):
             sequences = [BatchSequence(rows, training, world.seed, client) for client in world.clients.tolist()]
         modelled = isinstance(setting.timings[SERVER].compute, ComputeModel)
         seconds, flops = _costs(self, world)
-        made = OwnPace if world.shared_links is None else SharedPace
-        return made(world, self.arrivals, BatchRows(sequences), seconds if modelled else None, flops)
+        recurrence = OwnPace if world.shared_links is None else SharedPace
+        return recurrence(world, self.arrivals, BatchRows(sequences), seconds if modelled else None, flops)
 
 
 def _costs(protocol: Protocol, world: TimedWorld) -> tuple[OfStep, OfStep]:

@@ -46,9 +46,9 @@ class PipelinedCycles(Cycles):
 
     def _least_of(self, client: int, turn: Turn, depth: int, served: float) -> float:
         delay, *_ = self.uplink(client, turn.now)
-        own = [*self.steps(client, turn.before), self._compute(client, "embed", turn.now)]
+        steps = [*self.steps(client, turn.before), self._compute(client, "embed", turn.now)]
         cycle = self.cycle(client, turn).expectation() + served
-        return max(total(own).expectation(), delay.expectation(), cycle / (depth + 1))
+        return max(total(steps).expectation(), delay.expectation(), cycle / (depth + 1))
 
     def most(self, in_step: Traceable) -> float:
         """Return an upper bound of the mean round: that of rounds whose clients wait for each gradient.
@@ -75,9 +75,6 @@ def pipelined(
     bounds = Range(least, max(least, cycles.most(in_step)))
     reasons = (LONG_RUN, LEAST, MOST if math.isfinite(bounds.high) else "no upper bound: links, or costs by FLOPs")
     return (ClosedForm(ROUND, "s", conditions_of(cycles, reasons), formulas=tuple, given=bounds),)
-
-
-# --- protocol ---------------------------------------------------------------------------------------------------------
 
 
 class BsVfl(Analysable, ActsByHand, Protocol):

@@ -72,15 +72,15 @@ class CachingServer(ServerLearner):
         if self.mixing is not None:
             self.mixing.train()
             mixed = self.mixing.vector_parts
-        own = [] if self.embedding is None else [self._embedded(batch)]
-        fresh = [*own, *ordered]
+        embeddings = [] if self.embedding is None else [self._embedded(batch)]
+        fresh = [*embeddings, *ordered]
         used = self._joining.used(batch, fresh, [self._place[each.sender] for each in fresh], None)
         prediction = self.top(used.joined)
         loss = self.parts.task.loss(prediction, self.y(batch))
         check_loss(loss.detach())
         (by_prediction,) = torch.autograd.grad(loss, prediction, retain_graph=True)
         now = used.spread(torch.autograd.grad(prediction, used.leaves, by_prediction, retain_graph=True))
-        weights = weights_of(torch.cat(list(now[len(own) :]), 1), cached, least)
+        weights = weights_of(torch.cat(list(now[len(embeddings) :]), 1), cached, least)
         # A row's loss depends on that row of the prediction alone, so weighting ∂ℓ/∂prediction weights the losses.
         weighted = (prediction * (by_prediction * weights)).sum()
         gradient, others = self.top.gradients(weighted, [*used.leaves, *mixed])
@@ -88,5 +88,5 @@ class CachingServer(ServerLearner):
         if self.mixing is not None:
             self.mixing.step(others[len(used.leaves)])
         if self.embedding is not None:
-            mine: OwnEmbedding = own[0]
+            mine: OwnEmbedding = embeddings[0]
             descend([mine.graph], [used.spread(others[: len(used.leaves)])[0]], [self.embedding])

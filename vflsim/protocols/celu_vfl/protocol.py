@@ -38,20 +38,17 @@ async def while_waiting(
     ``next_operation`` makes the next one, or returns None when there is nothing to do. An operation under way
     when the coroutine ends is finished first.
     """
-    found: list[T] = []
+    results: list[T] = []
 
     async def wait() -> None:
-        found.append(await await_it())
+        results.append(await await_it())
 
     async def work() -> None:
-        while not found and (operation := next_operation()) is not None:
+        while not results and (operation := next_operation()) is not None:
             await node.compute(operation)
 
     await node.together(wait(), work())
-    return found[0]
-
-
-# --- protocol ---------------------------------------------------------------------------------------------------------
+    return results[0]
 
 
 Degrees = Annotated[float, Quantity(at_least=0, at_most=90)]

@@ -101,9 +101,9 @@ class WholeActive(TwoNets):
         x, result, ordered = self.features(split), Handle[dict[str, float]](), sorted(answers, key=attrgetter("sender"))
 
         def run() -> None:
-            own, others = self.whole(x), {each.sender: each.value.value for each in ordered}
-            scores = self.scores(self.combined([own, *others.values()]), split)
-            each = {SERVER: own, **others} if others else {}
+            prediction, others = self.whole(x), {each.sender: each.value.value for each in ordered}
+            scores = self.scores(self.combined([prediction, *others.values()]), split)
+            each = {SERVER: prediction, **others} if others else {}
             result.set(scores | of_parties({party: self.scores(o, split) for party, o in each.items()}))
 
         return self.operation(
@@ -118,9 +118,6 @@ class WholeActive(TwoNets):
 
 def _forward(party: TwoNets, rows: int) -> float:
     return party.embedding.forward_flops(rows) + party.predictor.forward_flops(rows)
-
-
-# --- agg vfl ----------------------------------------------------------------------------------------------------------
 
 
 class AggVfl(Predicting, Answering, Protocol):
@@ -167,9 +164,6 @@ class AggVfl(Predicting, Answering, Protocol):
         """Return the active party's prediction from its own features."""
         active: WholeActive = learners.server
         return active.whole(active.features("test"))
-
-
-# --- local ------------------------------------------------------------------------------------------------------------
 
 
 class Local(Predicting, Selective, OwnEvaluation, Protocol):
@@ -219,9 +213,6 @@ class Local(Predicting, Selective, OwnEvaluation, Protocol):
         """Return the active party's prediction from its own features."""
         active: WholeActive = learners.server
         return prediction_of(active, active.combined, lambda split: active.whole(active.features(split)))
-
-
-# --- pyvertical -------------------------------------------------------------------------------------------------------
 
 
 class PyVertical(Protocol):

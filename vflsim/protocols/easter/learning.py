@@ -75,7 +75,7 @@ def need_features(context: CheckContext) -> None:
         )
 
 
-# --- learning ---------------------------------------------------------------------------------------------------------
+# --- parties ----------------------------------------------------------------------------------------------------------
 
 
 T = TypeVar("T")
@@ -177,23 +177,23 @@ class ActiveParty(EasterParty):
         self.losses_together = False
         """Whether the losses of all predictions are computed as one: each is a mean over the rows."""
 
-    def join(self, own: Handle[Tensor], theirs: Sequence[Received], kind: str = "join") -> Operation[Handle[Tensor]]:
+    def join(self, active: Handle[Tensor], theirs: Sequence[Received], kind: str = "join") -> Operation[Handle[Tensor]]:
         """Compute E = (E_a + Σ_k E_k) / C (Eq. 7). Like every aggregate, it costs no FLOPs.
 
         The E_k of a round are blinded (``kind`` join), those of an evaluation are not.
         """
-        others, mean = _in_client_order(theirs), self.promise(*own.shape)
+        others, mean = _in_client_order(theirs), self.promise(*active.shape)
         group = self.held.blinded_sum if kind == "join" else None
 
         def run() -> None:
             values = {client: each.value for client, each in others.items()}
             if group is None:
-                total = torch.stack([own.value, *values.values()]).sum(0)
+                total = torch.stack([active.value, *values.values()]).sum(0)
             else:
-                total = own.value + group.total(values)
+                total = active.value + group.total(values)
             mean.set(total / self.parties)
 
-        return self.operation(kind, run, mean, inputs=[own, *others.values()], rows=own.shape[0], units=0)
+        return self.operation(kind, run, mean, inputs=[active, *others.values()], rows=active.shape[0], units=0)
 
     def server_step(
         self, batch: Batch, mine: Handle[Tensor], theirs: Sequence[Received]
@@ -207,11 +207,11 @@ class ActiveParty(EasterParty):
 
         def run() -> None:
             values = [prediction.value for prediction in predictions.values()]
-            mean, (own, *others) = (self._together if self.losses_together else self._one_by_one)(values, batch)
+            mean, (active, *others) = (self._together if self.losses_together else self._one_by_one)(values, batch)
             set_loss(loss, mean)
             for gradient, slope in zip(gradients.values(), others, strict=True):
                 gradient.set(slope)
-            self._descend_both(batch, own)
+            self._descend_both(batch, active)
 
         return self.operation(
             "server_step", run, gradients, inputs=predictions.values(), promises=[loss, *gradients.values()],

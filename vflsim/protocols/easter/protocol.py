@@ -40,9 +40,6 @@ class Prediction(Message):
     ordered: ClassVar[bool] = True
 
 
-# --- protocol ---------------------------------------------------------------------------------------------------------
-
-
 class Easter(Predicting, Blindable, OwnEvaluation, Answering, Protocol):
     """Round t, trip 1: embeddings of B(t) up, their mean E down. Trip 2: predictions up, their gradients down.
 
@@ -60,10 +57,10 @@ class Easter(Predicting, Blindable, OwnEvaluation, Answering, Protocol):
         await relay_keys(node)
         for t in node.rounds():
             batch = node.batch(t)
-            own = await node.compute(node.learner.embed(batch))
+            embedding = await node.compute(node.learner.embed(batch))
             if not (embeddings := await of_all(node, t)):
                 continue
-            joined = await node.compute(node.learner.join(own, embeddings))
+            joined = await node.compute(node.learner.join(embedding, embeddings))
             mean = GlobalEmbedding(batch, joined, round=t)
             trips = (self.second_trip(node, client, mean) for client in node.clients)
             mine, *theirs = await node.together(node.compute(node.learner.predict(mean)), *trips)
@@ -104,8 +101,8 @@ class Easter(Predicting, Blindable, OwnEvaluation, Answering, Protocol):
         """Return every party's loss and metrics, and their means over the parties."""
         scores = {}
         for split, trip in zip(splits, count(4 * number, 2), strict=False):
-            own = await node.compute(node.learner.embed_split(split))
-            mean = await node.compute(node.learner.join(own, await self.asked(node, trip), "evaluate"))
+            embedding = await node.compute(node.learner.embed_split(split))
+            mean = await node.compute(node.learner.join(embedding, await self.asked(node, trip), "evaluate"))
             predictions = await self.asked(node, trip + 1, mean)
             scores[split] = await node.compute(node.learner.evaluate(split, mean, predictions))
         return scores

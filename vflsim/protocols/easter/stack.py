@@ -118,15 +118,15 @@ class TwoNetStack(PartyStack):
         batches = [each.rows for each in work if isinstance(each.rows, Batch)]
         prediction, back = self._through(places, values)
         self._graph = Graph(places, batches, prediction, back)
-        for operation, place, batch, value, own in zip(operations, places, batches, values, prediction, strict=True):
-            operation.result.set(own)
+        for operation, place, batch, value, output in zip(operations, places, batches, values, prediction, strict=True):
+            operation.result.set(output)
             self._received[place] = batch, value
 
     def _predict_split(self, operations: Sequence[Operation[Any]]) -> None:
         work: list[PredictWork] = [operation.work for operation in operations]
         predictions, _ = self._through([each.place for each in work], [each.received.value for each in work])
-        for operation, own in zip(operations, predictions, strict=True):
-            operation.result.set(own)
+        for operation, output in zip(operations, predictions, strict=True):
+            operation.result.set(output)
 
     def _step(self, operations: Sequence[Operation[Any]]) -> None:
         """Step the prediction nets along ∂L/∂R, and the embedding nets along ∂L/∂E_k = (∂L/∂E) / C."""

@@ -93,7 +93,7 @@ class SurrogateServer(BlockServer):
         embeddings, arrived = self._promised(differences), self.shared
         operation: Operation[Any] = self.sharing_step(embeddings)
         values, step, batch = operation.result, operation.run, embeddings[0].batch
-        own = {name: self.promise(*value.shape) for name, value in values.items()}
+        changes = {name: self.promise(*value.shape) for name, value in values.items()}
 
         def run() -> None:
             weights = surrogate(self, MODEL, self.shared_weights)
@@ -102,14 +102,14 @@ class SurrogateServer(BlockServer):
                 if party_name(SERVER) in arrived.values:
                     add_difference(self, SERVER, arrived.batch, arrived.values[party_name(SERVER)].value)
             step()
-            for name, difference in own.items():
+            for name, difference in changes.items():
                 value = values[name].value
                 held = weights if name == MODEL else surrogate_rows(self, SERVER, batch, value.shape[1])
                 difference.set(value - held)
 
-        operation.run, operation.result = run, (own, embeddings)
-        operation.promises = (*operation.promises, *own.values())
-        operation.nbytes += sum(difference.nbytes for difference in own.values())
+        operation.run, operation.result = run, (changes, embeddings)
+        operation.promises = (*operation.promises, *changes.values())
+        operation.nbytes += sum(difference.nbytes for difference in changes.values())
         return self._adding(operation, differences, embeddings, *(() if arrived is None else arrived.values.values()))
 
     def _promised(self, differences: Sequence[Received]) -> list[HeldEmbedding]:
@@ -173,24 +173,24 @@ class SurrogateClient(ClientLearner):
         if self.made is None:
             return super().under_way()
         number, batch, value = self.made
-        made = {"round": torch.tensor(number), "rows": torch.tensor(batch.ids), "origin": torch.tensor(batch.origin)}
-        return super().under_way() | named("made", made | {"value": value.value})
+        fields = {"round": torch.tensor(number), "rows": torch.tensor(batch.ids), "origin": torch.tensor(batch.origin)}
+        return super().under_way() | named("made", fields | {"value": value.value})
 
     @override
     def take_up(self, under_way: State, send: Callable[[Any], None]) -> None:
         super().take_up(under_way, send)
-        if made := under("made", under_way):
-            number, value = int(made["round"]), made["value"]
+        if fields := under("made", under_way):
+            number, value = int(fields["round"]), fields["value"]
             held: Handle[Tensor] = Handle(tuple(value.shape), value.dtype)
             held.set(value.clone())
-            batch = Batch(number, made["rows"].numpy().copy(), int(made["origin"]))
+            batch = Batch(number, fields["rows"].numpy().copy(), int(fields["origin"]))
             message = Difference(batch, held, round=number)
             send(message)
             assert message.value is not None, "a codec leaves a tensor in its place"
             self.made, self.sent = Sent(number, batch, held), Sent(number, batch, message.value)
 
-    def _adding(self, operation: Operation[Any], made: Sent | None = None) -> Operation[Any]:
-        """Have an operation add the difference that is not yet added, and leave ``made`` as the latest one."""
+    def _adding(self, operation: Operation[Any], latest: Sent | None = None) -> Operation[Any]:
+        """Have an operation add the difference that is not yet added, and leave ``latest`` as the latest one."""
         sent, run, commit = self.sent, operation.run, operation.commit
 
         def add_and_run() -> None:
@@ -199,7 +199,7 @@ class SurrogateClient(ClientLearner):
             run()
 
         def commit_both() -> Any:
-            self.sent, self.made = None, made
+            self.sent, self.made = None, latest
             return commit() if commit is not None else None
 
         operation.run, operation.commit = add_and_run, commit_both

@@ -46,12 +46,12 @@ class EfVfl(Remembering, LabelSharing, Protocol):
                 for embedding in embeddings:
                     await node.send(embedding.sender, Gradient(value=step.gradient_for(embedding), round=t))
             else:
-                own, embeddings = await node.compute(node.learner.sharing_surrogate_step(differences))
+                changes, embeddings = await node.compute(node.learner.sharing_surrogate_step(differences))
                 self.derive_surrogates(node, embeddings)
-                shared = shared_values_of(own, differences, t)
+                shared = shared_values_of(changes, differences, t)
                 for client in node.clients:
                     await node.send(client, shared)
-                arrived = {name: node.as_received(difference) for name, difference in own.items()}
+                arrived = {name: node.as_received(difference) for name, difference in changes.items()}
                 node.learner.shared = SharedDifferences(embeddings[0].batch, arrived)
             for _ in range(self.local_steps - 1):
                 await node.compute(node.learner.local_step(embeddings))

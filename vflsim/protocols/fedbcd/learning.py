@@ -36,11 +36,11 @@ class SharedValues(Message):
     rowless: ClassVar[frozenset[str]] = frozenset({MODEL})
 
 
-def shared_values_of(own: Mapping[str, Handle[Any]], embeddings: Iterable[Message], round: int) -> SharedValues:
-    """Return the message with the server's ``own`` values and these embeddings, in client order."""
+def shared_values_of(values: Mapping[str, Handle[Any]], embeddings: Iterable[Message], round: int) -> SharedValues:
+    """Return the message with the server's ``values`` and these embeddings, in client order."""
     ordered = sorted(embeddings, key=lambda each: each.sender)
-    values = {party_name(each.sender): each.value for each in ordered if each.value is not None}
-    return SharedValues(round=round, tensors={**own, **values})
+    theirs = {party_name(each.sender): each.value for each in ordered if each.value is not None}
+    return SharedValues(round=round, tensors={**values, **theirs})
 
 
 @dataclass(slots=True, eq=False)
@@ -51,16 +51,13 @@ class RoundOver(Message):
     ordered: ClassVar[bool] = True
 
 
-# --- learning ---------------------------------------------------------------------------------------------------------
-
-
 class BlockServer(ServerLearner):
     """Steps repeatedly on the same embeddings, or computes one client's gradient without a step.
 
     Each of these operations costs the FLOPs of a server step.
     """
 
-    _own: Handle[Tensor] | None = None
+    _embedding_handle: Handle[Tensor] | None = None
     """The handle that receives the server's own embedding in the running step."""
 
     def local_step(self, embeddings: Sequence[Received]) -> Operation[ServerStep]:
@@ -87,7 +84,7 @@ class BlockServer(ServerLearner):
         def run() -> None:
             self.top.train()  # sets the weights on which the step works
             weights.set(parameters_to_vector([w.detach() for w in self._shared]) if self._shared else torch.empty(0))
-            self._own = shared.get(party_name(SERVER))
+            self._embedding_handle = shared.get(party_name(SERVER))
             step()
 
         operation.run, operation.result = run, shared
@@ -96,11 +93,11 @@ class BlockServer(ServerLearner):
         return operation
 
     def _embedded(self, batch: Batch) -> OwnEmbedding:
-        own = super()._embedded(batch)
-        if self._own is not None:
-            self._own.set(own.value.value)
-            self._own = None
-        return own
+        embedding = super()._embedded(batch)
+        if self._embedding_handle is not None:
+            self._embedding_handle.set(embedding.value.value)
+            self._embedding_handle = None
+        return embedding
 
     @property
     def shared_weights(self) -> int:
@@ -122,25 +119,25 @@ class BlockServer(ServerLearner):
     def gradient(self, embeddings: Sequence[Received], client: int) -> Operation[Handle[Tensor]]:
         """Compute ∂ℓ/∂h_m of ``client`` at these embeddings of one batch, and at the present θ_0."""
         ordered = sorted(embeddings, key=attrgetter("sender"))
-        own = next(message for message in ordered if message.sender == client)
-        result = self.promise(*own.value.shape)
+        embedding = next(message for message in ordered if message.sender == client)
+        result = self.promise(*embedding.value.shape)
 
         operation = self.operation(
             "gradient",
             lambda: result.set(self._gradient(ordered, client)),
             result,
             inputs=[message.value for message in ordered],
-            rows=len(own.batch),
+            rows=len(embedding.batch),
         )
         operation.cost = self._as_step
         return operation
 
     def _gradient(self, ordered: Sequence[Received], client: int) -> Tensor:
-        own = next(message for message in ordered if message.sender == client)
-        fresh = ordered if self.embedding is None else [self._embedded(own.batch), *ordered]
-        used = self._joining.used(own.batch, fresh, range(len(fresh)), None)
-        gradients = torch.autograd.grad(self.loss(self.top(used.joined), own.batch), used.leaves)
-        return used.spread(gradients)[fresh.index(own)]
+        embedding = next(message for message in ordered if message.sender == client)
+        fresh = ordered if self.embedding is None else [self._embedded(embedding.batch), *ordered]
+        used = self._joining.used(embedding.batch, fresh, range(len(fresh)), None)
+        gradients = torch.autograd.grad(self.loss(self.top(used.joined), embedding.batch), used.leaves)
+        return used.spread(gradients)[fresh.index(embedding)]
 
     def step_flops(self, rows: int) -> float:
         """Count the FLOPs of a server step on ``rows`` rows."""
@@ -150,7 +147,7 @@ class BlockServer(ServerLearner):
         return self.step_flops(rows)
 
 
-# --- recomputed -------------------------------------------------------------------------------------------------------
+# --- clients that recompute the loss ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

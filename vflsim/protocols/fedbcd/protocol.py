@@ -60,10 +60,10 @@ class FedBcd(LabelSharing, OwnFacts, Protocol):
             return
         for t in node.rounds():
             embeddings = await node.gather("embedding", senders=node.clients, round=t)
-            own = await node.compute(node.learner.sharing_step(embeddings))
+            values = await node.compute(node.learner.sharing_step(embeddings))
             for client in node.clients:
                 others = [embedding for embedding in embeddings if embedding.sender != client]
-                await node.send(client, shared_values_of(own, others, t))
+                await node.send(client, shared_values_of(values, others, t))
             await step_further(node, embeddings, self.further_steps)
 
     async def parallel_client(self, node: ClientNode) -> None:

@@ -37,14 +37,14 @@ class StepCounts:
 
     def __init__(self, clock: Callable[[], float], given: int | None = None, seconds: float | None = None) -> None:
         assert (given is None) != (seconds is None), "either a number, or the seconds to fill"
-        self._clock, self._given, self._seconds = clock, given, seconds
+        self._clock, self._number, self._seconds = clock, given, seconds
         self._step = self._begun = 0.0
         self._steps = 1
 
     def begin(self) -> int:
         """Return the number of steps of a round that begin now: at least 1."""
-        if self._given is not None:
-            return self._given
+        if self._number is not None:
+            return self._number
         assert self._seconds is not None
         self._steps = max(1, int(self._seconds / self._step * (1 + _ROUNDING))) if self._step > 0 else 1
         self._begun = self._clock()
@@ -52,11 +52,8 @@ class StepCounts:
 
     def end(self) -> None:
         """Note that the steps of the round have ended now."""
-        if self._given is None:
+        if self._number is None:
             self._step = (self._clock() - self._begun) / self._steps
-
-
-# --- sharing ----------------------------------------------------------------------------------------------------------
 
 
 class SharingRounds(LabelSharing, Protocol):
@@ -82,8 +79,8 @@ class SharingRounds(LabelSharing, Protocol):
         for t in node.rounds():
             embeddings = await node.gather("embedding", senders=node.clients, round=t)
             steps = counts.begin()
-            own = await node.compute(self.scaled(node.learner.sharing_step(embeddings), node.learner, steps))
-            shared = shared_values_of(own, embeddings, t)
+            values = await node.compute(self.scaled(node.learner.sharing_step(embeddings), node.learner, steps))
+            shared = shared_values_of(values, embeddings, t)
             for client in node.clients:
                 await node.send(client, shared)
             await self.step_further(node, steps, partial(node.learner.local_step, embeddings))

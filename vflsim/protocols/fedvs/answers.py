@@ -50,8 +50,8 @@ class Answers:
                     break  # deadline
             for message in node.arrived("missing", round=k):
                 if not set(message.clients).isdisjoint(sharers.clients):
-                    left = [client for client in sharers.clients if client not in message.clients]
-                    sharers = await self._announce(sharers, left or node.clients)
+                    others = [client for client in sharers.clients if client not in message.clients]
+                    sharers = await self._announce(sharers, others or node.clients)
                     embeddings.clear()
                 elif not message.clients and sharers.number > 0:
                     await node.send(message.sender, sharers)
@@ -90,7 +90,7 @@ class Answers:
             )
 
 
-# --- inference --------------------------------------------------------------------------------------------------------
+# --- replies of clients -----------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True, eq=False)
@@ -105,7 +105,7 @@ async def coded_reply(keys: CodedKeys, node: Node, query: InferenceQuery) -> Non
     plan: CodingPlan = node.learner.plan
     places, element = -(-query.rows // plan.segments), plan.quantiser.field.wire_dtype
     peers = [client for client in node.clients if client != node.party]
-    await node.compute(_made(node, "share_data", plan.data_sharing_products(node.party, places)))
+    await node.compute(_operation(node, "share_data", plan.data_sharing_products(node.party, places)))
     await node.delay("share", keys.sharing_factor(plan), round=query.number)
     for peer in peers:
         share: Handle[Any] = Handle((places, plan.columns[node.party]), element)
@@ -114,11 +114,11 @@ async def coded_reply(keys: CodedKeys, node: Node, query: InferenceQuery) -> Non
     if len(shares) < len(peers):  # somebody is down for good: the sum over all cannot be computed
         await node.send("server", Reply(round=query.number))
         return
-    await node.compute(_made(node, "coded_embed", plan.coded_embedding_products(places)))
+    await node.compute(_operation(node, "coded_embed", plan.coded_embedding_products(places)))
     await node.upload("server", Reply(value=Handle((places, plan.embedding), element), round=query.number))
 
 
-def _made(node: Node, kind: str, products: float) -> Operation[None]:
+def _operation(node: Node, kind: str, products: float) -> Operation[None]:
     """Make an operation of ``products`` multiplications, as its cost alone."""
     units = node.learner.plan.units(node.party, products)
     return Operation(kind, node.party, nothing, None, units=units, cost=lambda *_: flops(products), inputs=())

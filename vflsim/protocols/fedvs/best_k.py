@@ -84,18 +84,18 @@ def _choices(stages: CodedStages, codes: Sequence[tuple[int, int]]) -> Iterator[
 
     for segments, masks in codes:
         try:
-            own = stages.coded(segments, masks)
+            coded = stages.coded(segments, masks)
         except ValueError:
             continue  # more segments than rows
-        turns = [(turn.share, bounds_of(own, turn)) for turn in own.turns]
+        turns = [(turn.share, bounds_of(coded, turn)) for turn in coded.turns]
         each = [[(share, _means(bounds[side], mean)) for share, bounds in turns] for side in (0, 1)]
         low, high = ([math.fsum(share * means[part] for share, means in side) for part in range(3)] for side in each)
         barrier, upload, _ = (Range(*pair) for pair in zip(low, high, strict=True))
         round_ = Range(math.fsum(low), math.fsum(high))
-        many, threshold = len(own.clients), own.plan.threshold
+        many, threshold = len(coded.clients), coded.plan.threshold
         yield CodeChoice(
-            segments, masks, threshold, many - threshold, round_, barrier, upload, data_sharing(own).mean,
-            own.plan.storage,
+            segments, masks, threshold, many - threshold, round_, barrier, upload, data_sharing(coded).mean,
+            coded.plan.storage,
         )  # fmt: skip
 
 
@@ -128,10 +128,10 @@ def choices_of(protocol: CodedKeys, setting: Setting) -> tuple[Choices, ...]:
     stages = CodedStages(protocol, setting)
     tables = []
     for key, compare, other in (("K", by_segments, f"T = {protocol.T}"), ("T", by_masks, f"K = {protocol.K}")):
-        found = compare(stages)
-        notes = (verdict(found, setting.batch),) if key == "K" else ()
-        rows = tuple(choice_row(choice, key) for choice in found)
+        choices = compare(stages)
+        notes = (verdict(choices, setting.batch),) if key == "K" else ()
+        rows = tuple(choice_row(choice, key) for choice in choices)
         same = key, protocol.model_copy(update={key: 1}), setting.training
-        first = str(best(found)[0].segments) if key == "K" and found else ""
+        first = str(best(choices)[0].segments) if key == "K" and choices else ""
         tables.append(Choices(key, f"rounds against {key}, {other}", COLUMNS, rows, notes, same, first))
     return tuple(tables)

@@ -83,13 +83,13 @@ def _sharers(protocol: CodedKeys, setting: Setting) -> Sequence[int]:
     return [*range(max(0, most - away), most + 1), many]
 
 
-# --- acts -------------------------------------------------------------------------------------------------------------
+# --- acts of a round --------------------------------------------------------------------------------------------------
 
 
 def data_acts(clients: Mapping[int, CodedClientLearner], client: int) -> Acts:
     """Return the sharing of the data, for which a client waits when it first needs them."""
-    made = clients[client].share_data()
-    return ClientWork(made), ToPeers(DataShare(value=made.result[client]))
+    sharing = clients[client].share_data()
+    return ClientWork(sharing), ToPeers(DataShare(value=sharing.result[client]))
 
 
 def coded_acts(
@@ -106,17 +106,17 @@ def coded_acts(
     assert isinstance(batch, SegmentedBatch), "FedVS cuts its batches within segments"
     party, threshold = clients[client], protocol.threshold
     party.data_shares[client] = party.share_data().result[client]
-    made = party.share_model(0)
-    embed = party.coded_embed(batch, {client: made.result[client]})
+    sharing = party.share_model(0)
+    embed = party.coded_embed(batch, {client: sharing.result[client]})
     answer = CodedEmbedding(batch, embed.result, round=0, clients=(client,))
     answer.sender = client
     decode = server.decode(batch, [answer] * threshold, server.plan.clients)
     step = server.coded_step(batch, decode.result, [client] * threshold, server.plan.clients)
     gradient = Gradient(value=step.result, round=0)
     share = (
-        ClientWork(made),
+        ClientWork(sharing),
         ClientDelay("share", protocol.sharing_factor(party.plan)),
-        ToPeers(ModelShare(value=made.result[client], round=0)),
+        ToPeers(ModelShare(value=sharing.result[client], round=0)),
         ClientsWait(),
     )
     answers = ClientWork(embed), ToServer(answer), ServerWaits(threshold), ServerWork(decode), ServerWork(step)

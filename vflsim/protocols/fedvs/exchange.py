@@ -76,15 +76,15 @@ class ShareExchange:
 
         Waits for all of them that are up.
         """
-        node, kept = self._node, self._kept(k)
+        node, shares = self._node, self._shares(k)
         peers = [client for client in sharers if client != node.party]
         await self._complete_data(peers)
-        lacking = [peer for peer in peers if peer not in kept]
+        lacking = [peer for peer in peers if peer not in shares]
         for share in await node.gather("model_share", senders=lacking, round=k, forgoing=True):
-            kept[share.sender] = share.value
-        return {client: kept[client] for client in sharers if client in kept and client in node.learner.data_shares}
+            shares[share.sender] = share.value
+        return {client: shares[client] for client in sharers if client in shares and client in node.learner.data_shares}
 
-    def _kept(self, k: int) -> dict[int, Any]:
+    def _shares(self, k: int) -> dict[int, Any]:
         """Return the received shares of round ``k``, and this client's own."""
         if self._received[0] != k:
             self._received = k, {}
@@ -122,9 +122,6 @@ class ShareExchange:
             if self._sent is not None and self.has_sent(request.round):  # else ``send_model`` will send it
                 share = self._sent[1][request.sender]
                 await self._node.send(request.sender, ModelShare(value=share, round=request.round))
-
-
-# --- coded rounds -----------------------------------------------------------------------------------------------------
 
 
 _number = attrgetter("number")

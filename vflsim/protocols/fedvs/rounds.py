@@ -78,11 +78,11 @@ def _order_formulas(named: Named, time: str, cdf: str, t: int, what: str) -> tup
     which = f"the longest of {size}" if t == size else f"the {ordinal(t)} of {size}"
     note = which + (f"; {RECURSION}" if needs_recursion(sizes, t) else "")
     ordered = sympy.Function(f"P_{what}")(x)
-    found = [Formula(ordered, order_cdf(cdfs, sizes, t), note)]
-    found += _kinds(groups, names, cdfs, time, x)
+    formulas = [Formula(ordered, order_cdf(cdfs, sizes, t), note)]
+    formulas += _kinds(groups, names, cdfs, time, x)
     mean = order_mean(groups[0][0], size, t) if len(groups) == 1 else None
     right = sympy.Integral(1 - ordered, (x, 0, sympy.oo)) if mean is None else mean
-    return *found, Formula(sympy.Function("E")(sympy.Symbol(what)), right)
+    return *formulas, Formula(sympy.Function("E")(sympy.Symbol(what)), right)
 
 
 def _kinds(
@@ -90,20 +90,20 @@ def _kinds(
 ) -> list[Formula]:
     import sympy
 
-    found = []
+    formulas = []
     for (law, _), name, cdf in list(zip(groups, names, cdfs, strict=True))[:_MOST_KINDS]:
         right = cdf_of(law, x)
         if right is None:
             right = sympy.Function("P")(sympy.Le(sympy.Symbol(time), x))
-        found.append(Formula(cdf, right, f"{name}: {described(law)} s"))
-    if len(groups) > len(found):
-        last = found[-1]
-        more = f"{last.note}; {len(groups) - len(found)} more kinds are alike in form"
-        found[-1] = Formula(last.left, last.right, more)
-    return found
+        formulas.append(Formula(cdf, right, f"{name}: {described(law)} s"))
+    if len(groups) > len(formulas):
+        last = formulas[-1]
+        more = f"{last.note}; {len(groups) - len(formulas)} more kinds are alike in form"
+        formulas[-1] = Formula(last.left, last.right, more)
+    return formulas
 
 
-# --- rounds -----------------------------------------------------------------------------------------------------------
+# --- laws of rounds ---------------------------------------------------------------------------------------------------
 
 
 BARRIER = "share barrier"
@@ -185,15 +185,15 @@ def data_sharing(stages: CodedStages) -> ClosedForm:
     if passing:
         conditions += (f"bounds: shares of the data are under way for at most {passing:.3g} s",)
     slower = shifted(first, passing) if passing and math.isfinite(passing) else None
-    given = Range(first.expectation(), math.inf) if math.isinf(passing) else None
-    return ClosedForm(ONCE, "s", conditions, tuple, first, slower, given)
+    bounds = Range(first.expectation(), math.inf) if math.isinf(passing) else None
+    return ClosedForm(ONCE, "s", conditions, tuple, first, slower, bounds)
 
 
 def _conditions(stages: CodedStages, bounds: bool) -> tuple[str, ...]:
-    found = [LATER, "draws are independent"]
+    terms = [LATER, "draws are independent"]
     if len(stages.turns) > 1:
-        found.append(MIXED)
+        terms.append(MIXED)
     if bounds:
         longest = max(stages.passing(client, turn).support[1] for client in stages.clients for turn in stages.turns)
-        found.append(f"bounds: shares are under way, and messages wait for links, for at most {longest:.3g} s a client")
-    return tuple(found)
+        terms.append(f"bounds: shares are under way, and messages wait for links, for at most {longest:.3g} s a client")
+    return tuple(terms)

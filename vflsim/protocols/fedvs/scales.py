@@ -54,13 +54,13 @@ def coding_plan(protocol: CodedKeys, setting: Setting, seed: int) -> CodingPlan:
     Raises ValueError if no scales, or not the given ones, keep sums from wrapping, and for a batch that is too large.
     """
     clients, models, data = setting.clients, setting.models, setting.data
-    found = {client: _magnitude_in(setting, client) for client in clients}
-    quantiser = _quantiser(protocol, found)
+    magnitudes = {client: _magnitude_in(setting, client) for client in clients}
+    quantiser = _quantiser(protocol, magnitudes)
     return CodingPlan(
         code=LagrangeCode(quantiser.field, protocol.K, protocol.T, len(clients)),
         quantiser=quantiser,
-        columns={client: each.columns for client, each in found.items()},
-        row_bounds={client: each.after_rounding(quantiser.data_bits) for client, each in found.items()},
+        columns={client: each.columns for client, each in magnitudes.items()},
+        row_bounds={client: each.after_rounding(quantiser.data_bits) for client, each in magnitudes.items()},
         weight_bound=protocol.weight_bound,
         rows=data.rows,
         batch=setting.batch,
@@ -98,12 +98,12 @@ def _magnitude(data: LoadedData, client: int, model: ClientModel) -> _Magnitude:
     return _Magnitude(largest * (1 + columns * 2.0**-52), columns)
 
 
-def _quantiser(protocol: CodedKeys, found: Mapping[int, _Magnitude]) -> Quantiser:
+def _quantiser(protocol: CodedKeys, magnitudes: Mapping[int, _Magnitude]) -> Quantiser:
     fields = [PrimeField(p) for p in PRIMES[protocol.prime]]
     if protocol.data_bits is not None and protocol.weight_bits is not None:
-        return _checked(Quantiser(fields[0], protocol.data_bits, protocol.weight_bits), protocol, found)
-    columns = sum(each.columns for each in found.values())
-    magnitude = math.nextafter(float(sum(Fraction(each.largest) for each in found.values())), math.inf)
+        return _checked(Quantiser(fields[0], protocol.data_bits, protocol.weight_bits), protocol, magnitudes)
+    columns = sum(each.columns for each in magnitudes.values())
+    magnitude = math.nextafter(float(sum(Fraction(each.largest) for each in magnitudes.values())), math.inf)
     for field in fields[:-1]:
         with suppress(ValueError):
             bits = choose_bits(field, magnitude, columns, protocol.weight_bound)
@@ -112,9 +112,9 @@ def _quantiser(protocol: CodedKeys, found: Mapping[int, _Magnitude]) -> Quantise
     return Quantiser(fields[-1], *choose_bits(fields[-1], magnitude, columns, protocol.weight_bound))
 
 
-def _checked(quantiser: Quantiser, protocol: CodedKeys, found: Mapping[int, _Magnitude]) -> Quantiser:
+def _checked(quantiser: Quantiser, protocol: CodedKeys, magnitudes: Mapping[int, _Magnitude]) -> Quantiser:
     """Return the quantiser of given bits. Raises ValueError if sums might wrap."""
-    rows = [each.after_rounding(quantiser.data_bits) for each in found.values()]
+    rows = [each.after_rounding(quantiser.data_bits) for each in magnitudes.values()]
     worst, largest = worst_sum(rows, quantiser.weight_limit(protocol.weight_bound)), quantiser.field.largest
     if worst > largest:
         raise ValueError(

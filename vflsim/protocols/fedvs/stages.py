@@ -44,21 +44,21 @@ class CodedStages(Stages):
         if self.protocol.sharers is not None:
             raise Unanalysable("the sum of a round goes over those who share first: uploads depend on shares")
         self.plan = coding_plan(protocol, setting, seed=0)
-        self._left: dict[Turn, float] = {}
+        self._leftovers: dict[Turn, float] = {}
         self._passing: dict[tuple[int, Turn], Law] = {}
 
     def coded(self, segments: int, masks: int) -> CodedStages:
         """Return a copy with another code. Raises ValueError if batches cannot be cut into ``segments``."""
         if self._by_flops:
             _ = self._learners  # the same for every code
-        made = copy(self)
-        made._left, made._passing = {}, {}
-        made.__dict__.pop("turns", None)
-        made.protocol = made._algorithm = self.protocol.model_copy(update={"K": segments, "T": masks})
+        stages = copy(self)
+        stages._leftovers, stages._passing = {}, {}
+        stages.__dict__.pop("turns", None)
+        stages.protocol = stages._algorithm = self.protocol.model_copy(update={"K": segments, "T": masks})
         code = LagrangeCode(self.plan.quantiser.field, segments, masks, len(self.clients))
-        made.plan = replace(self.plan, code=code)
-        _ = made.turns
-        return made
+        stages.plan = replace(self.plan, code=code)
+        _ = stages.turns
+        return stages
 
     # --- stages, in their order -----------------------------------------------------------------------------------
 
@@ -74,7 +74,7 @@ class CodedStages(Stages):
             Point(self.return_seconds(client, turn, slow)),
             self._compute(client, "client_step", rows),
             self._activation(client),
-            self._made(client, "share_model", self.plan.model_sharing_products(client)),
+            self._operation(client, "share_model", self.plan.model_sharing_products(client)),
             law_of(timing.upload_delay, f"the upload delay of {party_name(client)}", factor),
         ])  # fmt: skip
 
@@ -99,7 +99,7 @@ class CodedStages(Stages):
         """
         timing, products = self._timings[client], self.plan.coded_embedding_products
         return total([
-            self._made(client, "coded_embed", products(turn.now), products(self.plan.batch_places)),
+            self._operation(client, "coded_embed", products(turn.now), products(self.plan.batch_places)),
             law_of(timing.upload_delay, f"the upload delay of {party_name(client)}"),
             *self._latency(client, SERVER),
             Point(self.upload_seconds(client, turn, slow)),
@@ -115,7 +115,7 @@ class CodedStages(Stages):
 
     def data_sharing(self, client: int) -> Law:
         """Return the law of making the shares of this client's data."""
-        return self._made(client, "share_data", self.plan.data_sharing_products(client))
+        return self._operation(client, "share_data", self.plan.data_sharing_products(client))
 
     def data_passing(self) -> float:
         """Bound the seconds from the sending of the last client's data shares until all clients have all data shares.
@@ -214,16 +214,16 @@ class CodedStages(Stages):
 
     def _left_over(self, turn: Turn) -> float:
         """Bound a gradient's wait for shares of the previous round: zero if all arrive before any upload can."""
-        if turn not in self._left:
+        if turn not in self._leftovers:
             soonest = sorted(self.answering(client, turn).support[0] for client in self.clients)
             under_way = max(self.passing(client, turn).support[1] for client in self.clients)
             in_time = soonest[self.plan.threshold - 1] >= under_way
-            self._left[turn] = 0.0 if in_time else self._traffic(turn)
-        return self._left[turn]
+            self._leftovers[turn] = 0.0 if in_time else self._traffic(turn)
+        return self._leftovers[turn]
 
     # --- computation ----------------------------------------------------------------------------------------------
 
-    def _made(self, client: int, kind: str, products: float, full: float | None = None) -> Law:
+    def _operation(self, client: int, kind: str, products: float, full: float | None = None) -> Law:
         """Return the law of an operation of ``products`` multiplications; ``full`` (of a full batch) scales samples."""
         units = self.plan.units(client, products if full is None else full)
         return self._compute(client, kind, 0, units=units, flops=flops(products))

@@ -41,8 +41,8 @@ class FlexVfl(SharingRounds):
 
     def counts(self, node: Node[Any]) -> StepCounts:
         """Return the given Q_m of a party, or what measures them."""
-        given = None if self.local_steps is None else self.local_steps[node.party]
-        return StepCounts(lambda: node.now, given, self.local_time)
+        steps = None if self.local_steps is None else self.local_steps[node.party]
+        return StepCounts(lambda: node.now, steps, self.local_time)
 
     # --- facts that need no run --------------------------------------------------------------------------------
 
@@ -67,8 +67,8 @@ class FlexVfl(SharingRounds):
         """Say which labels clients have to hold, and how many steps parties take."""
         if self.local_steps is None:
             return super().describe(setting)
-        own, *others = self.local_steps
-        steps = f"{own} local steps at the server, {min(others)} to {max(others)} at the clients"
+        at_server, *others = self.local_steps
+        steps = f"{at_server} local steps at the server, {min(others)} to {max(others)} at the clients"
         return f"{super().describe(setting)}; {steps}"
 
 

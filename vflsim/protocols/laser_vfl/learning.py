@@ -79,8 +79,8 @@ class SubsetServer(ServerLearner):
         def run() -> None:
             self.model.eval()
             with torch.no_grad():
-                own = [] if self.embedding is None else [self.own_embedding(split)]
-                h = torch.stack([*own, *(message.value.value for message in ordered)], 1)
+                embeddings = [] if self.embedding is None else [self.own_embedding(split)]
+                h = torch.stack([*embeddings, *(message.value.value for message in ordered)], 1)
                 here = None if self.parts.present is None else self.parts.present[split].bool()
                 means = h.mean(1) if here is None else _mean_of(h, here.to(h))
                 scores = {}
@@ -111,19 +111,19 @@ class SubsetServer(ServerLearner):
     ) -> None:
         self.top.train()
         ((batch, messages),) = groups
-        own = [] if self.embedding is None else [self._embedded(batch)]
-        fresh: list[Received] = [*own, *messages]
+        embeddings = [] if self.embedding is None else [self._embedded(batch)]
+        fresh: list[Received] = [*embeddings, *messages]
         leaves = [message.value.value.clone().requires_grad_() for message in fresh]
         total = self.total_loss(batch, dict(zip([self._place[each.sender] for each in fresh], leaves, strict=True)))
         set_loss(loss, total.detach(), where)
         gradient, by_leaf = self.top.gradients(total, leaves)
         self.top.step(gradient)
-        for message, found in zip(fresh, by_leaf, strict=True):
+        for message, slope in zip(fresh, by_leaf, strict=True):
             if isinstance(message, OwnEmbedding):
                 assert self.embedding is not None
-                descend([message.graph], [found], [self.embedding])
+                descend([message.graph], [slope], [self.embedding])
             else:
-                promised[id(message)].set(found)
+                promised[id(message)].set(slope)
 
     def total_loss(self, batch: Batch, h: dict[int, Tensor]) -> Tensor:
         """Return the loss of a step on the embeddings ``h`` of a batch, (rows, width) by the place of their party."""

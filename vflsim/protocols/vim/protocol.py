@@ -54,7 +54,7 @@ class AdmmVariables(Message):
     rowless: ClassVar[frozenset[str]] = frozenset({"head"})
 
 
-# --- heads ------------------------------------------------------------------------------------------------------------
+# --- linear heads -----------------------------------------------------------------------------------------------------
 
 
 class LinearHeads(Explainable, Selective, Protocol):
@@ -142,9 +142,6 @@ class WholeModels(Predicting, Answering, LinearHeads):
         return combined
 
 
-# --- fdml -------------------------------------------------------------------------------------------------------------
-
-
 class Fdml(WholeModels):
     """Round t: clients send logits of B(t), the server returns the gradient of the loss by the logits, clients step.
 
@@ -162,9 +159,6 @@ class Fdml(WholeModels):
         """Make clients with heads of their own, and a server without a model."""
         clients = whole_clients(setting, seed, WholeClient)
         return Learners(LogitsServer(setting, self.combine), clients, stack_whole)
-
-
-# --- vimsgd -----------------------------------------------------------------------------------------------------------
 
 
 class VimSgd(LinearHeads):
@@ -185,9 +179,6 @@ class VimSgd(LinearHeads):
         clients = split_clients(setting, seed)
         server = HeadsFirstServer if self.gradient_heads == "new" else ServerLearner
         return Learners(server(server_parts(setting, seed)), clients)
-
-
-# --- vimadmm ----------------------------------------------------------------------------------------------------------
 
 
 class Admm(Remembering, LinearHeads):
@@ -250,15 +241,12 @@ class VimAdmm(Admm):
         """Make clients that take local steps, and a server that keeps λ and z of every training row."""
         outputs = setting.data.outputs
 
-        def made(client: int) -> AdmmClient:
+        def new_client(client: int) -> AdmmClient:
             return AdmmClient(client_parts(setting, client, seed), outputs, self.rho)
 
-        clients = ClientsMade(AdmmClient, setting.clients, made)
+        clients = ClientsMade(AdmmClient, setting.clients, new_client)
         server = AdmmServer(server_parts(setting, seed), outputs, self.rho, self.residual_heads)
         return Learners(server, clients, partial(stack_split_learners, table=False))
-
-
-# --- vimadmm j --------------------------------------------------------------------------------------------------------
 
 
 class VimAdmmJ(WholeModels, Admm):

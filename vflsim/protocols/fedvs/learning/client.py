@@ -39,9 +39,6 @@ class ShareWork:
     round: int
 
 
-# --- client -----------------------------------------------------------------------------------------------------------
-
-
 def expanded(features: Tensor, powers: int, bias: bool) -> Tensor:
     """Return X̂ = (x^{∘1}, …, x^{∘D}), with a column of ones for a bias: (rows, columns) of float64 (Eq. 1)."""
     x = features.flatten(1).double()
@@ -108,7 +105,7 @@ class CodedClientLearner(ClientLearner):
             self.given = shares
             self.data_shares[self.party] = shares[self.party]
 
-        operation = self._made("share_data", run, shares, plan.data_sharing_products(self.party))
+        operation = self._operation_of("share_data", run, shares, plan.data_sharing_products(self.party))
         operation.commit = commit
         operation.inputs, operation.promises = (), tuple(shares.values())
         operation.nbytes = plan.rows * self._columns * 4
@@ -131,7 +128,7 @@ class CodedClientLearner(ClientLearner):
             self.check_weights(weights)
             self.give_shares(shares, round_, plan.quantiser.weights(weights, self.uniforms(round_)))
 
-        operation = self._made("share_model", run, shares, plan.model_sharing_products(self.party))
+        operation = self._operation_of("share_model", run, shares, plan.model_sharing_products(self.party))
         if self.stack is not None:
             operation.kernel, operation.work = (
                 self.stack.kernel("share_model", self._columns),
@@ -154,7 +151,7 @@ class CodedClientLearner(ClientLearner):
             result.set(CodedSum(self.plan, batch, summands))
 
         full, products = map(self.plan.coded_embedding_products, (self.plan.batch_places, len(batch.positions)))
-        operation = self._made("coded_embed", run, result, products, full)
+        operation = self._operation_of("coded_embed", run, result, products, full)
         operation.inputs, operation.promises = (*data.values(), *(models[client] for client in data)), (result,)
         return operation
 
@@ -187,8 +184,8 @@ class CodedClientLearner(ClientLearner):
     def unchanging(self) -> dict[str, Tensor]:
         """Return the masks of the data, and the shares of others' data, as soon as they are there."""
         others = {str(client): share.value for client, share in self.data_shares.items() if client != self.party}
-        own = {"masks": self.data_secret.masks()} if self.given else {}
-        return super().unchanging() | named("data", own | named("of", others))
+        masks = {"masks": self.data_secret.masks()} if self.given else {}
+        return super().unchanging() | named("data", masks | named("of", others))
 
     @override
     def take_up(self, under_way: State, send: Callable[[Any], None]) -> None:
@@ -267,7 +264,7 @@ class CodedClientLearner(ClientLearner):
     def _share(self, shape: tuple[int, int]) -> Handle[Any]:
         return Handle(shape, self.plan.quantiser.field.wire_dtype)
 
-    def _made(
+    def _operation_of(
         self, kind: str, run: Callable[[], None], result: Any, products: float, full: float | None = None
     ) -> Operation[Any]:
         """Make an operation of ``products`` multiplications, ``full`` of them for a full batch.

@@ -95,9 +95,6 @@ class CodedServerLearner(ServerLearner):
         )  # fmt: skip
 
 
-# --- learners ---------------------------------------------------------------------------------------------------------
-
-
 def coded_learners(setting: Setting, plan: CodingPlan, seed: int) -> Learners[CodedServerLearner, CodedClientLearner]:
     """Make the learners of a coded run, whose parties agree on ``plan``."""
     clients: dict[int, CodedClientLearner] = {}

@@ -150,7 +150,7 @@ def flops(products: float) -> float:
     return _PER_PRODUCT * products
 
 
-# --- segments ---------------------------------------------------------------------------------------------------------
+# --- batches cut into segments ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,8 +185,8 @@ class SegmentedBatches(BatchSequence):
             )
         self.training_rows, self.segments = rows, segments
         self.segment_rows = -(-rows // segments)
-        own = training.model_copy(update={"batch": -(-batch // segments), "batches": "shared"})
-        super().__init__(self.segment_rows, own, seed, SHARED)
+        part = training.model_copy(update={"batch": -(-batch // segments), "batches": "shared"})
+        super().__init__(self.segment_rows, part, seed, SHARED)
 
     @property
     def smallest(self) -> int:
@@ -232,8 +232,8 @@ class SegmentedBatches(BatchSequence):
     def _numbers(self) -> dict[tuple[int, int], int]:
         """The number of every size, (places, training rows)."""
         places = dict.fromkeys((self.size, self._last))
-        found = ((some, some * self.segments - padded) for some in places for padded in range(self._padded + 1))
-        return {size: number for number, size in enumerate(size for size in found if size[1] > 0)}
+        sizes = ((some, some * self.segments - padded) for some in places for padded in range(self._padded + 1))
+        return {size: number for number, size in enumerate(size for size in sizes if size[1] > 0)}
 
     def _of_size(self, places: int, count: int) -> SegmentedBatch:
         """Make a batch of this size, of any rows."""

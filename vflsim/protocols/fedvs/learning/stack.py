@@ -31,13 +31,13 @@ class CodedStack(ProductStack):
         if some[degree:]:
             blocks.append(torch.stack([bias.double() for bias in some[degree:]]).sum(0)[:, None])
         weights = torch.cat(blocks, 1)
-        for learner, operation, own in zip(learners, operations, weights, strict=True):
+        for learner, operation, matrix in zip(learners, operations, weights, strict=True):
             with placed(operation):
-                learner.check_weights(own)
+                learner.check_weights(matrix)
         uniforms = torch.stack([learner.uniforms(each.round) for learner, each in zip(learners, work, strict=True)])
         quantised = learners[0].plan.quantiser.weights(weights, uniforms)
-        for learner, operation, each, own in zip(learners, operations, work, quantised, strict=True):
-            learner.give_shares(operation.result, each.round, own)
+        for learner, operation, each, matrix in zip(learners, operations, work, quantised, strict=True):
+            learner.give_shares(operation.result, each.round, matrix)
 
     def gradients(self, places: Sequence[int], batches: Sequence[Batch], received: Tensor) -> Sequence[Tensor]:
         """Compute X̂'ᵀ ∂ℓ/∂h_m, split into the parts of powers and biases."""
@@ -58,8 +58,8 @@ def stack_coded(learners: Mapping[int, ClientLearner], joint: Mapping[Split, Ten
     """Stack the learners of a coded run, all of one kind of model, by their number of features and optimiser."""
     alike: dict[tuple[int, Optimizer], list[int]] = {}
     for client in learners:
-        own = columns[client - 1]
-        alike.setdefault((own.stop - own.start, learners[client].parts.optimizer), []).append(client)
+        span = columns[client - 1]
+        alike.setdefault((span.stop - span.start, learners[client].parts.optimizer), []).append(client)
     for clients in alike.values():
         features = StackedFeatures(joint, [columns[client - 1] for client in clients])
         CodedStack([learners[client] for client in clients], features, joint=False, joint_evaluation=True)

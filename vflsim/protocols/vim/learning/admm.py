@@ -93,7 +93,7 @@ class HeadsFirstServer(HeadsServer):
         return self.heads_step(ordered, step, promised, run, products=4)
 
 
-# --- admm -------------------------------------------------------------------------------------------------------------
+# --- parties ----------------------------------------------------------------------------------------------------------
 
 
 ResidualHeads = Literal["new", "old"]

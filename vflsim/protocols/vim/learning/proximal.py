@@ -127,13 +127,13 @@ class Duals:
 
         z by VIM Eq. 6 (17), then λ ← λ + ρ (a − z) by Eq. 7 (18). Raises ``NonFiniteError``.
         """
-        kept = self._server.kept
+        state = self._server.kept
         for name in ("duals", "z"):
-            if name not in kept:
-                kept[name] = a.new_zeros(self._shape)
+            if name not in state:
+                state[name] = a.new_zeros(self._shape)
         rows = batch.tensor(a.device)
-        duals = kept["duals"][rows]
-        z = proximal(self._task, self._server.y(batch), a, duals, self._rho, start=kept["z"][rows])
+        duals = state["duals"][rows]
+        z = proximal(self._task, self._server.y(batch), a, duals, self._rho, start=state["z"][rows])
         duals = duals + self._rho * (a - z)
-        kept["duals"][rows], kept["z"][rows] = duals, z
+        state["duals"][rows], state["z"][rows] = duals, z
         return z, duals

@@ -75,10 +75,10 @@ def whole_clients(
 ) -> Mapping[int, WholeClient]:
     """Return the clients with their heads, in client order."""
 
-    def made(client: int) -> WholeClient:
+    def new_client(client: int) -> WholeClient:
         return make(client_parts(setting, client, seed), head_of(setting, client, seed), setting.data.outputs)
 
-    return ClientsMade(WholeClient, setting.clients, made)
+    return ClientsMade(WholeClient, setting.clients, new_client)
 
 
 def heads_of(learners: Learners[Any, WholeClient]) -> dict[int, Tensor]:
@@ -162,7 +162,7 @@ class LogitsServer(PartyLearner):
         return self.operation("evaluate", run, result, inputs=inputs, rows=rows, units=rows / self.held.batch)
 
 
-# --- stack ------------------------------------------------------------------------------------------------------------
+# --- stacks of clients ------------------------------------------------------------------------------------------------
 
 
 class WholeStack(Stack):
