@@ -160,7 +160,7 @@ def measured(name: str) -> dict[str, Any]:
     import vflsim
     from vflsim.scenario.data import ScenarioData
     from vflsim.scenario.resolve import setting
-    from vflsim.studies.checks.expected import run_size
+    from vflsim.studies.checks.sizes import run_size
 
     case = CASES[name]
     with tempfile.TemporaryDirectory() as temporary:

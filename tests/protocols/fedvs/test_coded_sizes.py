@@ -6,7 +6,8 @@ from tiny_worlds import data_of
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
-from vflsim.studies.checks.expected import Size, expectation, size_of
+from vflsim.studies.checks.expected import expectation
+from vflsim.studies.checks.sizes import Size, size_of
 
 
 def size(scenario: Scenario) -> Size:

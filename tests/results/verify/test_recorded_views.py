@@ -14,7 +14,7 @@ from vflsim.results.read import NotRecordedError, Results
 from vflsim.scenario import dump, load
 from vflsim.scenario.evaluate import Recording, ViewRecording
 from vflsim.scenario.resolve import setting
-from vflsim.studies.checks.expected import run_size, size_of
+from vflsim.studies.checks.sizes import run_size, size_of
 from vflsim.studies.study import run_study
 
 SHORT = {"stop": {"rounds": 3}, "evaluate": {"every": "3 rounds"}}

@@ -18,7 +18,7 @@ from vflsim.scenario import load
 from vflsim.scenario.resolve import setting
 from vflsim.studies.checks import data as checks
 from vflsim.studies.checks.data import read_and_check
-from vflsim.studies.checks.expected import Size, size_of
+from vflsim.studies.checks.sizes import Size, size_of
 
 GB = 1e9
 WIDE: dict[str, Any] = {"models__server": {"kind": "mlp", "hidden": [4_000_000]}}

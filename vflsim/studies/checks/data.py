@@ -23,13 +23,13 @@ from vflsim.scenario.resolve import check_context, location_of, setting
 from vflsim.setting import Setting
 from vflsim.simulation.variation import variation_of
 from vflsim.streams import party_name
-from vflsim.studies.checks.expected import Size, run_size
 from vflsim.studies.checks.own_parts import (
     own_aggregate_problems,
     own_codec_problems,
     own_loss_problems,
     own_measure_problems,
 )
+from vflsim.studies.checks.sizes import Size, run_size
 from vflsim.vocabulary.amounts import quantity
 from vflsim.vocabulary.plain_yaml import Location
 
