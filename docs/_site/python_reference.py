@@ -88,7 +88,7 @@ PAGES = {
             "results.run_set.RunSet",
             "finished.StoredRun",
             "results.joined.JoinedResults",
-            "trained.results.StudyResults",
+            "trained.StudyResults",
             "finished.TrainedModels",
             "finished.Sweep",
             "results.sweeps.table.SweepResults",
