@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, TypeAlias, final, get_args
@@ -24,13 +25,13 @@ LEAST_TIMEOUT = 0.2
 """Seconds beyond a round trip after which Linux takes a packet for lost, on a way whose round trips are alike."""
 
 
-class TransportLayer(Part):
+class TransportLayer(Part, ABC):
     """How messages begin to move; a kind of transport is a final subclass with its own ``kind``."""
 
     @property
+    @abstractmethod
     def told(self) -> str:
         """Its kind and what it does, in words."""
-        raise NotImplementedError
 
     def carrier(
         self, network: Network, world: World, links: Sequence[Link], arrived: Arrived, concurrency: int | None
