@@ -1,4 +1,4 @@
-"""The update rules of a party's weights: PyTorch's optimisers."""
+"""The update rules of a party's weights: PyTorch's optimisers, and the same for clients side by side."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence

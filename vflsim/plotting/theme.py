@@ -1,4 +1,4 @@
-"""The appearance of figures: named styles, Matplotlib style files, size and title."""
+"""The appearance of figures: named styles, Matplotlib style files, size and title; the style of each protocol."""
 
 import re
 from collections import Counter

@@ -1,4 +1,4 @@
-"""A scenario as written: plain values with their positions."""
+"""A scenario as written: plain values with their positions, and the problems found there."""
 
 from __future__ import annotations
 

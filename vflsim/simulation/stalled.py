@@ -1,4 +1,4 @@
-"""Detect stalled clients: they wait for messages that can no longer come."""
+"""Runs that stand still: clients that wait for messages that can no longer come, and runs without an end."""
 
 from __future__ import annotations
 

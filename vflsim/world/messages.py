@@ -1,4 +1,4 @@
-"""The messages between parties. A protocol of one's own adds kinds by subclassing ``Message``."""
+"""The messages between parties, and the order of inputs. A protocol of one's own subclasses ``Message``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Coroutines that go from signal to signal, in both worlds alike."""
+"""Coroutines that go from signal to signal, in both worlds alike, and how they fail."""
 
 from __future__ import annotations
 

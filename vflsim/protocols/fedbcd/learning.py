@@ -1,4 +1,4 @@
-"""The server of FedBCD, which steps repeatedly on the same embeddings."""
+"""FedBCD's messages and learners: a server that steps repeatedly on the same embeddings, clients that recompute."""
 
 from __future__ import annotations
 
