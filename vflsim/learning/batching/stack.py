@@ -113,7 +113,7 @@ class Stack(ClientStack):
         parts = learners[0].parts
         self.optimizer = STACKED[type(parts.optimizer)](parts.optimizer, self.parameters)
         self.unsettled: WeakSet[Joint] = WeakSet()
-        self.mechanism, self._joint, self._joint_evaluation = parts.mechanism, joint, joint_evaluation
+        self.mechanism, self.joint, self._joint_evaluation = parts.mechanism, joint, joint_evaluation
         self._kernels: dict[tuple[str, int | Split, Hashable], StackKernel] = {}
         self._graph: Graph | None = None
         self._joint_graph: Graph | None = None
@@ -190,7 +190,7 @@ class Stack(ClientStack):
     def _runner(self, kind: str) -> Callable[[Sequence[Operation[Any]]], None]:
         if kind == "client_step":
             return self._step
-        joint = {"embed": self._joint, "evaluate": self._joint_evaluation}.get(kind, False)
+        joint = {"embed": self.joint, "evaluate": self._joint_evaluation}.get(kind, False)
         return self._embed_jointly if joint else self._embed
 
     def _embed(self, operations: Sequence[Operation[Any]]) -> None:
@@ -229,13 +229,30 @@ class Stack(ClientStack):
 
     def _step(self, operations: Sequence[Operation[Any]]) -> None:
         work: list[StepWork] = [operation.work for operation in operations]
-        places, batches = [each.place for each in work], [each.batch for each in work]
-        each = [one.received.value for one in work]
-        if self._joint and len(places) == len(self.learners) and _all_one(each) and _all_equal(batches):
-            checked(each[0][None], operations[:1])
-            gradients = self.joint_gradients(batches[0], each[0])
+        received = [one.received.value for one in work]
+        self.descend([each.place for each in work], [each.batch for each in work], received, operations)
+
+    def embed(self, batch: Batch) -> Tensor:
+        """Embed a batch at all clients, in training, as they are to step on it: (S, rows, width)."""
+        count = len(self.learners)
+        return self._embedded(True, [*range(count)], [batch] * count)
+
+    def descend(
+        self,
+        places: Sequence[int],
+        batches: Sequence[Batch],
+        received: Sequence[Tensor],
+        operations: Sequence[Operation[Any]] = (),
+    ) -> None:
+        """Step the clients at ``places``, each on its batch, along ∂ℓ/∂h_m, (rows, width) each.
+
+        The ``operations`` are named by ``NonFiniteError``; without any, gradients are finite.
+        """
+        if self.joint and len(places) == len(self.learners) and _all_one(received) and _all_equal(batches):
+            checked(received[0][None], operations[:1])
+            gradients = self.joint_gradients(batches[0], received[0])
         else:
-            gradients = self.gradients(places, batches, checked(torch.stack(each), operations))
+            gradients = self.gradients(places, batches, checked(torch.stack(list(received)), operations))
         self.move(places, gradients)
 
     def _step_locally(self, gradient: Any, operations: Sequence[Operation[Any]]) -> None:
@@ -330,7 +347,7 @@ def checked(gradients: Tensor, operations: Sequence[Operation[Any]], what: str =
     On other devices the check would have to wait for the device, and the next loss shows the error, too. One sum is
     enough: it is not finite if any of its terms is not.
     """
-    if gradients.device == CPU and not torch.isfinite(gradients.sum()):
+    if operations and gradients.device == CPU and not torch.isfinite(gradients.sum()):
         for operation, gradient in zip(operations, gradients, strict=True):
             with placed(operation):
                 check_finite(gradient, what)

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from operator import attrgetter
 from weakref import ref
 
@@ -16,7 +16,7 @@ from vflsim.learning.learners.client import ClientParts
 from vflsim.learning.learners.embedding_table import EmbeddingTable, SummedTable
 from vflsim.learning.learners.finite import set_loss
 from vflsim.learning.learners.inputs import PartyParts, Received
-from vflsim.learning.learners.joint import Joining
+from vflsim.learning.learners.joint import Joining, Used
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.party_model import FlatModel, descend
 from vflsim.learning.learners.staleness import Staleness, StepFacts
@@ -124,6 +124,11 @@ class ServerLearner(PartyLearner):
         self.sums_rows = False
         """Whether the table keeps the sum of each row, where the aggregate is a sum, instead of adding rows up again.
         Set it before the first step."""
+
+    @property
+    def sums_of_all(self) -> Sequence[float] | None:
+        """The coefficients of the sum over all parties to which each batch is joined; None if it is no such sum."""
+        return self._joining.sums_of_all
 
     @cached_property
     def staleness(self) -> Staleness:
@@ -268,12 +273,14 @@ class ServerLearner(PartyLearner):
         loss: Handle[float],
         where: str,
     ) -> None:
-        top = self.top
-        top.train()
-        mixed = []
-        if self.mixing is not None:
-            self.mixing.train()
-            mixed = self.mixing.vector_parts
+        used = self.inputs_of(groups, arrivals)
+        for each, gradients in zip(used, self.step_on(used, partial(set_loss, loss, where=where)), strict=True):
+            for message, received in zip(each.fresh, gradients, strict=True):
+                if not isinstance(message, OwnEmbedding):
+                    promised[id(message)].set(received)
+
+    def inputs_of(self, groups: Sequence[tuple[Batch, list[Received]]], arrivals: Sequence[Received]) -> list[Used]:
+        """Write ``arrivals`` into the table, if there is one; return the inputs of a step, one for each batch."""
         table = self._table if self.parts.table else None
         unlike: set[int] = set()
         if table is not None:
@@ -286,24 +293,34 @@ class ServerLearner(PartyLearner):
         for batch, messages in groups:
             fresh = messages if self.embedding is None else [self._embedded(batch), *messages]
             used.append(self._joining.used(batch, fresh, [self._place[each.sender] for each in fresh], table, unlike))
+        return used
+
+    def step_on(self, used: Sequence[Used], note: Callable[[Tensor], None]) -> list[Sequence[Tensor]]:
+        """Step on the inputs of each batch; return ∂ℓ/∂h_m of the fresh embeddings of each, of its own loss.
+
+        ``note`` gets the mean loss () before anything has moved.
+        """
+        top = self.top
+        top.train()
+        mixed: Sequence[Tensor] = ()
+        if self.mixing is not None:
+            self.mixing.train()
+            mixed = self.mixing.vector_parts
         losses = [self.parts.task.loss(top(each.joined), self.y(each.batch)) for each in used]
         total = torch.stack(losses).sum() if len(losses) > 1 else losses[0]
-        mean = total.detach() / len(losses)
-        set_loss(loss, mean, where)
+        note(total.detach() / len(losses))
         gradient, others = top.gradients(total, [*(leaf for each in used for leaf in each.leaves), *mixed])
         top.step(gradient / len(losses) if len(losses) > 1 else gradient)
-        pairs: list[tuple[Tensor, Tensor]] = []
+        by_batch: list[Sequence[Tensor]] = []
         for each in used:
             leaves, others = others[: len(each.leaves)], others[len(each.leaves) :]
-            for message, received in zip(each.fresh, each.spread(leaves), strict=True):
-                if isinstance(message, OwnEmbedding):
-                    pairs.append((message.graph, received / len(losses)))
-                else:
-                    promised[id(message)].set(received)
+            by_batch.append(each.spread(leaves))
         if self.mixing is not None:
             self.mixing.step(others[0] / len(losses))
-        if self.embedding is not None:
-            descend([h for h, _ in pairs], [gradient for _, gradient in pairs], [self.embedding])
+        if self.embedding is not None:  # whose embedding is the first of every batch
+            graphs = [each.fresh[0].graph for each in used]
+            descend(graphs, [gradients[0] / len(losses) for gradients in by_batch], [self.embedding])
+        return by_batch
 
     def _embedded(self, batch: Batch) -> OwnEmbedding:
         assert self.embedding is not None
