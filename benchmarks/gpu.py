@@ -34,7 +34,8 @@ def main() -> None:
         for model in MODELS:
             for clients in options.clients:
                 cpu, device = (synchronous(model, clients, each, options.rounds) for each in ("cpu", options.device))
-                print(f"  the CPU's round takes {cpu['b'] / device['b']:.2f} of the GPU's")
+                ratios = " and ".join(f"{cpu[way] / device[way]:.2f}" for way in "be")
+                print(f"  the CPU's round takes {ratios} of the GPU's, by operations and as a program")
             compare(model, 100, options.rounds or 300, options.device)
 
 

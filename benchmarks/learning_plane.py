@@ -2,8 +2,9 @@
 
 One synchronous round, Fashion-MNIST shapes (28 features a client, embeddings of 64, batches of 256, server 128-64-10,
 mean), by (a) a centralised PyTorch loop, (b) vflsim's learning plane, (c) the same with ``--eager``, (d) a loop with a
-module and an optimiser a client. All take turns in blocks of rounds; times are medians over blocks, in milliseconds a
-round of one thread's processor time (with ``--threads 2``: of the wall clock), and ratios are of one run.
+module and an optimiser a client, (e) vflsim's program of a round. All take turns in blocks of rounds; times are medians
+over blocks, in milliseconds a round of one thread's processor time (with ``--threads 2``: of the wall clock), and
+ratios are of one run.
 ``own_pace.py`` has the steps of asynchronous clients.
 Run: OMP_WAIT_POLICY=passive python benchmarks/learning_plane.py [--out FOLDER] [--threads 2]
 """
@@ -37,6 +38,7 @@ from vflsim.learning.optimizers import Sgd
 from vflsim.learning.tasks import task_of
 from vflsim.learning.training import Training
 from vflsim.simulation.collector import patient_collector
+from vflsim.simulation.vectorised.programs import SplitProgram
 from vflsim.world.messages import Embedding, Gradient, Message
 
 FEATURES, WIDTH, BATCH, HIDDEN, CLASSES = 28, 64, 256, (128, 64), 10
@@ -202,6 +204,19 @@ class LearningPlane:
         return message
 
 
+class Program(LearningPlane):
+    """(e): rounds along arrays, without operations."""
+
+    def __init__(self, problem: Problem, model: str) -> None:
+        super().__init__(problem, model)
+        self.program = SplitProgram(self.server, [*self.clients.values()], problem.batches)
+        self.all = np.ones(problem.clients, bool)
+
+    def run(self, rounds: int) -> None:
+        """Synchronous rounds."""
+        self.program.play(self.program.rounds + rounds, self.all)
+
+
 def milliseconds(blocks: Blocks, rounds: int) -> dict[str, float]:
     """Medians a round, all contenders taking turns after a first block that does not count."""
     times: dict[str, list[float]] = {name: [] for name in blocks}
@@ -217,7 +232,7 @@ def milliseconds(blocks: Blocks, rounds: int) -> dict[str, float]:
 
 
 def synchronous(model: str, clients: int, device: str = "cpu", rounds: int | None = None) -> dict[str, float]:
-    """A round by each of the four ways; blocks of 1500 client-rounds, but of 3 rounds at least, or of ``rounds``."""
+    """A round by each of the five ways; blocks of 1500 client-rounds, but of 3 rounds at least, or of ``rounds``."""
     problem = Problem(clients, device)
     found = milliseconds(
         {
@@ -225,13 +240,14 @@ def synchronous(model: str, clients: int, device: str = "cpu", rounds: int | Non
             "b": LearningPlane(problem, model).run,
             "c": LearningPlane(problem, model, eager=True).run,
             "d": OneByOne(problem, model).run,
+            "e": Program(problem, model).run,
         },
         rounds or max(3, 1500 // max(28, clients)),
     )
-    a, b, c, d = (found[name] for name in "abcd")
+    a, b, c, d, e = (found[name] for name in "abcde")
     print(
         f"{model:6} {clients:5} clients: centralised {a:7.2f} ms, vflsim {b:7.2f}, eager {c:7.2f}, one by one {d:7.2f};"
-        f" b/a {b / a:.2f}, c/b {c / b:.2f}, d/b {d / b:.2f}",
+        f" program {e:7.2f}; b/a {b / a:.2f}, c/b {c / b:.2f}, d/b {d / b:.2f}, e/a {e / a:.2f}, d/e {d / e:.2f}",
         flush=True,
     )
     return found
@@ -241,11 +257,11 @@ def picture(found: dict[str, dict[str, float]], clients: Sequence[int], place: P
     """Cost of a round against the number of clients."""
     from matplotlib.figure import Figure
 
-    names = {"a": "centralised loop", "b": "vflsim", "c": "vflsim --eager", "d": "a module per client"}
+    names = {"a": "centralised loop", "b": "vflsim", "c": "vflsim --eager", "d": "a module per client", "e": "program"}
     figure = Figure(figsize=(9, 3.8), layout="constrained")
     panels = figure.subplots(1, 2, sharey=True)
     for panel, model in zip(panels, MODELS, strict=True):
-        for (way, label), marker in zip(names.items(), "osv^", strict=True):
+        for (way, label), marker in zip(names.items(), "osv^D", strict=True):
             panel.plot(clients, [found[f"{model}/{m}"][way] for m in clients], marker=marker, label=label)
         panel.set(xscale="log", yscale="log", xlabel="clients", title=f"{model} clients")
         panel.set_xticks(clients, [f"{m:,}" for m in clients], minor=False)

@@ -2,7 +2,8 @@
 
 Ten epochs of synchronous training on Fashion-MNIST, 28 clients, one seed, evaluated after every epoch, against
 benchmarks/bare_centralised.py, which trains one model on all features and evaluates at the same points. One thread for
-both. They take turns; medians, in wall-clock and in CPU seconds; and `vflsim --help`, which imports nothing heavy.
+all. With `record: rounds` times are arrays, and training is a program. They take turns; medians, in wall-clock and in
+CPU seconds; and `vflsim --help`, which imports nothing heavy.
 Run: python benchmarks/whole_process.py [REPEATS [EPOCHS]]   (needs Fashion-MNIST in VFLSIM_DATA)
 """
 
@@ -41,19 +42,23 @@ def main(repeats: int = 3, epochs: int = 10) -> None:
         run = [*vflsim, "run", str(SCENARIO), *said, "--seeds", "0:1", "--device", "cpu", "--out"]
         commands = {
             "vflsim run": run,
+            "record: rounds": [*run[:-1], "--set", "record=rounds", "--out"],
             "bare script": [sys.executable, str(HERE / "bare_centralised.py"), str(data), str(epochs)],
             "vflsim --help": [*vflsim, "--help"],
         }
         times = {name: list[tuple[float, float]]() for name in commands}
         for n in range(repeats):
             for name, command in commands.items():
-                out = [f"{folder}/{n}"] if command is run else []  # a finished run in its folder is not computed again
+                out = (
+                    [f"{folder}/{name}/{n}"] if command[-1] == "--out" else []
+                )  # a finished run in its folder is not computed again
                 times[name].append(seconds([*command, *out]))
     medians = {name: [statistics.median(column) for column in zip(*each, strict=True)] for name, each in times.items()}
     for name, (wall, cpu) in medians.items():
         print(f"{name:<14} {wall:6.2f} s, {cpu:6.2f} s of CPU")
-    ratios = [mine / bare for mine, bare in zip(medians["vflsim run"], medians["bare script"], strict=True)]
-    print(f"vflsim run / bare script: {ratios[0]:.2f} (CPU {ratios[1]:.2f})")
+    for name in ("vflsim run", "record: rounds"):
+        ratios = [mine / bare for mine, bare in zip(medians[name], medians["bare script"], strict=True)]
+        print(f"{name} / bare script: {ratios[0]:.2f} (CPU {ratios[1]:.2f})")
 
 
 if __name__ == "__main__":

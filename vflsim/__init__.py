@@ -84,7 +84,8 @@ def run(
     """Run every protocol with every seed; write the results to ``results/<name>`` (or ``out``) and return them.
 
     ``protocols`` names those to run (default: all); runs of the others in ``out`` that fit the scenario stay.
-    ``path`` selects how to compute the times of timing-only runs: event by event or by arrays, with the same tables.
+    ``path`` selects how to simulate: event by event, or by arrays where rounds allow it, with the same tables (of
+    training: but for rounding).
     Runs in ``out`` that fit the scenario are kept, interrupted or shorter ones continue from checkpoints, and others
     are moved aside. ``progress`` prints runs and the time that is left to the standard error; by default (None) in a
     terminal or a notebook only. ``execution`` are :class:`~vflsim.vocabulary.execution_options.ExecutionOptions`

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 from command_line import Ended
-
-from vflsim.learning.learners.server import ServerLearner
+from interrupted_steps import interrupt_at
 
 SCENARIO = """\
 name: tiny
@@ -133,15 +132,9 @@ def test_sweep_ends_with_1_and_a_message_where_runs_failed(vflsim: Callable[...,
 
 
 def test_an_interrupted_sweep_says_what_is_kept(vflsim: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> None:
-    take, count = ServerLearner.server_step, iter(range(150))
-
-    def server_step(learner: ServerLearner, *arguments: object) -> object:
-        if next(count, None) is None:
-            raise KeyboardInterrupt
-        return take(learner, *arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(ServerLearner, "server_step", server_step)
-    ended = vflsim("sweep", "tiny.yaml", "--over", "constants.slow=1,2", "--out", "there")
+    with monkeypatch.context() as patch:
+        interrupt_at(105, patch)  # two runs of 50 steps at the first value
+        ended = vflsim("sweep", "tiny.yaml", "--over", "constants.slow=1,2", "--out", "there")
     assert ended.status == 130
     assert ended.err == (
         "interrupted: 1 of 2 values had finished and are kept in there\n  see them with: vflsim compare there\n"
@@ -150,8 +143,9 @@ def test_an_interrupted_sweep_says_what_is_kept(vflsim: Callable[..., Ended], mo
     compared = vflsim("compare", "there")
     assert compared.status == 0
     assert "Not finished: slow = 2." in compared.out
-    count = iter(range(3))
-    ended = vflsim("sweep", "tiny.yaml", "--over", "constants.slow=1,2", "--out", "elsewhere")
+    with monkeypatch.context() as patch:
+        interrupt_at(3, patch)
+        ended = vflsim("sweep", "tiny.yaml", "--over", "constants.slow=1,2", "--out", "elsewhere")
     assert ended.err == "interrupted before the first value had finished: nothing was written\n"
     assert not Path("elsewhere").exists()
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from command_line import Ended
-
-from vflsim.world.record import Recorder
+from interrupted_steps import interrupt_at
 
 SCENARIO = """\
 name: tiny
@@ -71,15 +69,8 @@ def test_tune_ends_with_1_where_a_protocol_failed_at_every_value(vflsim: Callabl
 def test_an_interrupted_tuning_says_how_it_goes_on(
     vflsim: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take, count = Recorder.step, iter(range(30))
-
-    def stepped(recorder: Recorder, *arguments: Any) -> None:
-        if next(count, None) is None:
-            raise KeyboardInterrupt
-        take(recorder, *arguments)
-
     with monkeypatch.context() as patch:
-        patch.setattr(Recorder, "step", stepped)
+        interrupt_at(30, patch)
         ended = vflsim("tune", "tiny.yaml", *OVER)
     assert ended.status == 130
     assert "1 of 2 values had finished and are kept in results/tiny-tune" in ended.err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import device_rehearsal
@@ -19,6 +20,7 @@ from vflsim.learning.learners.graphs import KeptGraph
 from vflsim.learning.tasks import task_of
 from vflsim.protocols.vim.learning.proximal import proximal
 from vflsim.simulation.run import Outcome, run_protocol
+from vflsim.simulation.vectorised import run_trained
 from vflsim.vocabulary.execution_options import Execution
 
 ROUNDS, EVERY = (6, 3) if is_thorough() else (4, 2)
@@ -73,6 +75,25 @@ def rehearse(entry: dict[str, Any], *, eager: bool = False) -> tuple[Outcome, Re
     with Rehearsal() as rehearsal:
         outcome = run_protocol(scenario, "it", 0, data, execution=Execution(eager, device="meta"))  # type: ignore[arg-type]
     return outcome, rehearsal
+
+
+@pytest.mark.parametrize(("model", "aggregate"), [("linear", "mean"), ("mlp", "mean"), ("linear", "concat")])
+def test_a_program_reads_nothing_in_rounds(model: str, aggregate: str) -> None:
+    def reads(rounds: int) -> Counter[str]:
+        end = {"stop": {"rounds": rounds}, "evaluate": {"every": f"{rounds} rounds"}}
+        timing = {"network": "dedicated", "server": {"compute": "1 ms"}}
+        client = {"kind": model, "embedding": 6, **({"hidden": [5]} if model == "mlp" else {})}
+        said = {"record": "rounds", "models__client": client, "models__aggregate": aggregate, "timing": timing}
+        scenario = tiny("synchronous", **said, **end)
+        with Rehearsal() as rehearsal:
+            outcome = run_trained(scenario, "synchronous", 0, data_of(scenario), Execution(device="meta"))  # type: ignore[arg-type]
+        assert outcome.error is None
+        assert not rehearsal.mixed
+        return rehearsal.reads
+
+    few, many = reads(3), reads(9)
+    assert set(few) <= EVALUATION | SET_UP | END | {"simulation/vectorised/training.py"}
+    assert many == few
 
 
 @pytest.mark.sampled(10)

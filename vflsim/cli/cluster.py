@@ -51,9 +51,7 @@ def plan(
     overrides: Overrides = None,
     seeds: Seeds = None,
     timing_only: Annotated[bool, typer.Option("--timing-only", help="Simulate the timing without training.")] = False,
-    path: Annotated[
-        Literal["auto", "event", "vectorised"], typer.Option(help="How to simulate timing-only runs.")
-    ] = "auto",
+    path: Annotated[Literal["auto", "event", "vectorised"], typer.Option(help="How to simulate.")] = "auto",
     *,
     execution: ExecutionOptions,
 ) -> None:

@@ -51,7 +51,7 @@ def run(
     timing_only: Annotated[bool, typer.Option("--timing-only", help="Simulate the timing without training.")] = False,
     path: Annotated[
         Literal["auto", "event", "vectorised"],
-        typer.Option(help="How to simulate timing-only runs: vectorised (fast) where possible, or one way for all."),
+        typer.Option(help="How to simulate: by arrays (vectorised: fast) where possible, or one way for all."),
     ] = "auto",
     *,
     execution: ExecutionOptions,

@@ -151,21 +151,11 @@ class Conductor:
 
     async def _write_row(self, free: bool, at: float | None = None) -> None:
         """Evaluate, and add a row of metrics at the end of the evaluation, or ``at`` a given time."""
-        server = self._parties.server.free(wired=self._wired) if free else self._parties.server
         recorder, executor = self._recorder, self._world.executor
         state = recorder.rounds, recorder.updates
         self._number += 1
-        values: dict[str, float] = {}
-        if executor.values or not free:
-            self._spawn_answering(free)
-            protocol = self._parties.protocol
-            scores = await coroutine_of(evaluation_of(protocol), "evaluate", SERVER, server, self._splits, self._number)
+        values = await self.evaluated(free) if executor.values or not free else {}
         if executor.values:
-            for split, handle in checked_scores(protocol, scores, self._splits).items():
-                before = self._scores.get(split, ())
-                metrics = checked_score(executor.force(handle), self._evaluator, self._metrics, before)
-                self._scores[split] = tuple(metrics)
-                values |= {f"{split}_{name}": value for name, value in metrics.items()}
             for loss in recorder.losses_pending():
                 executor.force(loss)
             values |= self._spent()
@@ -177,6 +167,22 @@ class Conductor:
         for rule in self._rules if executor.values else ():
             if not self._world.over and (reason := rule.after_row(row)):  # a resumed run replays the same rows
                 self._world.finish(reason)
+
+    async def evaluated(self, free: bool = True) -> dict[str, float]:
+        """Evaluate the models as they are now; return the scores of every split by name, ``test_accuracy``."""
+        server, executor = self._parties.server, self._world.executor
+        server = server.free(wired=self._wired) if free else server
+        self._spawn_answering(free)
+        protocol = self._parties.protocol
+        scores = await coroutine_of(evaluation_of(protocol), "evaluate", SERVER, server, self._splits, self._number)
+        values: dict[str, float] = {}
+        if executor.values:
+            for split, handle in checked_scores(protocol, scores, self._splits).items():
+                before = self._scores.get(split, ())
+                metrics = checked_score(executor.force(handle), self._evaluator, self._metrics, before)
+                self._scores[split] = tuple(metrics)
+                values |= {f"{split}_{name}": value for name, value in metrics.items()}
+        return values
 
     def _spent(self) -> dict[str, float]:
         """Return the largest ε that any client has spent so far, as the column ``epsilon``, where there are any."""

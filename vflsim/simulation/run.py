@@ -160,9 +160,9 @@ class EventRun:
         tables = tables_of(recorder)
         measures, error = measured(plan.scenario.measures, plan.name, plan.seed, tables, error)
         reason = reason if error is None else None
-        facts = self._facts() | ({} if plan.timing_only else self._facts_of_training())
+        facts = self._facts() | ({} if plan.timing_only else facts_of_training(plan, nodes))
         info = run_info(plan.scenario, plan.name, plan.seed, error, stop_reason=reason, measures=measures, **facts)
-        weights = {} if plan.timing_only else _weights(nodes)
+        weights = {} if plan.timing_only else weights_of(nodes)
         notes = [self._conductor.ended_because, "" if keeper is None else keeper.note, *cautions(info)]
         notes += [rule.note(reason, recorder.rounds, self._world.now()) for rule in self._rules]
         nodes.server.learner.let_go()
@@ -225,17 +225,17 @@ class EventRun:
             **({"reproducible": False} if isinstance(self._world, RealTimeWorld) else {}),
         }
 
-    def _facts_of_training(self) -> dict[str, Any]:
-        """Collect those that runs of timing alone lack."""
-        plan, nodes, data = self._plan, self._nodes, self._plan.setting.data
-        learners = [node.learner for node in nodes.clients]
-        return {
-            "rows": {split: len(labels) for split, labels in data.labels.items() if len(labels)},
-            "data": data.facts.stated(),
-            "privacy": _privacy(plan.setting, nodes),
-            "codec": _codec(nodes),
-            "conditions": plan.conditions or conditions_of(plan.protocol, plan.setting, nodes.server.learner, learners),
-        }
+
+def facts_of_training(plan: RunPlan, nodes: Parties) -> dict[str, Any]:
+    """Collect the fields of ``run.json`` that runs of timing alone lack."""
+    data, learners = plan.setting.data, [node.learner for node in nodes.clients]
+    return {
+        "rows": {split: len(labels) for split, labels in data.labels.items() if len(labels)},
+        "data": data.facts.stated(),
+        "privacy": _privacy(plan.setting, nodes),
+        "codec": _codec(nodes),
+        "conditions": plan.conditions or conditions_of(plan.protocol, plan.setting, nodes.server.learner, learners),
+    }
 
 
 def _promised(executor: Executor) -> set[Handle[Any]] | None:
@@ -259,7 +259,7 @@ def _codec(nodes: Parties) -> CodecFacts | None:
     return CodecFacts.of(upward.kind, {name: (int(each.saturated), each.of) for name, each in counts.items()}, promise)
 
 
-def _weights(nodes: Parties) -> dict[str, torch.Tensor]:
+def weights_of(nodes: Parties) -> dict[str, torch.Tensor]:
     """Collect the weights and buffers of every party as ``<party>.<parameter>``."""
     return {
         f"{party_name(node.party)}.{key}": tensor

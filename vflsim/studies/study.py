@@ -36,8 +36,8 @@ def run_study(
 
     A failed run keeps its partial tables and does not stop the others. All protocols run with one seed before the next
     seed begins, so that an interrupted study has compared all protocols on its first seeds. An interrupted study keeps
-    its finished runs; without any it restores the folder. ``path`` selects how to simulate timing-only runs. Neither
-    ``path`` nor what executes the runs (``engine``, or this study's own workers) changes the files.
+    its finished runs; without any it restores the folder. ``path`` selects how to simulate. Neither ``path`` nor what
+    executes the runs (``engine``, or this study's own workers) changes the files, but for the rounding of training.
     Raises ``ScenarioError``, ``DataError`` and ``ResultsError`` (also if another process uses the folder).
     """
     folder = Path(out) if out is not None else default_folder(scenario, timing_only)

@@ -190,10 +190,13 @@ def test_the_quick_path_is_chosen_where_it_is_open_and_all_files_are_the_same(re
         assert json.loads((tmp_path / "event" / name / "seed-1" / "run.json").read_text())["path"] == "event"
 
 
-def test_training_goes_event_by_event() -> None:
-    scenario = tiny(SYNCHRONOUS["kind"], timing=EXPONENTIAL, record="rounds")
-    assert choices(scenario, "auto", False) == {"synchronous": Choice("event")}
-    with pytest.raises(ScenarioError, match="--timing-only"):
+def test_training_with_events_goes_event_by_event() -> None:
+    by_arrays = tiny(SYNCHRONOUS["kind"], timing=EXPONENTIAL, record="rounds")
+    assert choices(by_arrays, "auto", False) == {"synchronous": Choice("vectorised")}
+    assert choices(by_arrays, "event", False) == {"synchronous": Choice("event")}
+    scenario = tiny(SYNCHRONOUS["kind"], timing=EXPONENTIAL)
+    assert choices(scenario, "auto", False)["synchronous"].path == "event"
+    with pytest.raises(ScenarioError, match="set `record: rounds`"):
         choices(scenario, "vectorised", False)
 
 

@@ -12,6 +12,7 @@ from tempfile import mkdtemp
 from typing import Any
 
 import pytest
+from interrupted_steps import interrupt_at
 from swept import run_sweep
 from tiny_worlds import raw
 
@@ -27,7 +28,6 @@ from vflsim.studies.study import run_study
 from vflsim.studies.sweeps.plan import folder_names
 from vflsim.studies.sweeps.sweep import Step, SweepWatcher
 from vflsim.vocabulary.execution_options import RunOptions
-from vflsim.world.record import Recorder
 
 KEY = "protocols.fast.t"
 BOTH = {"wait": {"kind": "synchronous"}, "fast": {"kind": "t_synchronous", "t": 2}}
@@ -204,18 +204,6 @@ def files(folder: Path) -> dict[str, bytes]:
 
 def sweep_tables_of(folder: Path) -> dict[str, bytes]:
     return {name: content for name, content in files(folder).items() if name.endswith(".parquet")}
-
-
-def interrupt_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C at the ``step``-th server step of all runs together."""
-    take, count = Recorder.step, iter(range(step))
-
-    def stepped(recorder: Recorder, *arguments: Any) -> None:
-        if next(count, None) is None:
-            raise KeyboardInterrupt
-        take(recorder, *arguments)
-
-    monkeypatch.setattr(Recorder, "step", stepped)
 
 
 # --- what it writes ---------------------------------------------------------------------------------------------------

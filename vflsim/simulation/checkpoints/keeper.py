@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from vflsim.errors import ResultsError
-from vflsim.simulation.checkpoints.files import CheckpointFiles
-from vflsim.simulation.checkpoints.snapshot import Return, take, went_elsewhere
+from vflsim.simulation.checkpoints.files import CheckpointFiles, Found
+from vflsim.simulation.checkpoints.snapshot import Return, Snapshot, take, went_elsewhere
 from vflsim.simulation.conductor import Course
 
 _SHARE = 10
@@ -36,6 +39,7 @@ class Keeper:
         until: Mapping[str, Any] | None = None,
     ) -> None:
         self._files = CheckpointFiles(folder, fingerprint, until)
+        self._of = folder, every, fingerprint, resume, until
         self._every, self._resume = every, resume
         self._course: Course | None = None
         self._return: Return | None = None
@@ -67,6 +71,46 @@ class Keeper:
         course = self._course
         if course is not None and (stop or self._return is None):
             course.world.visit(self._visit)
+
+    def apart(self, name: str) -> Keeper:
+        """Return a keeper of the same run on another path, whose checkpoints are in a folder ``name`` of this one's."""
+        folder, every, fingerprint, resume, until = self._of
+        return Keeper(folder / name, every, {**fingerprint, "path": name}, resume, until)
+
+    # --- a run without events ---------------------------------------------------------------------------------------
+
+    @contextmanager
+    def at_rounds(self) -> Iterator[Found | None]:
+        """Keep checkpoints of a run that asks ``due`` between rounds; give the one to resume from, if any.
+
+        Raises ``CheckpointError`` if the checkpoints belong to a different run.
+        """
+        found = self._files.newest() if self._resume else None
+        self._notes |= dict.fromkeys(self._files.passed_over)
+        if found is not None:
+            position = found.snapshot.position
+            self._notes[f"resumed from {position.time_s:.6g} s, round {position.counts['rounds']}"] = None
+            self._kept_at = position.events
+        elif self._files.passed_over:
+            self._notes["no checkpoint is sound: started anew"] = None
+        self._plan()
+        try:
+            yield found
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+
+    @property
+    def due(self) -> bool:
+        """Whether somebody has requested a checkpoint, which ``keep`` has not written yet."""
+        return self._wanted
+
+    def keep(self, make: Callable[[], tuple[Snapshot, Mapping[str, Tensor]]]) -> None:
+        """Write a checkpoint that is due. Raises ``KeyboardInterrupt`` if the run is to stop."""
+        self._wanted = False
+        self._write(make)
+        if self._stop:
+            raise KeyboardInterrupt
 
     # --- along the run ----------------------------------------------------------------------------------------------
 
@@ -137,12 +181,16 @@ class Keeper:
             raise KeyboardInterrupt
 
     def _keep(self, course: Course) -> None:
+        self._write(partial(take, course))
+
+    def _write(self, make: Callable[[], tuple[Snapshot, Mapping[str, Tensor]]]) -> None:
         began = time.monotonic()
         if self._timer is not None:
             self._timer.cancel()
         try:
-            self._files.write(*take(course))
-            self._kept_at = course.world.events
+            snapshot, storages = make()
+            self._files.write(snapshot, storages)
+            self._kept_at = snapshot.position.events
         except ResultsError as error:
             self._notes[f"a checkpoint could not be written: {error.what}"] = None
         self.took = time.monotonic() - began

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -135,10 +135,24 @@ def _progress(*times: Floats, after: float) -> Floats:
     return np.concatenate([each[(each > after) & (each < math.inf)] for each in times])
 
 
-class Books:
-    """Metrics of one run; chunks must come in order, up to the one that holds the ``end``."""
+Scored: TypeAlias = Callable[[float, int, int], tuple[float, Mapping[str, float]]]
+"""Trains up to a time (s), with so many rounds and client steps; gives the loss since the row before, and scores."""
 
-    def __init__(self, rules: Sequence[EndRule], every: Every, energy: EnergyBooks | None = None) -> None:
+
+class Books:
+    """Metrics of one run; chunks must come in order, up to the one that holds the ``end``.
+
+    ``scored`` gives what training adds to a row; it is called for each row, in their order, the initial one included.
+    """
+
+    def __init__(
+        self,
+        rules: Sequence[EndRule],
+        every: Every,
+        energy: EnergyBooks | None = None,
+        scored: Scored | None = None,
+    ) -> None:
+        self._scored = scored
         self._ends, self._schedule = EarliestEnd(rules), evaluation_schedule(every)
         self._steps = EndedAmounts[StepEnds]()
         self._up, self._down, self._peer = (EndedAmounts[Moves]() for _ in range(3))
@@ -152,6 +166,9 @@ class Books:
         self._begun = self._ended = self._aged = 0  # rounds of the chunk with noted parts, consequences, ages
         self.rounds = self.updates = 0
         self.end: End | None = None
+
+    def begin(self) -> None:
+        """Write the initial row."""
         self._write(0.0, 0, 0)
 
     @property
@@ -282,5 +299,8 @@ class Books:
         self.rounds, self.updates = rounds, updates
         ages, self._ages = self._ages, AgeSums()
         sent = {f"bytes_{direction}": way.total for direction, way in self._ways.items()}
-        facts = MetricsRow(rounds, updates, **sent, time_s=now, row_ages=ages.rows, client_ages=ages.clients)
-        self._rows.append(metrics_row(facts, {}, self._energy is not None))
+        loss, scores = (math.nan, {}) if self._scored is None else self._scored(now, rounds, updates)
+        facts = MetricsRow(
+            rounds, updates, **sent, time_s=now, train_loss=loss, row_ages=ages.rows, client_ages=ages.clients
+        )
+        self._rows.append(metrics_row(facts, scores, self._energy is not None))

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
+from vflsim.protocols.base import Protocol
 from vflsim.protocols.defaults import participants_of, vectorised_by_hand, vectorised_with
+from vflsim.recurrences import WITH_EVENTS
 from vflsim.scenario.document import Problem, shown
 from vflsim.scenario.evaluate import Evaluate
 from vflsim.scenario.models import Scenario, Timing
@@ -50,6 +52,41 @@ def obstacles(scenario: Scenario, name: str) -> list[Problem]:
         *_unknown(scenario.evaluate_of(name), lambda key: location_of(scenario, name, "evaluate", key)),
     ]
     return list({problem.key: problem for problem in reversed(problems)}.values())[::-1]
+
+
+def obstacles_to_training(scenario: Scenario, name: str) -> list[Problem]:
+    """List the obstacles to training runs of protocol ``name`` on the vectorised path.
+
+    ``NoProgramError`` tells the others, for which data and models have to be there.
+    """
+    protocol, loc = scenario.protocols[name].protocol, ("protocols", name)
+    problems: list[Problem] = []
+    if scenario.record.tables == "events":
+        what = "training on the vectorised path records no events"
+        problems.append(Problem(("record",), what, "rounds, summary", "set `record: rounds`"))
+    if scenario.record.views is not None:
+        what = "on the vectorised path parties receive no messages"
+        problems.append(Problem(("record", "views"), what, "none", "leave it out"))
+    learners = type(protocol).learners
+    if (
+        learners is not Protocol.learners
+        or protocol.traits.table
+        or protocol.traits.reference
+        or (vectorised_by_hand(protocol) is not None and vectorised_with(protocol) != WITH_EVENTS)
+    ):
+        what = f"{protocol.kind} has rounds or learners of its own, which have no program"
+        problems.append(Problem(loc, what, "protocols whose rounds wait for all clients, with plain learners"))
+    if scenario.codec_of(name).kind != "plain":
+        problems.append(Problem((*loc, "codec"), "programs send values as they are", "plain", "leave it out"))
+    for key, there in (("blinding", scenario.blinding_of(name)), ("mechanism", scenario.protocols[name].mechanism)):
+        if there is not None:
+            problems.append(Problem((*loc, key), "programs send values as they are", "none", "leave it out"))
+    for rule in scenario.stop_of(name).each():
+        if rule.by in ("row", "update"):
+            what = f"stop.{rule.key} ends a run in the middle of what a program computes at once"
+            place = location_of(scenario, name, "stop", rule.key)
+            problems.append(Problem(place, what, "time, rounds, epochs, precision", "leave it out"))
+    return [*problems, *obstacles(scenario, name)]
 
 
 def _recorded(scenario: Scenario, name: str) -> Iterator[Problem]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+import torch
 from numpy.typing import NDArray
 
+from vflsim.errors import VflsimError
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.protocols.defaults import numbers_a_round_of, records_of, recurrence_of, timed_world_of
 from vflsim.recurrences.chunk import Bools, Chunk, Recurrence, UndecidedError
@@ -123,6 +125,31 @@ def _of_equal_length(lists: NDArray[np.int32]) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(lists.reshape(-1)))
 
 
+class Trained(Protocol):
+    """What trains along the rounds of a run, and adds to its rows of metrics, facts and weights."""
+
+    began: float
+    """When the run began, by the clock of the wall: earlier by what it took before it was interrupted."""
+    rounds: int
+    """The rounds before the latest row that was asked for."""
+
+    @property
+    def note(self) -> str:
+        """A note for the user about the run."""
+
+    def follow(self, chunk: Chunk) -> None:
+        """Take the times of the next rounds."""
+
+    def scored(self, now: float, rounds: int, updates: int) -> tuple[float, Mapping[str, float]]:
+        """Train until ``now``: see ``Scored``."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return the fields of ``run.json`` that runs of timing alone lack."""
+
+    def weights(self) -> Mapping[str, torch.Tensor]:
+        """Return the weights of all parties at the end of the run, whose memory may then be given back."""
+
+
 _ELEMENTS = 2**18
 """Most clients × rounds of a chunk (at least one block): its arrays fit into the processor's cache."""
 _RECORDED = 2**14
@@ -138,8 +165,9 @@ def run_vectorised(
     data: LoadedData,
     report: Callable[[Progress], None] | None = None,
     seen: Callable[[Chunk, int], None] | None = None,
+    training: Trained | None = None,
 ) -> Outcome:
-    """Run protocol ``name``, which has no ``obstacles``, with ``seed``: its timing only, without events.
+    """Run protocol ``name``, which has no ``obstacles``, with ``seed``: its timing, and the ``training`` along it.
 
     If only the event path can decide how the run continues, the outcome's error is an ``UndecidedError``. ``seen``
     gets every chunk of rounds, and how many of them belong to the run.
@@ -155,18 +183,23 @@ def run_vectorised(
     energy = EnergyBooks(resolved.powers, np.array(resolved.clients, np.int64)) if resolved.powers else None
     log = EventBooks(np.array(resolved.clients, np.int64)) if scenario.record.tables == "events" else None
     rules = stop.each(RoundFacts.of(plan, clients, batches, variation))
-    books = Books(rules, scenario.evaluate_of(name).every, energy)
+    books = Books(rules, scenario.evaluate_of(name).every, energy, None if training is None else training.scored)
     columns = RoundColumns(np.array(resolved.clients, np.int32))
     least = BLOCK if clients <= WIDE else _PART
     first, count = 0, least
     elements = (_ELEMENTS if log is None else _RECORDED) // max(1, numbers_a_round_of(protocol, clients))
     most = max(BLOCK, elements // BLOCK * BLOCK) if least == BLOCK else least
-    error: UndecidedError | None = None
+    error: VflsimError | None = None
+    chunk: Chunk | None = None
     while books.end is None:
         try:
+            if chunk is None:
+                books.begin()
             world = world or timed_world_of(protocol, resolved, seed, log is not None)
             course = course or recurrence_of(protocol, world)
             chunk = course.advance(first, count)
+            if training is not None:
+                training.follow(chunk)
             done = books.take(chunk)
             if log is not None:
                 log.add(chunk)
@@ -178,15 +211,17 @@ def run_vectorised(
         except Untraceable as why:
             error = UndecidedError(str(why), remedy="leave out --path vectorised")
             break
-        except UndecidedError as cause:
+        except VflsimError as cause:
             error = cause
+            if training is not None and chunk is not None and energy is None:
+                columns.add(chunk, max(0, training.rounds - chunk.first))
             break
         if scenario.record.tables != "summary":
             columns.add(chunk, done)
         if seen is not None:
             seen(chunk, done)
         first += count
-        if report is not None:
+        if report is not None and training is None:
             now = float(chunk.ends[-1])
             share = share_of(rules, Tally(first, books.updates, books.embeddings_used, time_s=now))
             report(Progress(now, first, books.updates, dict(books.row), share))
@@ -197,25 +232,23 @@ def run_vectorised(
     rounds = None if scenario.record.tables == "summary" else columns.columns(joules)
     tables = RunTables(books.columns(), rounds, None if log is None else event_columns(log.events))
     measures, failed = measured(scenario.measures, name, seed, tables, error)
-    info = run_info(
-        scenario,
-        name,
-        seed,
-        failed,
-        stop_reason=None if books.end is None or failed is not None else books.end.reason,
-        timing_only=True,
-        path="vectorised",
-        measures=measures,
-        blinding=None if resolved.blinded_sum is None else BlindingFacts.of(resolved.blinded_sum, ()),
-        counts={"rounds": books.rounds, "updates": books.updates, "events": 0 if log is None else len(log.events)},
-        wall_clock_s=time.monotonic() - began,
-    )
+    facts = {
+        "stop_reason": None if books.end is None or failed is not None else books.end.reason,
+        "timing_only": training is None,
+        "path": "vectorised",
+        "measures": measures,
+        "blinding": None if resolved.blinded_sum is None else BlindingFacts.of(resolved.blinded_sum, ()),
+        "counts": {"rounds": books.rounds, "updates": books.updates, "events": 0 if log is None else len(log.events)},
+        "wall_clock_s": time.monotonic() - (began if training is None else training.began),
+    }
+    info = run_info(scenario, name, seed, failed, **facts, **({} if training is None else training.facts()))
     ends = (rule.note(info.stop_reason, books.rounds, books.row["time_s"]) for rule in rules)
-    notes = [*cautions(info), *ends]
+    notes = ["" if training is None else training.note, *cautions(info), *ends]
     records = OwnTables()
     for table, row in records_of(protocol, world):
         records.add(table, {"time_s": 0.0, "party": party_name(SERVER)}, row)
     extra = records.tables()
     if energy is not None:
         extra[ENERGY_BY_PARTY] = energy_by_party(energy.energy.by_party(books.row["time_s"]))
-    return Outcome(tables, {}, info, extra, failed, "; ".join(filter(None, notes)))
+    weights = {} if training is None else training.weights()
+    return Outcome(tables, weights, info, extra, failed, "; ".join(filter(None, notes)))

@@ -1,4 +1,4 @@
-"""Two ways to simulate a run: event by event (general), or by arrays (faster, for some timing-only runs)."""
+"""Two ways to simulate a run: event by event (general), or by arrays (faster, where rounds allow it)."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -14,7 +14,14 @@ from vflsim.scenario.models import Scenario
 from vflsim.simulation.checkpoints import Keeper
 from vflsim.simulation.reporter import Progress
 from vflsim.simulation.run import Outcome, run_protocol
-from vflsim.simulation.vectorised import UndecidedError, obstacles, run_vectorised
+from vflsim.simulation.vectorised import (
+    NoProgramError,
+    UndecidedError,
+    obstacles,
+    obstacles_to_training,
+    run_trained,
+    run_vectorised,
+)
 from vflsim.vocabulary.amounts import quantity
 from vflsim.vocabulary.execution_options import USUAL, Execution
 
@@ -38,18 +45,15 @@ class Choice:
 
 def choices(scenario: Scenario, wish: PathWish, timing_only: bool) -> Mapping[str, Choice]:
     """Choose the path of every protocol. Raises ``ScenarioError`` with every obstacle to a required path."""
-    if not timing_only and wish == "vectorised":
-        raise ScenarioError(
-            "training goes event by event", "--path vectorised", "auto, event", "add --timing-only, or leave out --path"
-        )
     if timing_only and scenario.record.views is not None:
         raise ScenarioError(
             "views are what parties receive, and a timing-only run has no values to receive", "record.views",
             "runs that train", "leave out --timing-only, or record.views",
         )  # fmt: skip
-    if not timing_only or wish == "event":
+    if wish == "event":
         return _fitting(scenario, dict.fromkeys(scenario.protocols, Choice("event")))
-    by_protocol = {name: obstacles(scenario, name) for name in scenario.protocols}
+    of = obstacles if timing_only else obstacles_to_training
+    by_protocol = {name: of(scenario, name) for name in scenario.protocols}
     problems = [problem for each in by_protocol.values() for problem in each]
     if wish == "vectorised":
         if problems:
@@ -97,17 +101,26 @@ def run_on(
 ) -> Outcome:
     """Execute one run on the chosen path; fall back to the event path if the vectorised one cannot decide.
 
-    ``keeper`` serves training runs only.
+    ``keeper`` serves training runs only. Raises ``NoProgramError`` if a required path cannot train.
     """
-    if choice.path == "vectorised":
-        outcome = run_vectorised(scenario, name, seed, data, report)
-        if choice.forced or not isinstance(outcome.error, UndecidedError):
-            return outcome
-        error = outcome.error
-        where = f"in {error.where} " if error.where else ""
-        note = f"event by event: {where}{error.what.partition(': only')[0]}"
-        outcome = run_protocol(scenario, name, seed, data, timing_only=timing_only, report=report, execution=execution)
-        return replace(outcome, note=note)
-    return run_protocol(
+    note = ""
+    if choice.path == "vectorised" and not execution.eager:
+        try:
+            if timing_only:
+                outcome = run_vectorised(scenario, name, seed, data, report)
+            else:
+                outcome = run_trained(scenario, name, seed, data, execution, report, keeper)
+            if choice.forced or not isinstance(outcome.error, UndecidedError):
+                return outcome
+            error = outcome.error
+            where = f"in {error.where} " if error.where else ""
+            note = f"event by event: {where}{error.what.partition(': only')[0]}"
+        except NoProgramError as why:
+            if choice.forced:
+                raise
+            note = f"event by event: {why.what}"
+        keeper = None if keeper is None else keeper.apart("event")
+    outcome = run_protocol(
         scenario, name, seed, data, timing_only=timing_only, report=report, execution=execution, keeper=keeper
     )
+    return replace(outcome, note="; ".join(filter(None, [note, outcome.note])))

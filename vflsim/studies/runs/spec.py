@@ -164,6 +164,7 @@ class StudySpec:
             "seed": str(seed),
             **versions(),
             **execution.words(self.device_of(protocol)),
+            **({"path": path} if (path := self.paths[protocol].path) != "event" else {}),
         }
         return self._beside(protocol, seed, "checkpoint"), fingerprint, identity.rules
 

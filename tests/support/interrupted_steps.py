@@ -1,0 +1,28 @@
+"""Interrupt a study at a server step, on whatever path its runs are. Imported by tests of sweeps and tuning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vflsim.simulation.vectorised.programs import SplitProgram
+from vflsim.world.record import Recorder
+
+
+def interrupt_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C at the ``step``-th server step of all runs together."""
+    count = iter(range(step))
+
+    def interrupting(name: str, kind: type[Recorder] | type[SplitProgram]) -> None:
+        take = getattr(kind, name)
+
+        def stepped(*arguments: Any) -> None:
+            if next(count, None) is None:
+                raise KeyboardInterrupt
+            take(*arguments)
+
+        monkeypatch.setattr(kind, name, stepped)
+
+    interrupting("step", Recorder)
+    interrupting("_serve", SplitProgram)

@@ -1,0 +1,213 @@
+"""Training along rounds whose times are arrays: what it adds to the rows of metrics, and its checkpoints."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vflsim.errors import RunError, VflsimError
+from vflsim.learning.data.loaded import LoadedData
+from vflsim.learning.execution.deferred import DeferredExecutor
+from vflsim.learning.learners.finite import finite_loss
+from vflsim.learning.randomness import drawing_from
+from vflsim.protocols.defaults import evaluated_splits, evaluates_wired
+from vflsim.recurrences.chunk import Chunk, undecided
+from vflsim.scenario.models import Scenario
+from vflsim.scenario.resolve import setting
+from vflsim.simulation.build import Parties, parties
+from vflsim.simulation.checkpoints.files import Found
+from vflsim.simulation.checkpoints.keeper import Keeper
+from vflsim.simulation.checkpoints.snapshot import Position, Snapshot, packed, unpacked
+from vflsim.simulation.checkpoints.values import TensorReader, TensorWriter, load_states, states_of
+from vflsim.simulation.collector import patient_collector
+from vflsim.simulation.conductor import Conductor
+from vflsim.simulation.reporter import Progress
+from vflsim.simulation.run import Outcome, RunPlan, facts_of_training, weights_of
+from vflsim.simulation.vectorised.programs import SplitProgram, check_rounds
+from vflsim.simulation.vectorised.run import run_vectorised
+from vflsim.stopping.end_rule import Tally, share_of
+from vflsim.streams import SERVER, SHARED, party_name, torch_seed
+from vflsim.vocabulary.execution_options import Execution
+from vflsim.world.record import Recorder
+from vflsim.world.virtual import VirtualWorld
+
+_LOSS = "train_loss"
+
+
+class ProgramRun:
+    """Plays a ``SplitProgram`` along chunks of rounds, and evaluates it for each row of metrics.
+
+    ``keeper`` keeps checkpoints between rounds; a run resumes with the rows that the checkpoint has, and trains on from
+    its round. Raises ``NoProgramError`` with the reason.
+    """
+
+    def __init__(self, plan: RunPlan, nodes: Parties, report: Callable[[Progress], None] | None = None) -> None:
+        self.plan, self.nodes, self._report = plan, nodes, report
+        check_rounds(plan.protocol, plan.setting, plan.seed)
+        learners = [node.learner for node in nodes.clients]
+        self.program = SplitProgram(nodes.server.learner, learners, nodes.shared.sequence)
+        self.rounds = 0
+        """The rounds before the latest row that was asked for."""
+        self.began = time.monotonic()
+        self._world = nodes.shared.world
+        self._conductor = Conductor(
+            nodes, (), plan.scenario.evaluate_of(plan.name), evaluated_splits(plan.setting.data),
+            wired=evaluates_wired(plan.protocol, plan.setting), metrics=plan.scenario.metric_facts,
+        )  # fmt: skip
+        clients = len(nodes.clients)
+        self._rules = plan.rules(nodes.shared.sequence.per_epoch)
+        self._keeper: Keeper | None = None
+        self._chunk: Chunk | None = None
+        self._before: NDArray[np.float64] = np.full(clients, math.inf)
+        self._rows: list[dict[str, float]] = []
+        self._recalled: deque[dict[str, float]] = deque()
+        self._now = 0.0
+
+    def follow(self, chunk: Chunk) -> None:
+        """Take the times of the next rounds."""
+        if chunk.used is not None or chunk.steps_during:
+            raise undecided("rounds leave clients out", chunk.first, float(chunk.ends[0]))
+        if self._chunk is not None:
+            self._before = _steps(self._chunk)[-1]
+        self._chunk = chunk
+
+    def scored(self, now: float, rounds: int, updates: int) -> tuple[float, Mapping[str, float]]:
+        """Train until ``now``: see ``Scored``. Raises ``UndecidedError`` if client steps cannot be told from rounds."""
+        stepped = self._stepped(now, rounds, updates)
+        self.rounds = rounds
+        if self._recalled:
+            row = dict(self._recalled.popleft())
+        else:
+            self._now = now
+            self._play(rounds, stepped)
+            losses, self.program.losses = self._losses(), []
+            self._world.conclude(self._evaluate(now))
+            row = {_LOSS: sum(losses) / len(losses) if losses else math.nan, **self._scores}
+        self._rows.append(row)
+        scores = {name: value for name, value in row.items() if name != _LOSS}
+        if self._report is not None:
+            share = share_of(self._rules, Tally(rounds, updates, rounds * len(self._before), time_s=now))
+            self._report(Progress(now, rounds, updates, scores, share))
+        return row[_LOSS], scores
+
+    def _play(self, rounds: int, stepped: NDArray[np.bool_]) -> None:
+        try:
+            self.program.play(rounds, stepped)
+        except VflsimError:
+            raise
+        except Exception as error:  # PyTorch's, of rates that no float holds
+            raise RunError(f"training failed: {error}", f"round {self.program.rounds}") from error
+
+    def _losses(self) -> list[float]:
+        """Return the losses since the row before; those on another device in one read."""
+        where = f"{party_name(SERVER)}, server_step, before round {self.program.rounds}"
+        kept = [each for each in self.program.losses if isinstance(each, float)]
+        away = [each for each in self.program.losses if not isinstance(each, float)]
+        return [*kept, *(finite_loss(each, where) for each in (torch.stack(away).cpu() if away else ()))]
+
+    async def _evaluate(self, now: float) -> None:
+        await self._world.pause(now - self._world.now(), "the evaluation")
+        self._scores = await self._conductor.evaluated()
+
+    def _stepped(self, now: float, rounds: int, updates: int) -> NDArray[np.bool_]:
+        clients = len(self._before)
+        if self._chunk is None or rounds == 0:
+            return np.zeros(clients, bool)
+        place = rounds - 1 - self._chunk.first
+        steps = self._before if place < 0 else _steps(self._chunk)[place]
+        stepped, done = steps <= now, updates - (rounds - 1) * clients
+        if done == 0:
+            return np.zeros(clients, bool)
+        if done != np.count_nonzero(stepped):
+            raise undecided("clients step on several rounds at once", rounds - 1, now)
+        return stepped
+
+    @property
+    def note(self) -> str:
+        """A note for the user about checkpoints."""
+        return "" if self._keeper is None else self._keeper.note
+
+    def facts(self) -> dict[str, Any]:
+        """Return the fields of ``run.json`` that runs of timing alone lack."""
+        execution = self.plan.execution.facts(self.plan.setting.device.type, True)
+        return {**execution, "one_by_one": self.nodes.alone, **facts_of_training(self.plan, self.nodes)}
+
+    def weights(self) -> Mapping[str, Tensor]:
+        """Return the weights of all parties at the end of the run."""
+        return weights_of(self.nodes)
+
+    # --- being interrupted ------------------------------------------------------------------------------------------
+
+    def along(self, keeper: Keeper, found: Found | None) -> None:
+        """Have checkpoints kept between rounds, and resume from the one that is ``found``."""
+
+        def between() -> None:
+            if keeper.due:
+                keeper.keep(self._snapshot)
+
+        self._keeper, self.program.between = keeper, between
+        if found is None:
+            return
+        snapshot, tensors = found.snapshot, TensorReader(found.snapshot.tensors, found.storages)
+        journal = unpacked(snapshot.journal, tensors[snapshot.numbers])
+        self._recalled.extend(entry for entry in journal if isinstance(entry, dict))
+        self.program.losses = [entry for entry in journal if not isinstance(entry, dict)]
+        self.program.rounds = snapshot.position.counts["rounds"]
+        states = {owner: {name: tensors.borrowed(number) for name, number in state.items()}
+                  for owner, state in snapshot.states.items()}  # fmt: skip
+        load_states(self.nodes, states)
+        self.began -= snapshot.elapsed_s
+
+    def _snapshot(self) -> tuple[Snapshot, Mapping[str, Tensor]]:
+        tensors, losses = TensorWriter(), self._losses()
+        journal, numbers = packed([*self._rows, *losses])
+        states = {owner: {name: tensors.add(tensor) for name, tensor in state.items()}
+                  for owner, state in states_of(self.nodes).items()}  # fmt: skip
+        counts = {"rounds": self.program.rounds}
+        position = Position(events=len(self._rows), time_s=self._now, counts=counts, recorded="")
+        snapshot = Snapshot(
+            position=position, elapsed_s=time.monotonic() - self.began, ran={}, journal=journal,
+            numbers=tensors.add(numbers), kept=[], shared={}, states=states, tensors=tensors.places,
+        )  # fmt: skip
+        return snapshot, tensors.storages
+
+
+def _steps(chunk: Chunk) -> NDArray[Any]:
+    """Return when each client has stepped on each round, (n, M)."""
+    return chunk.steps if chunk.steps.ndim == 2 else chunk.steps[:, -1]
+
+
+@patient_collector()
+def run_trained(
+    scenario: Scenario,
+    name: str,
+    seed: int,
+    data: LoadedData,
+    execution: Execution,
+    report: Callable[[Progress], None] | None = None,
+    keeper: Keeper | None = None,
+) -> Outcome:
+    """Run protocol ``name``, which has no obstacles, with ``seed``: times by arrays, training by a program.
+
+    Raises ``NoProgramError`` with the reason if there is none, and as ``run_protocol``.
+    """
+    protocol, resolved = scenario.protocols[name].protocol, setting(scenario, name, data).on(execution.device)
+    recorder = Recorder("summary")
+    with drawing_from(torch_seed(seed, SHARED, "learners")):
+        nodes = parties(protocol, resolved, seed, VirtualWorld(DeferredExecutor()), recorder, batched=True)
+    plan = RunPlan(scenario, name, seed, resolved, execution=execution, path="vectorised")
+    training = ProgramRun(plan, nodes, report)
+    scope = nullcontext() if keeper is None else keeper.at_rounds()
+    with execution.settings(), drawing_from(torch_seed(seed, SHARED, "protocol"), alone=False), scope as found:
+        if keeper is not None:
+            training.along(keeper, found)
+        return run_vectorised(scenario, name, seed, data, training=training)
