@@ -210,11 +210,10 @@ class Program(LearningPlane):
     def __init__(self, problem: Problem, model: str) -> None:
         super().__init__(problem, model)
         self.program = SplitProgram(self.server, [*self.clients.values()], problem.batches)
-        self.all = np.ones(problem.clients, bool)
 
     def run(self, rounds: int) -> None:
         """Synchronous rounds."""
-        self.program.play(self.program.rounds + rounds, self.all)
+        self.program.play(None, np.zeros((rounds, self.problem.clients)), 0.0)
 
 
 def milliseconds(blocks: Blocks, rounds: int) -> dict[str, float]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from vflsim.simulation.vectorised.programs import SplitProgram
+from vflsim.simulation.vectorised.programs import RoundProgram
 from vflsim.world.record import Recorder
 
 
@@ -14,15 +14,15 @@ def interrupt_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C at the ``step``-th server step of all runs together."""
     count = iter(range(step))
 
-    def interrupting(name: str, kind: type[Recorder] | type[SplitProgram]) -> None:
+    def interrupting(name: str, kind: type[Recorder] | type[RoundProgram]) -> None:
         take = getattr(kind, name)
 
-        def stepped(*arguments: Any) -> None:
+        def stepped(*arguments: Any) -> Any:
             if next(count, None) is None:
                 raise KeyboardInterrupt
-            take(*arguments)
+            return take(*arguments)
 
         monkeypatch.setattr(kind, name, stepped)
 
     interrupting("step", Recorder)
-    interrupting("_serve", SplitProgram)
+    interrupting("_step_on", RoundProgram)

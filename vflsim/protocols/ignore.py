@@ -109,6 +109,11 @@ class Ignore(Analysable, Vectorisable, Blindable, Explainable, Selective, Protoc
         """Return what rounds know that wait for all participants."""
         return WITH_EVENTS if self.exclude is not None else frozenset()
 
+    @property
+    def trains(self) -> Literal["", "together", "own pace"]:
+        """Return that all participants train on one batch, if the others never take part."""
+        return "together" if self.exclude is not None else ""
+
     def recurrence(self, world: TimedWorld) -> Recurrence:
         """Return a synchronous recurrence of the participants, or one whose rounds end without late clients."""
         if self.exclude is not None:

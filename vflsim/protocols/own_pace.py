@@ -151,6 +151,11 @@ class OwnPaceProtocol(Analysable, Vectorisable, TableProtocol):
         """Return that clients may wait for activations, or pause, and that their messages may share links."""
         return frozenset({"activation", "energy", "pauses", "sharing"})
 
+    @property
+    def trains(self) -> Literal["", "together", "own pace"]:
+        """Return that clients train at their own pace, if the table begins with zeros."""
+        return "own pace" if self.first_fill == "zeros" else ""
+
     def obstacles(self) -> Iterator[Obstacle]:
         """Yield a bound on staleness, if there is one."""
         if self.max_staleness is not None:

@@ -86,6 +86,11 @@ class TSynchronous(OwnPaceProtocol):
         """Return that clients at their own pace may wait for activations, and pause."""
         return frozenset() if self.cancel else super().vectorised_with
 
+    @property
+    def trains(self) -> Literal["", "together", "own pace"]:
+        """Return that clients train at their own pace, unless steps abandon their work."""
+        return "" if self.cancel else super().trains
+
     def numbers_a_round(self, clients: int) -> int:
         """Return about how many times a round has."""
         return clients if self.cancel else super().numbers_a_round(clients)

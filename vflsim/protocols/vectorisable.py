@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from vflsim.learning.batches import Batch
 from vflsim.recurrences import Acts, Obstacle, Recurrence, TimedWorld
@@ -37,6 +37,12 @@ class Vectorisable(ABC):
         work is resumed; ``energy``: chunks tell the parties' ``spans``; ``peers``: clients send each other messages.
         """
         return frozenset()
+
+    @property
+    def trains(self) -> Literal["", "together", "own pace"]:
+        """How a program trains plain learners along the rounds: all clients on one batch, or each on batches of its own
+        with a table at the server; empty if there is none."""
+        return ""
 
     def numbers_a_round(self, clients: int) -> int:
         """Return about how many times a round of so many clients has, by which rounds are computed together."""

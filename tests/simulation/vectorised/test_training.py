@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,8 @@ from vflsim.studies.runs.simulator_choice import Choice, choices, run_on
 from vflsim.vocabulary.execution_options import USUAL
 
 NEAR = 1e-12
-TRAINED = {"synchronous", "ignore-exclude", "pyvertical", "synchronous-concat", "synchronous-learned"}
+TOGETHER = {"synchronous", "ignore-exclude", "pyvertical", "synchronous-concat", "synchronous-learned"}
+OWN_PACE = {"t-synchronous", "asynchronous", "asynchronous-own"}
 """The kinds and keys whose rounds have a program."""
 RANDOM = WORLDS["rounds"]
 ROWS = {"clients": 3, "by": "image_rows"}
@@ -70,14 +70,14 @@ def both(scenario: Scenario, seed: int = 0) -> tuple[Outcome, Outcome]:
     return run_trained(scenario, "it", seed, data, USUAL), run_protocol(scenario, "it", seed, data)
 
 
-def assert_near(quick: Outcome, event: Outcome) -> None:
+def assert_near(quick: Outcome, event: Outcome, near: float = NEAR) -> None:
     """Equal times, and scores and weights but for rounding: what is computed together differs within a round."""
     ours, theirs = (outcome.tables.named() for outcome in (quick, event))
     assert ours["rounds"].equals(theirs["rounds"])
     one, other = ours["metrics"].to_pandas(), theirs["metrics"].to_pandas()
-    pd.testing.assert_frame_equal(one, other, rtol=0, atol=NEAR)
+    pd.testing.assert_frame_equal(one, other, rtol=0, atol=near)
     assert list(one["time_s"]) == list(other["time_s"])
-    assert max((quick.weights[name] - tensor).abs().max() for name, tensor in event.weights.items()) < NEAR
+    assert max((quick.weights[name] - tensor).abs().max() for name, tensor in event.weights.items()) < near
     assert verify_run(quick.tables, quick.info) == []
 
 
@@ -92,16 +92,37 @@ def assert_same(quick: Outcome, event: Outcome) -> None:
 
 
 @pytest.mark.parametrize("name", sorted({**KINDS, **KEYS}))
-def test_kinds_with_a_program_leave_the_bytes_of_the_event_path(name: str) -> None:
+def test_kinds_with_a_program_leave_what_the_event_path_leaves(name: str) -> None:
     scenario = quick({**KINDS, **KEYS}[name], **RANDOM)
-    assert (obstacles_to_training(scenario, "it") == []) == (name in TRAINED)
-    if name in TRAINED:
+    assert (obstacles_to_training(scenario, "it") == []) == (name in TOGETHER | OWN_PACE)
+    if name in TOGETHER:
         assert_same(*both(scenario))
+    if name in OWN_PACE:
+        assert_near(*both(scenario))
 
 
 @pytest.mark.parametrize("name", LEARNING)
 def test_models_aggregates_and_rules_leave_the_bytes_of_the_event_path(name: str) -> None:
     assert_same(*both(quick("synchronous", **{**RANDOM, **LEARNING[name]})))
+
+
+@pytest.mark.parametrize("name", LEARNING)
+@pytest.mark.parametrize("kind", sorted(OWN_PACE))
+def test_models_aggregates_and_rules_train_at_their_own_pace_as_on_the_event_path(name: str, kind: str) -> None:
+    world = {**RANDOM, "stop": {"rounds": 40}, "evaluate": {"every": "9 ms"}, **LEARNING[name]}
+    near = 2e-6 if "single" in name else NEAR
+    assert_near(*both(quick({**KINDS, **KEYS}[kind], **world)), near)
+
+
+@pytest.mark.parametrize("name", [name for name in IN_TIME if "codec" not in name])
+@pytest.mark.parametrize("kind", ["asynchronous", "t-synchronous"])
+def test_own_pace_meets_evaluations_and_ends_as_on_the_event_path(name: str, kind: str) -> None:
+    scenario = quick({**KINDS, **KEYS}[kind], **WORLDS[name])
+    if obstacles_to_training(scenario, "it"):
+        return
+    by_arrays, event = both(scenario)
+    if not isinstance(by_arrays.error, UndecidedError):
+        assert_near(by_arrays, event)
 
 
 @pytest.mark.parametrize("name", IN_TIME)
@@ -186,40 +207,32 @@ def test_what_no_program_knows_is_trained_event_by_event(said: Any, changes: dic
 # --- interruptions ----------------------------------------------------------------------------------------------------
 
 
-class Struck(programs.SplitProgram):
-    """Has a checkpoint requested, and the run stopped, before a round."""
-
-    at = 0
-    request: Callable[..., None]
-
-    def _serve(self) -> None:
-        if self.rounds == Struck.at:
-            Struck.at = -1
-            Struck.request(stop=True)
-        super()._serve()
-
-
 @pytest.mark.parametrize(
-    ("at", "learning"), [*product((1, 5, 9), ("perceptrons, adam", "unlike clients", "an active server"))]
+    ("kind", "at", "learning"),
+    [*product(("synchronous", "t-synchronous", "asynchronous-own"), (1, 5, 9), (*LEARNING,)[:1] + (*LEARNING,)[5:7])],
 )
 def test_an_interrupted_run_leaves_the_bytes_of_a_whole_one(
-    at: int, learning: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, at: int, learning: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = {**RANDOM, "evaluate": {"every": "3 ms"}, **LEARNING[learning]}
-    scenario = quick("synchronous", **world)
+    scenario = quick({**KINDS, **KEYS}[kind], **world)
     data = data_of(scenario, "it")
     whole = run_trained(scenario, "it", 0, data, USUAL)
     keeper = Keeper(tmp_path, None, {}, resume=False)
-    monkeypatch.setattr("vflsim.simulation.vectorised.training.SplitProgram", Struck)
-    monkeypatch.setattr(Struck, "at", at)
-    monkeypatch.setattr(Struck, "request", keeper.request, raising=False)
+    played: list[int] = []
+    step_on = programs.RoundProgram._step_on
+
+    def stepping(program: programs.RoundProgram, used: Any) -> Any:
+        played.append(program.rounds)
+        if len(played) == at:
+            keeper.request(stop=True)
+        return step_on(program, used)
+
+    monkeypatch.setattr(programs.RoundProgram, "_step_on", stepping)
     with pytest.raises(KeyboardInterrupt):
         run_trained(scenario, "it", 0, data, USUAL, keeper=keeper)
-    monkeypatch.undo()
-    played: list[int] = []
-    serve = programs.SplitProgram._serve
-    monkeypatch.setattr(programs.SplitProgram, "_serve", lambda self: (played.append(self.rounds), serve(self))[1])
+    before = len(played)
     resumed = run_trained(scenario, "it", 0, data, USUAL, keeper=Keeper(tmp_path, None, {}, resume=True))
-    assert f"round {played[0]}" in resumed.note
-    assert played[0] >= at
+    assert f"round {before}" in resumed.note
+    assert played == [*range(len(played))]
     assert_same(resumed, whole)

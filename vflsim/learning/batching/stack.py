@@ -232,10 +232,9 @@ class Stack(ClientStack):
         received = [one.received.value for one in work]
         self.descend([each.place for each in work], [each.batch for each in work], received, operations)
 
-    def embed(self, batch: Batch) -> Tensor:
-        """Embed a batch at all clients, in training, as they are to step on it: (S, rows, width)."""
-        count = len(self.learners)
-        return self._embedded(True, [*range(count)], [batch] * count)
+    def embed(self, places: Sequence[int], batches: Sequence[Batch]) -> Tensor:
+        """Embed equally long batches at the clients at ``places``, as they are to step on: (G, rows, width)."""
+        return self._embedded(True, places, batches)
 
     def descend(
         self,

@@ -174,7 +174,7 @@ class ServerLearner(PartyLearner):
 
         ``age`` is ``client_age`` or ``row_age``, in server steps; without a bound nothing is too old. Changes nothing.
         """
-        return [] if bound is None else self.staleness.older_than(bound, age, _arrivals(_groups(embeddings)))
+        return [] if bound is None else self.staleness.older_than(bound, age, _arrivals(groups_of(embeddings)))
 
     def server_step(self, embeddings: Sequence[Received], refreshed: Sequence[Received] = ()) -> Operation[ServerStep]:
         """Take one step of θ_0 on the embeddings that arrived, and compute ∂ℓ/∂h_m for each of them.
@@ -187,7 +187,7 @@ class ServerLearner(PartyLearner):
             await node.send(embedding.sender, Gradient(value=step.gradient_for(embedding), round=k))
         """
         ordered = sorted(embeddings, key=_sender)
-        groups = _groups(ordered)
+        groups = groups_of(ordered)
         step = ServerStep()
         promised = {id(message): step.promise(message, self.dtype) for message in ordered}
 
@@ -196,7 +196,7 @@ class ServerLearner(PartyLearner):
             self._run_step(groups, [*ordered, *refreshed], promised, step.loss, "" if done is None else done.where)
 
         def commit() -> StepFacts:
-            arrived = _arrivals(_groups([*embeddings, *refreshed]) if refreshed else groups)
+            arrived = _arrivals(groups_of([*embeddings, *refreshed]) if refreshed else groups)
             read = [(batch, self.parts.clients) for batch, _ in groups] if self.parts.table else _arrivals(groups)
             return self.staleness.complete(arrived, step.loss, [message.sender for message in ordered], read)
 
@@ -345,8 +345,8 @@ class ServerLearner(PartyLearner):
 _sender = attrgetter("sender")
 
 
-def _groups(messages: Sequence[Received]) -> list[tuple[Batch, list[Received]]]:
-    """Group messages by batch, in an order independent of arrival."""
+def groups_of(messages: Sequence[Received]) -> list[tuple[Batch, list[Received]]]:
+    """Return messages by batch, in an order that does not depend on when they arrived."""
     groups: dict[tuple[int, int], tuple[Batch, list[Received]]] = {}
     for message in messages:
         batch = message.batch

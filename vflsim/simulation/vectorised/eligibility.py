@@ -8,7 +8,6 @@ from typing import Any
 
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.defaults import participants_of, vectorised_by_hand, vectorised_with
-from vflsim.recurrences import WITH_EVENTS
 from vflsim.scenario.document import Problem, shown
 from vflsim.scenario.evaluate import Evaluate
 from vflsim.scenario.models import Scenario, Timing
@@ -67,15 +66,11 @@ def obstacles_to_training(scenario: Scenario, name: str) -> list[Problem]:
     if scenario.record.views is not None:
         what = "on the vectorised path parties receive no messages"
         problems.append(Problem(("record", "views"), what, "none", "leave it out"))
-    learners = type(protocol).learners
-    if (
-        learners is not Protocol.learners
-        or protocol.traits.table
-        or protocol.traits.reference
-        or (vectorised_by_hand(protocol) is not None and vectorised_with(protocol) != WITH_EVENTS)
-    ):
+    by_hand = vectorised_by_hand(protocol)
+    plain = type(protocol).learners is Protocol.learners and not protocol.traits.reference
+    if not plain or (by_hand is not None and not by_hand.trains):
         what = f"{protocol.kind} has rounds or learners of its own, which have no program"
-        problems.append(Problem(loc, what, "protocols whose rounds wait for all clients, with plain learners"))
+        problems.append(Problem(loc, what, "rounds that wait for all clients, or own pace, with plain learners"))
     if scenario.codec_of(name).kind != "plain":
         problems.append(Problem((*loc, "codec"), "programs send values as they are", "plain", "leave it out"))
     for key, there in (("blinding", scenario.blinding_of(name)), ("mechanism", scenario.protocols[name].mechanism)):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -19,11 +20,14 @@ from vflsim.learning.learners.finite import RECEIVED, finite_loss
 from vflsim.learning.learners.inputs import Received
 from vflsim.learning.learners.joint import Used
 from vflsim.learning.learners.party import PartyLearner
-from vflsim.learning.learners.server import ServerLearner
+from vflsim.learning.learners.server import ServerLearner, groups_of
 from vflsim.protocols.base import Protocol
+from vflsim.protocols.defaults import vectorised_by_hand
+from vflsim.recurrences.stages import Ints
 from vflsim.setting import Setting
-from vflsim.simulation.build import brings_code
+from vflsim.simulation.build import Parties, brings_code
 from vflsim.streams import SERVER, party_name
+from vflsim.timing.floats import Floats
 from vflsim.tracing.acts import ClientWork, ServerWork
 from vflsim.tracing.trace import trace
 from vflsim.world.messages import Embedding
@@ -36,16 +40,16 @@ class NoProgramError(RunError):
     """Rounds of a protocol, or learners of its clients, have no program: the event path trains them."""
 
 
-class SplitProgram:
-    """Rounds of split training as a program: all clients embed a batch, the server steps, all step on its gradients.
+class RoundProgram(ABC):
+    """Rounds of split training as a program: some clients embed, the server steps, and they step on its gradients.
 
-    Invariants: a round calls the kernels that the event path's executor calls, in the same order, so that weights are
-    equal to the last bit as long as that runs whole rounds together. ``rounds`` counts the server's steps; ``waiting``
-    (M,) are the clients that have yet to step on the latest one. Nothing is read from another device than the CPU.
+    Invariants: ``rounds`` counts the server's steps, ``updates`` the clients', and ``embedded`` the embeddings used;
+    ``ends`` (M,) are the times at which clients step on what they have received (s; inf: they have). Nothing is read
+    from another device than the CPU.
     Raises ``NoProgramError`` if a client is in no stack, or does not send its embeddings as they are.
     """
 
-    def __init__(self, server: PartyLearner, clients: Sequence[PartyLearner], sequence: BatchSequence) -> None:
+    def __init__(self, server: PartyLearner, clients: Sequence[PartyLearner]) -> None:
         if type(server) is not ServerLearner or any(type(each) is not ClientLearner for each in clients):
             raise NoProgramError("parties have learners of their own")
         split = [each for each in clients if isinstance(each, ClientLearner)]
@@ -56,90 +60,199 @@ class SplitProgram:
             if not isinstance(learner.stack, Stack):
                 raise NoProgramError(f"{party_name(learner.party)} is computed by itself: no stack takes its model")
             self._stacks.setdefault(learner.stack, []).append(number)
-        self._sequence = sequence
         self._server: ServerLearner = server
         self._clients = split
-        coefficients = self._server.sums_of_all if self._server.embedding is None else None
-        shared = len({*coefficients}) == 1 if coefficients is not None else False
-        self._factor = coefficients[0] if coefficients and shared and all(each.joint for each in self._stacks) else None
-        """What the sum of all embeddings is multiplied by, if the server needs no more of them."""
-        self.rounds = 0
+        self.rounds = self.updates = self.embedded = 0
         self.losses: list[float | Tensor] = []
         """Those since somebody has taken them."""
-        self.waiting: NDArray[np.bool_] = np.zeros(len(clients), bool)
-        self._batch: Batch | None = None
-        self._received: Sequence[Tensor] = ()
+        self.ends: Floats = np.full(len(split), np.inf)
+        self._batches: list[Batch | None] = [None] * len(split)
+        self._received: list[Tensor | None] = [None] * len(split)
         self.between: Callable[[], None] = _nothing
-        """Called between two rounds, when all clients have stepped."""
+        """Called between two rounds."""
 
-    def play(self, rounds: int, stepped: NDArray[np.bool_]) -> None:
-        """Play until the server has done so many ``rounds``, and the clients ``stepped`` (M,) have done the last one.
+    def play(self, places: Ints | None, steps: Floats, now: float) -> None:
+        """Play the next n rounds, of the clients at ``places`` (n, t; None: all), who step on them at ``steps`` (n, t).
 
-        Raises ``NonFiniteError`` for a loss or a gradient that is not finite.
+        Only those who step until ``now`` do so at once. Raises ``NonFiniteError`` for a loss or a gradient that is not
+        finite.
         """
-        while self.rounds < rounds:
-            self._step(self.waiting)
+        for row, ends in enumerate(steps):
+            who = np.arange(len(ends)) if places is None else places[row]
+            order = np.argsort(who)
+            self._prepare()
             self.between()
-            self._serve()
-        self._step(self.waiting & stepped)
+            self._serve(who[order], ends[order], now)
+            self.embedded += len(who)
 
-    def _serve(self) -> None:
-        """Embed the next batch at all clients, and step the server."""
-        batch = self._batch = self._sequence.batch(self.rounds)
-        (self._received,) = self._server.step_on([self._used(batch)], self._note)
-        for learner, gradient in zip(self._clients, self._received[-len(self._clients) :], strict=False):
+    def settle(self, chosen: NDArray[np.bool_]) -> None:
+        """Have some of the clients that still have to step do so."""
+        for stack, whose in self._stacks.items():
+            alike: dict[int, list[int]] = {}
+            for place, number in enumerate(whose):
+                if chosen[number] and (batch := self._batches[number]) is not None:
+                    alike.setdefault(len(batch), []).append(place)
+            for places in alike.values():
+                batches = [each for place in places if (each := self._batches[whose[place]]) is not None]
+                received = [got for place in places if (got := self._received[whose[place]]) is not None]
+                stack.descend(places, batches, received)
+        self.updates += int(np.count_nonzero(chosen))
+        self.ends[chosen] = np.inf
+
+    def state(self) -> dict[str, Tensor]:
+        """Return what a checkpoint between rounds needs beside the parties' states."""
+        waiting = {f"received.{n}": each for n, each in enumerate(self._received)
+                   if each is not None and self.ends[n] < np.inf}  # fmt: skip
+        return {
+            "ends": torch.from_numpy(self.ends),
+            "counts": torch.tensor([self.rounds, self.updates, self.embedded]),
+            **waiting,
+        }
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Restore what ``state`` returned."""
+        self.ends[:] = state["ends"].numpy()
+        self.rounds, self.updates, self.embedded = state["counts"].tolist()
+        for number, learner in enumerate(self._clients):
+            if (received := state.get(f"received.{number}")) is not None:
+                self._received[number] = received.clone().to(learner.parts.features["train"].device)
+
+    def _prepare(self) -> None:
+        """Do what has to be done before any later round."""
+        return None
+
+    @abstractmethod
+    def _serve(self, who: Ints, ends: Floats, now: float) -> None:
+        """Embed at clients ``who``, ascending, and step the server; keep what they receive, to step on at ``ends``."""
+
+    def _step_on(self, used: Sequence[Used]) -> list[Sequence[Tensor]]:
+        """Step the server; return the gradients of each batch, of the clients alone."""
+        own = 0 if self._server.embedding is None else 1  # whose gradient comes first
+        gradients = [each[own:] for each in self._server.step_on(used, self._note)]
+        for gradient in {id(each): each for some in gradients for each in some}.values():
             if gradient.device == CPU and not torch.isfinite(gradient.sum()):
-                where = f"{party_name(learner.party)}, client_step, round {self.rounds}"
-                raise NonFiniteError(f"{RECEIVED} is not finite", where)
+                raise NonFiniteError(f"{RECEIVED} is not finite", f"client_step, round {self.rounds}")
         self.rounds += 1
-        self.waiting[:] = True
+        return gradients
 
     def _note(self, mean: Tensor) -> None:
         on_cpu, where = mean.device == CPU, f"{party_name(SERVER)}, server_step, round {self.rounds}"
         self.losses.append(finite_loss(mean, where) if on_cpu else mean)
 
-    def _used(self, batch: Batch) -> Used:
+    def _messages(self, who: Ints, batches: Sequence[Batch]) -> list[Received]:
+        """Embed a batch at each of some clients, together where the batches are equally long."""
+        place_of = {number: n for n, number in enumerate(who.tolist())}
+        messages: list[Received] = []
+        for number, batch in zip(who.tolist(), batches, strict=True):
+            learner = self._clients[number]
+            messages.append(message := Embedding(batch, Handle((len(batch), learner.width), learner.dtype)))
+            message.sender = learner.party
+        for stack, whose in self._stacks.items():
+            alike: dict[int, list[int]] = {}
+            for place, number in enumerate(whose):
+                if number in place_of:
+                    alike.setdefault(len(batches[place_of[number]]), []).append(place)
+            for places in alike.values():
+                mine = [place_of[whose[place]] for place in places]
+                for n, h in zip(mine, stack.embed(places, [batches[n] for n in mine]), strict=True):
+                    messages[n].value.set(h)
+        return messages
+
+
+class SplitProgram(RoundProgram):
+    """Rounds in which all clients embed the same batch.
+
+    Invariant: a round calls the kernels that the event path's executor calls, in the same order, so that weights are
+    equal to the last bit as long as that runs whole rounds together.
+    """
+
+    def __init__(self, server: PartyLearner, clients: Sequence[PartyLearner], sequence: BatchSequence) -> None:
+        super().__init__(server, clients)
+        self._sequence = sequence
+        coefficients = self._server.sums_of_all if self._server.embedding is None else None
+        shared = len({*coefficients}) == 1 if coefficients is not None else False
+        self._factor = coefficients[0] if coefficients and shared and all(each.joint for each in self._stacks) else None
+        """What the sum of all embeddings is multiplied by, if the server needs no more of them."""
+
+    def _prepare(self) -> None:
+        self.settle(self.ends < np.inf)
+
+    def _serve(self, who: Ints, ends: Floats, now: float) -> None:
+        batch = self._sequence.batch(self.rounds)
+        ((*received,),) = self._step_on([self._used(who, batch)])
+        self._received = [*received] * (len(who) if self._factor is not None else 1)
+        self._batches = [batch] * len(who)
+        self.ends[who] = ends
+
+    def _used(self, who: Ints, batch: Batch) -> Used:
         if self._factor is not None:
             totals = [stack.total(range(len(whose)), batch, stack.parameters) for stack, whose in self._stacks.items()]
             joined = sum(totals[1:], start=totals[0]) * self._factor
             return Used(batch, (), joined.requires_grad_(), [joined], [self._factor])
-        messages: list[Received] = []
-        for learner in self._clients:
-            messages.append(message := Embedding(batch, Handle((len(batch), learner.width), learner.dtype)))
-            message.sender = learner.party
-        for stack, whose in self._stacks.items():
-            for number, h in zip(whose, stack.embed(batch), strict=True):
-                messages[number].value.set(h)
+        messages = self._messages(who, [batch] * len(who))
         (used,) = self._server.inputs_of([(batch, messages)], messages)
         return used
 
-    def _step(self, chosen: NDArray[np.bool_]) -> None:
-        """Step some of the clients that wait."""
-        if self._batch is None or not chosen.any():
-            return
-        own = len(self._received) - len(self._clients)  # the server's own embedding comes first
-        for stack, whose in self._stacks.items():
-            places = [place for place, number in enumerate(whose) if chosen[number]]
-            if places:
-                shared = self._factor is not None
-                received = [self._received[0 if shared else own + whose[place]] for place in places]
-                stack.descend(places, [self._batch] * len(places), received)
-        self.waiting &= ~chosen
+
+class TableProgram(RoundProgram):
+    """Rounds of a server with a table, on embeddings of some clients, each of which walks its own batches.
+
+    Invariant: a client has stepped on what it has received before it embeds again.
+    """
+
+    def __init__(
+        self, server: PartyLearner, clients: Sequence[PartyLearner], sequences: Sequence[BatchSequence]
+    ) -> None:
+        super().__init__(server, clients)
+        self._sequences = sequences
+        self._begun: Ints = np.zeros(len(clients), np.int64)
+
+    def _serve(self, who: Ints, ends: Floats, now: float) -> None:
+        here = np.isin(np.arange(len(self.ends)), who)
+        self.settle(here & (self.ends < np.inf))
+        batches = [self._sequences[number].batch(int(self._begun[number])) for number in who.tolist()]
+        messages = self._messages(who, batches)
+        groups = groups_of(messages)
+        gradients = self._step_on(self._server.inputs_of(groups, messages))
+        place = {learner.party: number for number, learner in enumerate(self._clients)}
+        for (batch, some), received in zip(groups, gradients, strict=True):
+            for message, gradient in zip(some, received, strict=True):
+                number = place[message.sender]
+                self._batches[number], self._received[number] = batch, gradient
+        self._begun[who] += 1
+        self.ends[who] = ends
+        self.settle(here & (self.ends <= now))
+
+    def state(self) -> dict[str, Tensor]:
+        """Return also how many batches each client has begun."""
+        return super().state() | {"begun": torch.from_numpy(self._begun)}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Restore what ``state`` returned."""
+        super().load(state)
+        self._begun[:] = state["begun"].numpy()
+        for number in np.flatnonzero(self.ends < np.inf).tolist():
+            self._batches[number] = self._sequences[number].batch(int(self._begun[number]) - 1)
 
 
 def _nothing() -> None:
     return None
 
 
-def check_rounds(protocol: Protocol, setting: Setting, seed: int) -> None:
-    """Raise ``NoProgramError`` unless a round is an embedding, a server step, and a step of every client.
+def program_of(protocol: Protocol, setting: Setting, seed: int, nodes: Parties) -> RoundProgram:
+    """Make the program of a protocol's rounds. Raises ``NoProgramError`` with the reason if there is none.
 
     A trace shows which computations there are, not every value that is sent: a protocol from outside may send others.
     """
     if brings_code(protocol, setting):
         raise NoProgramError("code from outside takes part, which may do anything in an operation")
-    if setting.training.batches == "own":
-        raise NoProgramError("every client draws batches of its own")
+    server, clients = nodes.server.learner, [node.learner for node in nodes.clients]
+    by_hand = vectorised_by_hand(protocol)
+    if by_hand is not None and by_hand.trains == "own pace":
+        shared, own = nodes.shared.sequence, setting.training.batches == "own"
+        sequences = [shared if not own else BatchSequence(setting.data.rows, setting.training, seed, each.party)
+                     for each in nodes.clients]  # fmt: skip
+        return TableProgram(server, clients, sequences)
     try:
         batch = protocol.batch_plan().batches(setting.data.rows, setting.training, seed).batch(0)
         traced = trace(protocol, setting, seed, batch)
@@ -151,3 +264,4 @@ def check_rounds(protocol: Protocol, setting: Setting, seed: int) -> None:
             raise NoProgramError(f"a round is {', '.join(works)}", allowed=", ".join(ROUND))
     if any(isinstance(act, ClientWork | ServerWork) for acts in traced.before.values() for act in acts):
         raise NoProgramError("parties compute before the first round")
+    return SplitProgram(server, clients, nodes.shared.sequence)

@@ -32,7 +32,7 @@ from vflsim.simulation.collector import patient_collector
 from vflsim.simulation.conductor import Conductor
 from vflsim.simulation.reporter import Progress
 from vflsim.simulation.run import Outcome, RunPlan, facts_of_training, weights_of
-from vflsim.simulation.vectorised.programs import SplitProgram, check_rounds
+from vflsim.simulation.vectorised.programs import program_of
 from vflsim.simulation.vectorised.run import run_vectorised
 from vflsim.stopping.end_rule import Tally, share_of
 from vflsim.streams import SERVER, SHARED, party_name, torch_seed
@@ -40,11 +40,11 @@ from vflsim.vocabulary.execution_options import Execution
 from vflsim.world.record import Recorder
 from vflsim.world.virtual import VirtualWorld
 
-_LOSS = "train_loss"
+_LOSS, _PROGRAM = "train_loss", "program"
 
 
 class ProgramRun:
-    """Plays a ``SplitProgram`` along chunks of rounds, and evaluates it for each row of metrics.
+    """Plays a ``RoundProgram`` along chunks of rounds, and evaluates it for each row of metrics.
 
     ``keeper`` keeps checkpoints between rounds; a run resumes with the rows that the checkpoint has, and trains on from
     its round. Raises ``NoProgramError`` with the reason.
@@ -52,9 +52,7 @@ class ProgramRun:
 
     def __init__(self, plan: RunPlan, nodes: Parties, report: Callable[[Progress], None] | None = None) -> None:
         self.plan, self.nodes, self._report = plan, nodes, report
-        check_rounds(plan.protocol, plan.setting, plan.seed)
-        learners = [node.learner for node in nodes.clients]
-        self.program = SplitProgram(nodes.server.learner, learners, nodes.shared.sequence)
+        self.program = program_of(plan.protocol, plan.setting, plan.seed, nodes)
         self.rounds = 0
         """The rounds before the latest row that was asked for."""
         self.began = time.monotonic()
@@ -63,49 +61,60 @@ class ProgramRun:
             nodes, (), plan.scenario.evaluate_of(plan.name), evaluated_splits(plan.setting.data),
             wired=evaluates_wired(plan.protocol, plan.setting), metrics=plan.scenario.metric_facts,
         )  # fmt: skip
-        clients = len(nodes.clients)
         self._rules = plan.rules(nodes.shared.sequence.per_epoch)
         self._keeper: Keeper | None = None
         self._chunk: Chunk | None = None
-        self._before: NDArray[np.float64] = np.full(clients, math.inf)
         self._rows: list[dict[str, float]] = []
         self._recalled: deque[dict[str, float]] = deque()
         self._now = 0.0
 
     def follow(self, chunk: Chunk) -> None:
         """Take the times of the next rounds."""
-        if chunk.used is not None or chunk.steps_during:
-            raise undecided("rounds leave clients out", chunk.first, float(chunk.ends[0]))
-        if self._chunk is not None:
-            self._before = _steps(self._chunk)[-1]
+        if self._chunk is not None and not self._recalled:
+            before = self._chunk
+            self._play(before.first + len(before.ends), float(before.ends[-1]))
         self._chunk = chunk
 
     def scored(self, now: float, rounds: int, updates: int) -> tuple[float, Mapping[str, float]]:
-        """Train until ``now``: see ``Scored``. Raises ``UndecidedError`` if client steps cannot be told from rounds."""
-        stepped = self._stepped(now, rounds, updates)
+        """Train until ``now``: see ``Scored``. Raises ``UndecidedError`` if it cannot tell who has stepped."""
         self.rounds = rounds
         if self._recalled:
             row = dict(self._recalled.popleft())
         else:
             self._now = now
-            self._play(rounds, stepped)
+            self._play(rounds, now)
+            self._settle(now, updates)
             losses, self.program.losses = self._losses(), []
             self._world.conclude(self._evaluate(now))
             row = {_LOSS: sum(losses) / len(losses) if losses else math.nan, **self._scores}
         self._rows.append(row)
         scores = {name: value for name, value in row.items() if name != _LOSS}
         if self._report is not None:
-            share = share_of(self._rules, Tally(rounds, updates, rounds * len(self._before), time_s=now))
+            share = share_of(self._rules, Tally(rounds, updates, self.program.embedded, time_s=now))
             self._report(Progress(now, rounds, updates, scores, share))
         return row[_LOSS], scores
 
-    def _play(self, rounds: int, stepped: NDArray[np.bool_]) -> None:
+    def _play(self, rounds: int, now: float) -> None:
+        """Play until the server has done so many ``rounds``, all of which are over ``now``."""
+        if self._chunk is None or rounds <= self.program.rounds:
+            return
+        some = slice(self.program.rounds - self._chunk.first, rounds - self._chunk.first)
+        places = next((moves.places for moves in self._chunk.after if moves.direction == "down"), None)
         try:
-            self.program.play(rounds, stepped)
+            self.program.play(None if places is None else places[some], _steps(self._chunk)[some], now)
         except VflsimError:
             raise
         except Exception as error:  # PyTorch's, of rates that no float holds
             raise RunError(f"training failed: {error}", f"round {self.program.rounds}") from error
+
+    def _settle(self, now: float, updates: int) -> None:
+        """Have those clients step that have done so ``now``, when there have been so many ``updates``."""
+        ends, left = self.program.ends, updates - self.program.updates
+        for chosen in (ends <= now, ends < now, np.zeros(len(ends), bool)):
+            if np.count_nonzero(chosen) == left:
+                self.program.settle(chosen)
+                return
+        raise undecided("clients step as a row is due", self.rounds - 1, now)
 
     def _losses(self) -> list[float]:
         """Return the losses since the row before; those on another device in one read."""
@@ -117,19 +126,6 @@ class ProgramRun:
     async def _evaluate(self, now: float) -> None:
         await self._world.pause(now - self._world.now(), "the evaluation")
         self._scores = await self._conductor.evaluated()
-
-    def _stepped(self, now: float, rounds: int, updates: int) -> NDArray[np.bool_]:
-        clients = len(self._before)
-        if self._chunk is None or rounds == 0:
-            return np.zeros(clients, bool)
-        place = rounds - 1 - self._chunk.first
-        steps = self._before if place < 0 else _steps(self._chunk)[place]
-        stepped, done = steps <= now, updates - (rounds - 1) * clients
-        if done == 0:
-            return np.zeros(clients, bool)
-        if done != np.count_nonzero(stepped):
-            raise undecided("clients step on several rounds at once", rounds - 1, now)
-        return stepped
 
     @property
     def note(self) -> str:
@@ -161,9 +157,9 @@ class ProgramRun:
         journal = unpacked(snapshot.journal, tensors[snapshot.numbers])
         self._recalled.extend(entry for entry in journal if isinstance(entry, dict))
         self.program.losses = [entry for entry in journal if not isinstance(entry, dict)]
-        self.program.rounds = snapshot.position.counts["rounds"]
         states = {owner: {name: tensors.borrowed(number) for name, number in state.items()}
                   for owner, state in snapshot.states.items()}  # fmt: skip
+        self.program.load(states.pop(_PROGRAM))
         load_states(self.nodes, states)
         self.began -= snapshot.elapsed_s
 
@@ -171,7 +167,7 @@ class ProgramRun:
         tensors, losses = TensorWriter(), self._losses()
         journal, numbers = packed([*self._rows, *losses])
         states = {owner: {name: tensors.add(tensor) for name, tensor in state.items()}
-                  for owner, state in states_of(self.nodes).items()}  # fmt: skip
+                  for owner, state in {**states_of(self.nodes), _PROGRAM: self.program.state()}.items()}  # fmt: skip
         counts = {"rounds": self.program.rounds}
         position = Position(events=len(self._rows), time_s=self._now, counts=counts, recorded="")
         snapshot = Snapshot(
