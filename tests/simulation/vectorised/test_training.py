@@ -15,6 +15,7 @@ from protocols_by_kind import KEYS, KINDS
 from tiny_worlds import data_of
 from worlds_by_name import ENERGY, WORLDS
 
+import vflsim
 from vflsim.errors import NonFiniteError, ScenarioError
 from vflsim.results.verify.runs import verify_run
 from vflsim.scenario.models import Scenario
@@ -28,6 +29,7 @@ from vflsim.simulation.vectorised import (
     run_trained,
 )
 from vflsim.studies.runs.simulator_choice import Choice, choices, run_on
+from vflsim.trained.models import StudyResults
 from vflsim.vocabulary.execution_options import USUAL
 
 NEAR = 1e-12
@@ -236,3 +238,16 @@ def test_an_interrupted_run_leaves_the_bytes_of_a_whole_one(
     assert f"round {before}" in resumed.note
     assert played == [*range(len(played))]
     assert_same(resumed, whole)
+
+
+def test_a_later_end_continues_from_the_checkpoint_of_a_shorter_run(tmp_path: Path) -> None:
+    def run(rounds: int) -> StudyResults:
+        said = quick("synchronous", **{**RANDOM, "evaluate": {"every": "50 rounds"}}).document.raw
+        protocols = {"it": {"kind": "synchronous"}, "other": {"kind": "asynchronous"}}
+        scenario = vflsim.load({**said, "stop": {"rounds": rounds}, "protocols": protocols})
+        return vflsim.run(scenario, tmp_path, protocols=["it"], progress=False, checkpoint_every="1 ms")
+
+    run(400)
+    again = run(600)
+    assert [each.info.path for each in again.runs] == ["vectorised"]
+    assert again.runs[0].info.counts["rounds"] == 600

@@ -33,6 +33,7 @@ from vflsim.scenario.own_modules import code_of
 from vflsim.simulation.checkpoints.files import Waypoint
 from vflsim.studies.runs.identity import Identity, outdated
 from vflsim.studies.runs.progress import Growth, Run
+from vflsim.studies.runs.simulator_choice import choices
 from vflsim.studies.runs.spec import TIMING_ONLY, Finished, StudySpec, differences
 from vflsim.vocabulary.execution_options import RunOptions
 
@@ -278,6 +279,7 @@ def chosen(
     if narrow is scenario or not (folder / SCENARIO).is_file():
         return narrow
     with locked(folder):
-        kept = RunStore(StudySpec(scenario, folder, {}, timing_only, options)).plan().kept
+        paths = choices(scenario, "auto", timing_only)
+        kept = RunStore(StudySpec(scenario, folder, paths, timing_only, options)).plan().kept
     there = [name for name in scenario.protocols if all((name, seed) in kept for seed in scenario.seeds)]
     return narrowed(scenario, [*protocols, *there])
