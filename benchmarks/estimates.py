@@ -49,8 +49,7 @@ def measured(path: str, seconds: float) -> list[dict[str, float | str]]:
         began = time.process_time()
         speed = measured_speed(scenario, whole, loaded)
         check_s = time.process_time() - began
-        each_s = speed.per_round_s(whole)
-        rounds = int(max(1, min(whole.rounds, (seconds - speed.startup_s) / each_s)))
+        rounds = int(max(1, min(whole.rounds, (seconds - speed.startup_s) / speed.round_s)))
         predicted = speed.run_s(replace(whole, rounds=float(rounds)))
         no_other = dict.fromkeys(Stop.model_fields)
         short = entry.model_copy(update={"stop": Stop.model_construct(**{**no_other, "rounds": rounds})})

@@ -24,7 +24,6 @@ from vflsim.studies.checks.run_speed import Speed, measured_speed, study_s
 from vflsim.vocabulary.execution_options import Execution
 
 START_S, ROUND_S, ROW_S, ONCE_S = 0.25, 0.01, 0.0002, 0.5
-FEW_ROWS = 64
 
 
 def speed_of(scenario: Scenario, data: LoadedData, **given: Any) -> Speed:
@@ -80,8 +79,7 @@ def test_the_measured_seconds_add_up_to_those_of_the_run(
     speed = measured_speed(scenario, expected, data, clock=machine.clock, budget_s=3.0)
     assert machine.every == [1, every]
     rows = len(data.labels["test"])
-    assert speed.evaluation_s == pytest.approx(ROW_S * (rows - FEW_ROWS))
-    assert speed.round_s == pytest.approx(ROUND_S + ROW_S * FEW_ROWS / every)
+    assert speed.round_s == pytest.approx(ROUND_S + ROW_S * rows / every)
     began = machine.now
     machine.run(scenario, "synchronous", 0, data, report=lambda _: None)
     assert speed.run_s(expected) == pytest.approx(machine.now - began, rel=0.01)  # an evaluation at the end included
@@ -94,7 +92,7 @@ def test_one_off_work_is_apart_however_slow_the_machine_is(slow: float, monkeypa
     scenario = tiny("synchronous", evaluate={"every": "1 rounds"}, stop={"rounds": 1000})
     data = data_of(scenario)
     speed = speed_of(scenario, data, clock=machine.clock)
-    assert speed.round_s == pytest.approx(slow * (ROUND_S + ROW_S * FEW_ROWS))
+    assert speed.round_s == pytest.approx(slow * (ROUND_S + ROW_S * len(data.labels["test"])))
     assert speed.startup_s == pytest.approx(slow * (START_S + ROW_S * len(data.labels["test"]) + ONCE_S))
 
 
@@ -157,10 +155,10 @@ def test_seconds_are_those_of_the_processor(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(run_speed.time, "perf_counter", lambda: 1000 * machine.now)
     scenario = tiny("synchronous", evaluate={"every": "1 rounds"}, stop={"rounds": 1000})
     data = data_of(scenario)
-    assert speed_of(scenario, data).round_s == pytest.approx(ROUND_S + ROW_S * FEW_ROWS)
+    assert speed_of(scenario, data).round_s == pytest.approx(ROUND_S + ROW_S * len(data.labels["test"]))
     monkeypatch.setattr(run_speed.time, "thread_time", lambda: 0.0)  # waits for a GPU
     on_gpu = speed_of(scenario, data, execution=Execution(device="cuda"))
-    assert on_gpu.round_s == pytest.approx(1000 * (ROUND_S + ROW_S * FEW_ROWS))
+    assert on_gpu.round_s == pytest.approx(1000 * (ROUND_S + ROW_S * len(data.labels["test"])))
 
 
 def test_a_trial_ends_with_its_budget_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,4 +270,4 @@ def test_trials_leave_no_tables_behind_even_before_the_collector_comes() -> None
 def test_a_limit_of_real_time_bounds_the_prediction() -> None:
     world = tiny("synchronous", stop={"wall_clock": 1e-6, "rounds": 1000})
     expected = expectation(world, "synchronous", data_of(world))
-    assert Speed(1.0, 1.0, 1.0).run_s(expected) == 1e-6
+    assert Speed(1.0, 1.0).run_s(expected) == 1e-6

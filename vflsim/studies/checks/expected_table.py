@@ -147,7 +147,7 @@ def _run_time(expected: Expectation, speed: Speed) -> Cell:
     run_s = speed.run_s(expected)
     if math.isfinite(run_s):
         return roughly(run_s)
-    return "—" if math.isnan(run_s) else with_words(roughly(speed.per_round_s(expected)), " a round")
+    return "—" if math.isnan(run_s) else with_words(roughly(speed.round_s), " a round")
 
 
 def _study_time(
@@ -155,7 +155,12 @@ def _study_time(
 ) -> str:
     runs_s = {each.protocol: speeds[each.protocol].run_s(each) for each in expectations}
     ended = [run_s for run_s in runs_s.values() if math.isfinite(run_s)] * seeds
-    measured = "Real time: about, for a run with a core to itself, from some rounds of each protocol on this machine"
+    spreads = [speed.spread for speed in speeds.values()]
+    low, high = min(low for low, _ in spreads), max(high for _, high in spreads)
+    measured = (
+        "Real time: about, for a run with a core to itself, from some rounds of each protocol on this machine, half of "
+        f"which took {low:.2g} to {high:.2g} times the median"
+    )
     if not ended:
         return f"{measured}, until the target is reached."
     open_ended = [name for name, run_s in runs_s.items() if not math.isfinite(run_s)]

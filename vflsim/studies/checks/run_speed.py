@@ -12,9 +12,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from typing import Any
 
 from torch import Tensor
@@ -49,23 +48,17 @@ class Speed:
 
     ``startup_s``: once a run: up to the first server step, with the initial evaluation and what only the first rounds
     do, and from the last row of metrics until the results are written; ``round_s``: a server step with all that belongs
-    to it; ``evaluation_s``: one row of metrics.
+    to it, its share of the evaluations included. ``spread``: half of the measured rounds took between so many times
+    their median.
     """
 
     startup_s: float
     round_s: float
-    evaluation_s: float
-
-    def per_round_s(self, expected: Expectation) -> float:
-        """Return the seconds of a round, its share of the evaluations included."""
-        return self.round_s + self.evaluation_s * expected.evaluations_per_round
+    spread: tuple[float, float] = (1.0, 1.0)
 
     def run_s(self, expected: Expectation) -> float:
         """Return the seconds of a run; infinite if only a target ends it, NaN if unknown."""
-        evaluations = expected.rounds * expected.evaluations_per_round
-        last = math.ceil(evaluations - 1e-9) - evaluations if math.isfinite(evaluations) else 0.0  # one at the end
-        whole_s = self.startup_s + expected.rounds * self.per_round_s(expected) + last * self.evaluation_s
-        return min(whole_s, expected.most_s)
+        return min(self.startup_s + expected.rounds * self.round_s, expected.most_s)
 
 
 def study_s(runs_s: Iterable[float], free_s: Iterable[float] = (0.0,)) -> float:
@@ -125,12 +118,11 @@ def measured_speed(
     still = expected.step_s == 0  # the clock stands still, and rows of metrics wait for an instant to end
     whole = play(data, every, max(every, ENOUGH) if still else None, budget_s)
     evaluation_s = max(0.0, whole.first_s - warm.first_s)
-    once_s, round_s = warm.once_s, warm.round_s
-    if whole.intervals:
-        once_s = whole.once_s
-        if every >= int(apart) or evaluation_s < every * whole.round_s / 2:  # else their difference would be noise
-            round_s = whole.round_s - evaluation_s / every
-    return Speed(whole.first_s + once_s + warm.end_s, round_s, evaluation_s)
+    seen, counted = (whole, every) if whole.paces else (warm, math.inf)
+    round_s = seen.round_s + evaluation_s * (1 / apart - 1 / counted)
+    if every < int(apart) and evaluation_s > every * whole.round_s / 2:  # else their difference would be noise
+        round_s = warm.round_s + evaluation_s / apart
+    return Speed(whole.first_s + seen.once_s + warm.end_s, round_s, seen.spread)
 
 
 def few_to_evaluate(data: LoadedData) -> LoadedData:
@@ -151,52 +143,57 @@ class _Trial:
     budget_s: float
     patience_s: float
     """A run whose initial evaluation takes so long is left with it."""
-    rows: list[tuple[int, float]] = field(default_factory=list)
+    steps: list[tuple[int, float]] = field(default_factory=list)
+    """Server steps and seconds from row to row of metrics."""
+    first_s: float = math.nan
+    """Seconds until the initial models have been evaluated."""
     end_s: float = 0.0
     """Seconds from the last row until the results are written; 0 for a run that was left."""
     last_s: float = math.nan
     began_s: float = math.nan
-    _latest: Mapping[str, float] | None = None
+    _row: Mapping[str, float] | None = None
+    _rounds: int = 0
 
     def __post_init__(self) -> None:
         self.began_s = self.clock()
 
     def report(self, progress: Progress) -> None:
         """Note a new row of metrics, whose values have been computed; leave the run when enough is known."""
-        if progress.metrics is self._latest:
+        if progress.metrics is self._row:
             return
-        self._latest, self.last_s = progress.metrics, self.clock()
-        passed = self.last_s - self.began_s
-        self.rows.append((progress.rounds, passed))
-        apart = self._steps[1:]
+        now, before = self.clock(), self.last_s
+        if self._row is None:
+            self.first_s = now - self.began_s
+        elif progress.rounds > self._rounds:
+            self.steps.append((progress.rounds - self._rounds, now - before))
+        self._row, self._rounds, self.last_s = progress.metrics, progress.rounds, now
+        apart = self.steps[1:]
         slow = self.first_s >= self.patience_s or sum(seconds for _, seconds in apart) >= BUDGET_S
-        if passed >= self.budget_s and (len(apart) > ENOUGH or slow):
+        if now - self.began_s >= self.budget_s and (len(apart) > ENOUGH or slow):
             raise _EnoughMeasured
 
     @property
-    def intervals(self) -> list[tuple[int, float]]:
-        """Server steps and seconds from row to row; without the first, which has one-off work, if there are others."""
-        return self._steps[1:] or self._steps
+    def paces(self) -> list[float]:
+        """Seconds a round from row to row; without the first, which has one-off work, if there are others."""
+        return [seconds / rounds for rounds, seconds in self.steps[1:] or self.steps]
 
     @property
     def round_s(self) -> float:
         """Seconds of a round, with its share of an evaluation."""
-        return median(seconds / rounds for rounds, seconds in self.intervals) if self.intervals else math.nan
+        return median(self.paces) if self.paces else math.nan
 
     @property
-    def first_s(self) -> float:
-        """Seconds until the initial models have been evaluated."""
-        return self.rows[0][1] if self.rows else math.nan
+    def spread(self) -> tuple[float, float]:
+        """The quartiles of the seconds of a round, in units of their median."""
+        if len(self.paces) < 2 or not self.round_s:
+            return 1.0, 1.0
+        low, middle, high = quantiles(self.paces, n=4, method="inclusive")
+        return low / middle, high / middle
 
     @property
     def once_s(self) -> float:
         """Seconds by which the first interval is longer than others."""
-        return sum(max(0.0, seconds - rounds * self.round_s) for rounds, seconds in self._steps[:1])
-
-    @property
-    def _steps(self) -> list[tuple[int, float]]:
-        steps = [(later[0] - before[0], later[1] - before[1]) for before, later in pairwise(self.rows)]
-        return [(rounds, seconds) for rounds, seconds in steps if rounds]
+        return sum(max(0.0, seconds - rounds * self.round_s) for rounds, seconds in self.steps[:1])
 
 
 def _changed(scenario: Scenario, name: str, every: Every, rounds: int | None) -> Scenario:
