@@ -143,6 +143,7 @@ class Books:
     """Metrics of one run; chunks must come in order, up to the one that holds the ``end``.
 
     ``scored`` gives what training adds to a row; it is called for each row, in their order, the initial one included.
+    Without ``ages`` rows have none: they take most of the time where clients have a pace of their own.
     """
 
     def __init__(
@@ -151,8 +152,9 @@ class Books:
         every: Every,
         energy: EnergyBooks | None = None,
         scored: Scored | None = None,
+        ages: bool = True,
     ) -> None:
-        self._scored = scored
+        self._scored, self._with_ages = scored, ages
         self._ends, self._schedule = EarliestEnd(rules), evaluation_schedule(every)
         self._steps = EndedAmounts[StepEnds]()
         self._up, self._down, self._peer = (EndedAmounts[Moves]() for _ in range(3))
@@ -254,7 +256,7 @@ class Books:
             self._ways[moves.direction].expect(moves.only(slice(start, stop)))
 
     def _age(self, chunk: Chunk, rounds: int) -> None:
-        if rounds > self._aged:
+        if self._with_ages and rounds > self._aged:
             self._ages += chunk.ages(self._aged, rounds)
             self._aged = rounds
 

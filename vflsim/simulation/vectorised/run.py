@@ -166,11 +166,12 @@ def run_vectorised(
     report: Callable[[Progress], None] | None = None,
     seen: Callable[[Chunk, int], None] | None = None,
     training: Trained | None = None,
+    ages: bool = True,
 ) -> Outcome:
     """Run protocol ``name``, which has no ``obstacles``, with ``seed``: its timing, and the ``training`` along it.
 
     If only the event path can decide how the run continues, the outcome's error is an ``UndecidedError``. ``seen``
-    gets every chunk of rounds, and how many of them belong to the run.
+    gets every chunk of rounds, and how many of them belong to the run. Without ``ages`` rows of metrics have none.
     """
     began = time.monotonic()
     protocol, stop = scenario.protocols[name].protocol, scenario.stop_of(name)
@@ -183,7 +184,7 @@ def run_vectorised(
     energy = EnergyBooks(resolved.powers, np.array(resolved.clients, np.int64)) if resolved.powers else None
     log = EventBooks(np.array(resolved.clients, np.int64)) if scenario.record.tables == "events" else None
     rules = stop.each(RoundFacts.of(plan, clients, batches, variation))
-    books = Books(rules, scenario.evaluate_of(name).every, energy, None if training is None else training.scored)
+    books = Books(rules, scenario.evaluate_of(name).every, energy, None if training is None else training.scored, ages)
     columns = RoundColumns(np.array(resolved.clients, np.int32))
     least = BLOCK if clients <= WIDE else _PART
     first, count = 0, least

@@ -72,7 +72,7 @@ def _by_arrays(scenario: Scenario, name: str, data: LoadedData) -> Outcome | Non
         moved = timed_world_of(protocol, setting(scenario, name, data), seed).shared_links is not None
     most = (_MOVED if moved else _CLIENT_ROUNDS) // scenario.clients
     trial = tried(scenario, name, min(_ROUNDS, max(2 * BATCHES, most)), "rounds")
-    outcome = run_vectorised(trial, name, seed, data)
+    outcome = run_vectorised(trial, name, seed, data, ages=False)
     return None if isinstance(outcome.error, UndecidedError) else outcome
 
 

@@ -66,7 +66,7 @@ def trial(
         "protocols": {**scenario.protocols, name: entry.model_copy(update={"stop": None})},
     })  # fmt: skip
     if not obstacles(tried, name):  # the same rounds, sooner
-        outcome = run_vectorised(tried, name, seed, data)
+        outcome = run_vectorised(tried, name, seed, data, ages=False)
         if not isinstance(outcome.error, UndecidedError):
             return outcome
     return run_protocol(tried, name, seed, data, timing_only=True)
