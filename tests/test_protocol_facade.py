@@ -32,7 +32,7 @@ PAGES = [
     "tutorial/own-delays.md",
 ]
 NAMES = [name for name in vars(protocol) if not name.startswith("_")]
-VERBS = [name for name in vars(Node) if not name.startswith("_") and callable(vars(Node)[name])]
+VERBS = [name for name in dir(Node) if not name.startswith("_") and callable(getattr(Node, name))]
 
 
 @pytest.mark.parametrize("path", OUTSIDE, ids=lambda path: path.stem)

@@ -144,4 +144,5 @@ def python_pages() -> dict[str, str]:
 
 
 def _shown(name: str) -> str:
-    return f"::: vflsim.{name}"
+    """Show a name; of a node also the verbs that its base class has, those that take no time."""
+    return f"::: vflsim.{name}" + "\n    options: {inherited_members: true}" * (name == "protocol.Node")

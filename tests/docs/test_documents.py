@@ -72,7 +72,7 @@ def names_in(page: str, after: str) -> set[str]:
     return {name for code in re.findall(r"`([^`]+)`", section) for name in re.findall(r"[A-Za-z_]+", code)}
 
 
-VERBS = {name for name in vars(Node) if not name.startswith("_")}
+VERBS = {name for name in dir(Node) if not name.startswith("_")}
 """All that a protocol may call on its node."""
 
 

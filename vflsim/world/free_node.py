@@ -9,8 +9,9 @@ from typing_extensions import override
 
 from vflsim.learning.execution.operations import Operation
 from vflsim.world.messages import Message
-from vflsim.world.node import L, Node
+from vflsim.world.node import Node
 from vflsim.world.party import no_operation
+from vflsim.world.standpoint import L
 
 T = TypeVar("T")
 

@@ -1,18 +1,15 @@
-"""The verbs: all that a protocol sees of the world it runs in."""
+"""The verbs that may take time; with those of its base class they are all that a protocol sees of the world."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
-from typing import Any, Generic, TypeAlias
+from collections.abc import Collection, Coroutine
+from typing import Any, TypeAlias
 
-from torch import Tensor
 from typing_extensions import TypeVar
 
 from vflsim.books.spans import COMPUTE, RADIO
-from vflsim.codecs.frame import ONLY
-from vflsim.learning.batches import Batch
-from vflsim.learning.execution.operations import Handle, Operation, nothing
+from vflsim.learning.execution.operations import Operation, nothing
 from vflsim.learning.learners.client import ClientLearner
 from vflsim.learning.learners.server import ServerLearner
 from vflsim.learning.learners.watch import Watch
@@ -20,23 +17,21 @@ from vflsim.streams import party_name
 from vflsim.timing.compute import duration
 from vflsim.world.kernel import all_of
 from vflsim.world.messages import Message
-from vflsim.world.outages import Outages
 from vflsim.world.party import Party, checked_seconds, no_operation
 from vflsim.world.record import Purposes
 from vflsim.world.scopes import Until
+from vflsim.world.standpoint import L, Standpoint
 from vflsim.world.task import Abandoned, Task
 
 T = TypeVar("T")
-L = TypeVar("L", default=Any)
 _FOREVER = math.inf
 
 
-class Node(Generic[L]):
-    """One party, as its protocol sees it. Party 0 is the server; clients keep their numbers from the scenario.
+class Node(Standpoint[L]):
+    """One party, as its protocol sees it: the verbs of its base class take no time, those here may.
 
-    ``clients`` are the participants in client order, ``learner`` is the party's side of the learning plane, of type
-    ``L``. Invariants: a cancelled verb withdraws its waiter, frees its processor or link, and loses no message; no verb
-    knows the values of the tensors that pass through it. ``watch`` watches over operations of code from outside.
+    Invariants: a cancelled verb withdraws its waiter, frees its processor or link, and loses no message; no verb knows
+    the values of the tensors that pass through it.
 
     Example::
 
@@ -48,20 +43,12 @@ class Node(Generic[L]):
     """
 
     def __init__(self, state: Party, learner: L, watch: Watch | None = None) -> None:
-        self.state, self.learner, self.watch = state, learner, watch
-        self.party, self.shared = state.number, state.run
-        self.world, self.clients = state.run.world, state.run.clients
+        super().__init__(state, learner, watch)
         self._scopes, self._open = state.scopes, state.scopes.open
         self._turns = state.run.world.takes_turns
-        self._outages: Outages | None = state.run.outages
         self._gate = None if self._outages is None else self._outages.gate(self.world, self.party)
 
     # --- time ---------------------------------------------------------------------------------------------------
-
-    @property
-    def now(self) -> float:
-        """Seconds since the start. Raises ``RunError`` in a replay of a live run, whose times mean nothing."""
-        return self.world.read_clock()
 
     async def sleep(self, seconds: float) -> None:
         """Wait. Raises ``ProtocolError`` for a negative, infinite or NaN time.
@@ -105,47 +92,6 @@ class Node(Generic[L]):
             start, self.world.now(), self.party, "activation", -1, -1, 0, activation.index, activation.drawn
         )
 
-    # --- rounds and outages -------------------------------------------------------------------------------------
-
-    @property
-    def current_round(self) -> int:
-        """The round in progress, from 0: how many are complete or given up."""
-        return self.shared.recorder.current_round
-
-    def rounds(self, over: str | None = None) -> Iterator[int]:
-        """Number the rounds that this party takes part in.
-
-        The first is the round in progress, at the start and after every crash: a crashed party's coroutine begins anew.
-        The next one is k + 1. A party that can fall behind names the kind of message that ends a round, ``over``: then
-        the next round follows the latest one that such a message here has ended, and these messages are taken.
-
-        Example: ``for k in node.rounds(over="gradient"): …``
-        """
-        number = self.current_round
-        while True:
-            yield number
-            ended = [] if over is None else self.arrived(over)
-            number = 1 + max([number, *[message.round for message in ended]]) if ended else 1 + number
-
-    def skip_round(self) -> None:
-        """Give up the round in progress: it has no server step, and the next one begins.
-
-        Example: ``node.skip_round()``
-        """
-        self.shared.recorder.skip()
-
-    @property
-    def given_up(self) -> int:
-        """How many rounds were given up since the latest server step."""
-        return self.shared.recorder.skipped_in_a_row
-
-    def finish(self, reason: str) -> None:
-        """End the run as a stop rule does: its results stand, with ``reason``.
-
-        Example: ``node.finish("no client is left")``
-        """
-        self.world.finish(reason)
-
     async def back(self, client: int) -> None:
         """Wait until ``client`` is up, if it has crashed. Raises ``IncompleteRoundError`` if it never will be.
 
@@ -157,36 +103,7 @@ class Node(Generic[L]):
         if self._outages is not None:
             await self._outages.back(client)
 
-    @property
-    def returned(self) -> bool:
-        """Whether the party has crashed since the run began, and is back."""
-        return self._outages is not None and self._outages.returned(self.party)
-
-    @property
-    def down(self) -> bool:
-        """Whether the party is down at this moment, by a crash or a pause."""
-        return self._outages is not None and self._outages.down(self.party)
-
-    @property
-    def gone(self) -> frozenset[int]:
-        """The clients that are down for good."""
-        return frozenset() if self._outages is None else frozenset(self._outages.gone)
-
-    # --- batches and computation --------------------------------------------------------------------------------
-
-    def batch(self, index: int) -> Batch:
-        """Return the ``index``-th mini-batch of the sequence that all parties share.
-
-        Example: ``batch = node.batch(k)``
-        """
-        return self.shared.sequence.batch(index)
-
-    def next_batch(self) -> Batch:
-        """Return this client's next mini-batch: of its own sequence, or of its own place in the shared one.
-
-        Example: ``batch = node.next_batch()``
-        """
-        return self.state.next_batch()
+    # --- computation --------------------------------------------------------------------------------------------
 
     async def compute(self, operation: Operation[T]) -> T:
         """Do an operation: wait for the processor and the compute time; return its result, a deferred value.
@@ -357,13 +274,6 @@ class Node(Generic[L]):
             await self.state.receive(wanted, limit, self._outages, None, forgoing)
         return wanted.value
 
-    def arrived(self, kind: str, round: int | None = None) -> list[Message]:
-        """Take the messages of ``kind`` that are here (of one round), without waiting.
-
-        Example: ``late = node.arrived("embedding")``
-        """
-        return self.state.mailbox.take(kind, round)
-
     # --- structure --------------------------------------------------------------------------------------------------
 
     def until(self, kind: str, round: int | None = None) -> Until:
@@ -390,41 +300,6 @@ class Node(Generic[L]):
         Example: ``h, mean = await node.together(node.compute(work), node.recv("mean", round=k))``
         """
         return await all_of(self.world, self.start, coroutines)
-
-    def as_received(self, sent: Handle[T]) -> Handle[T]:
-        """Return what the receivers get of a tensor that this party has sent, by a codec without memory.
-
-        Example: ``received = node.as_received(h)``
-        """
-        return self.state.wire.as_received(sent)
-
-    def record(self, what: str, /, **fields: Any) -> None:
-        """Add a row to the run's table ``what``; ``time_s`` and ``party`` are added.
-
-        A handle's value is written when the run has ended, null if there is none. Raises ``ProtocolError`` for a value
-        that no column can hold, or not that of the rows before.
-
-        Example: ``node.record("waits", round=k, late=len(late))``
-        """
-        added = {"time_s": self.world.now(), "party": party_name(self.party)}
-        self.shared.recorder.own.add(what, added, fields, self.shared.protocol)
-
-    def derive(
-        self,
-        kind: str,
-        batch: Batch,
-        inputs: Sequence[Handle[Any]],
-        compute: Callable[[], Tensor] | None = None,
-        name: str = ONLY,
-    ) -> None:
-        """Add what this party can compute from messages to its views, if the run records them; nothing else changes.
-
-        ``compute`` returns a row for each row of ``batch`` from the values of ``inputs``; by default the first of them.
-
-        Example: ``node.derive("mean", batch, [mean.value])``
-        """
-        if self.shared.views is not None:
-            self.shared.views.derive(self.party, kind, batch.ids, inputs, compute, name)
 
     def free(self, messages_only: bool = False, wired: bool = True) -> Node[L]:
         """Return the same party with verbs without time, bytes and events (for evaluation and references).
