@@ -39,7 +39,7 @@ def test_the_server_accounts_for_what_a_client_has_released(batches: str) -> Non
     own.begin("first_fill", slice(None)).commit()
     for message in sent:
         assert isinstance(message, NoiseAdded)
-        told.take(2, message)
+        told.take(2, message, due=0)
     theirs = told.of_all[1]
     assert theirs.counts.tolist() == own.counts.tolist()
     assert (theirs.released, theirs.epsilon) == (own.released, own.epsilon)
@@ -50,10 +50,10 @@ def test_releases_that_a_run_does_not_have_are_refused() -> None:
     given = resolved(mechanism=NOISE)
     told = ReleaseCounts(given, 3, sequence(given, 1))
     with pytest.raises(ControlError, match="client-2 has released a batch of sequence 3"):
-        told.take(2, NoiseAdded(batch=(3, 0)))
+        told.take(2, NoiseAdded(batch=(3, 0)), due=0)
     clear = resolved()
     with pytest.raises(ControlError, match="client-2 has released under noise"):
-        ReleaseCounts(clear, 3, sequence(clear, 1)).take(2, NoiseAdded(batch=(-1, 0)))
+        ReleaseCounts(clear, 3, sequence(clear, 1)).take(2, NoiseAdded(batch=(-1, 0)), due=0)
 
 
 def test_rows_that_are_no_batch_cannot_be_told() -> None:

@@ -10,6 +10,9 @@ from vflsim.protocol import BatchSequence, Setting, party_name
 from vflsim.remote.control import Control, ControlError, NoiseAdded
 from vflsim.worlds import BatchKey, Releases, Rows
 
+MOST_AHEAD = 1_000
+"""By how many a client's releases may exceed its uploads and the rounds."""
+
 
 class ReleaseCounts:
     """The releases of all clients of a run, as they tell them: so the server accounts for them as a simulation does."""
@@ -26,14 +29,15 @@ class ReleaseCounts:
         """The releases in client order; none without a mechanism."""
         return tuple(self._clients.values())
 
-    def times(self, client: int) -> int:
-        """Return how many releases of a client have been counted."""
-        return self._clients[client].times if client in self._clients else 0
+    def take(self, client: int, message: NoiseAdded, due: int) -> None:
+        """Count a release: before an upload, or in a round that has gone on without one; so many are ``due`` by now.
 
-    def take(self, client: int, message: NoiseAdded) -> None:
-        """Count a release. Raises ``ControlError`` for one that this run does not have."""
+        Raises ``ControlError`` for one that this run does not have.
+        """
         if client not in self._clients:
             raise ControlError(f"{party_name(client)} has released under noise", allowed="a run with a mechanism")
+        if self._clients[client].times >= (most := due + MOST_AHEAD):
+            raise ControlError(f"{party_name(client)} has released more than {most} times", allowed="once an upload")
         if message.batch is None:
             self._clients[client].count(slice(None), None)
             return

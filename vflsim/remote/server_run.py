@@ -20,7 +20,6 @@ from vflsim.remote.control import (
     Away,
     Back,
     Control,
-    ControlError,
     Counted,
     Done,
     EvaluateNow,
@@ -79,8 +78,6 @@ class Host(Protocol):
         """The connections to all clients, by their numbers."""
 
 
-MOST_RELEASED_AHEAD = 1_000
-"""By how many a client's releases may exceed its uploads and the rounds."""
 LEAD_S = 0.2
 """Seconds from the order to start until the clocks of all parties are at 0."""
 
@@ -317,7 +314,9 @@ class ServerRun:
             case Counted():
                 self._world.deliver(partial(self._counted, message.updates))
             case NoiseAdded():
-                self._release(client, message)
+                crashes = 0 if self._outages is None else self._outages.crashes[client]
+                due = self._uploads[client] + self._made.recorder.current_round + crashes
+                self._released.take(client, message, due)
             case Spent() if self._host.scenario.stop_of(self._name).epsilon is not None:
                 self._world.deliver(partial(self._world.finish, "epsilon"), message.at)
             case Passing():
@@ -339,14 +338,6 @@ class ServerRun:
                 raise RunError(f"client {client} sent a {message.kind!r} message in a run")
             case _:
                 raise RunError(f"client {client} sent a {message.kind!r} message, which is the server's to send")
-
-    def _release(self, client: int, message: NoiseAdded) -> None:
-        """Count a release: before an upload, or in a round that has gone on without one."""
-        crashes = 0 if self._outages is None else self._outages.crashes[client]
-        most = self._uploads[client] + self._made.recorder.current_round + crashes + MOST_RELEASED_AHEAD
-        if self._released.times(client) >= most:
-            raise ControlError(f"{party_name(client)} has released more than {most} times", allowed="once an upload")
-        self._released.take(client, message)
 
     def _counted(self, updates: int) -> None:
         if not self._world.over:
