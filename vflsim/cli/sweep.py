@@ -67,7 +67,7 @@ def sweep(
     from vflsim.results.read import NotRecordedError
     from vflsim.results.sweeps.table import sweep_tables
     from vflsim.studies.runs.interrupt import exit_status
-    from vflsim.studies.sweeps.expected import expected_runs, expected_runs_table
+    from vflsim.studies.sweeps.expected import expected_runs_table
     from vflsim.studies.sweeps.plan import axes_given, planned
     from vflsim.studies.sweeps.sweep import run_sweep
     from vflsim.studies.terminal.display import Display
@@ -85,8 +85,7 @@ def sweep(
     plan = planned(scenario, axes, zipped=zipped, overrides=texts, timing_only=timing_only, protocols=protocol or ())
     if dry_run:
         with reusing_memory():
-            expected = [*expected_runs(plan, options)]
-        page.print(expected_runs_table(plan, expected, options.workers))
+            page.print(expected_runs_table(plan, options))
         return
     if (same := plan.runs - plan.different_runs) and not options.resume:
         tell(f"{plan.runs} runs; {same} of them the same as at an earlier value, and not run again")
