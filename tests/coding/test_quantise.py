@@ -13,7 +13,7 @@ from sklearn.datasets import load_breast_cancer
 from thorough import examples
 
 from vflsim.coding.field import MERSENNE_31, MERSENNE_61, PrimeField
-from vflsim.coding.quantise import Quantiser, choose_bits, row_bound, worst_sum
+from vflsim.coding.quantise import Quantiser, choose_bits, worst_sum
 
 LEVEL = 1e-4  # of every statistical test here; the seeds are fixed
 LARGE = PrimeField(MERSENNE_61)
@@ -220,24 +220,6 @@ def test_the_mean_of_the_quantised_is_near_the_mean_of_the_real(key, data_bits, 
 
 # --- bounds ----------------------------------------------------------------------------------------------------------
 
-matrices = st.integers(1, 5).flatmap(
-    lambda columns: st.lists(
-        st.lists(st.integers(-(2**63), 2**63 - 1), min_size=columns, max_size=columns), min_size=1, max_size=4
-    )
-)
-
-
-@given(matrices)
-@example([[-(2**63)] * 3, [2**63 - 1] * 3])
-@example([[2**62, -(2**62)], [1, 1]])
-def test_a_row_bound_is_exact_even_beyond_64_bits(rows):
-    assert row_bound(torch.tensor(rows)) == max(sum(map(abs, row)) for row in rows)
-
-
-@pytest.mark.parametrize("shape", [(0, 3), (3, 0)])
-def test_no_data_have_a_row_bound_of_0(shape):
-    assert row_bound(torch.zeros(shape, dtype=torch.int64)) == 0
-
 
 @given(st.integers(0, 2**32), st.integers(1, 4), st.floats(0.01, 8), st.integers(0, 12))
 @settings(max_examples=examples(50))
@@ -252,7 +234,7 @@ def test_no_sum_exceeds_the_worst_and_some_sum_attains_it(key, clients, weight_b
         w[0, 0], w[-1, -1] = weight_bound, -weight_bound
         quantised = Quantiser(LARGE, 0, weight_bits).weights(w, torch.from_numpy(generator.random(w.shape)))
         assert int(quantised.abs().max()) <= limit
-        bounds.append(row_bound(x))
+        bounds.append(int(x.abs().sum(1).max()))
         total = total + x @ quantised
         greatest = x[x.abs().sum(1).argmax()]
         # Nothing forbids that every client's largest row is the same sample's, its weights of the largest magnitude.
@@ -318,7 +300,7 @@ def test_data_quantised_with_the_chosen_bits_cannot_wrap(key, clients, weight_bo
     columns = sum(x.shape[1] for x in data)
     field = PrimeField()
     quantiser = Quantiser(field, *choose_bits(field, magnitude, columns, weight_bound))
-    bounds = [row_bound(quantiser.data(x)) for x in data]
+    bounds = [int(quantiser.data(x).abs().sum(1).max()) for x in data]
     assert worst_sum(bounds, quantiser.weight_limit(weight_bound)) <= field.largest
 
 

@@ -98,17 +98,6 @@ class Quantiser:
         return floor, scaled - floor
 
 
-def row_bound(quantised: Tensor) -> int:
-    """The largest Σ_c |x̄_rc| over the rows of (rows, columns) signed integers, exactly; 0 if there are none."""
-    if quantised.numel() == 0:
-        return 0
-    largest = max(int(quantised.max()), -int(quantised.min()))
-    if largest * quantised.shape[1] < 2**63:
-        return int(quantised.abs().sum(1).max())
-    rows: list[list[int]] = quantised.tolist()
-    return max(sum(abs(value) for value in row) for row in rows)
-
-
 def worst_sum(row_bounds: Sequence[int], weight_limit: int) -> int:
     """Bound |Σ_n X̄_n W̄_n| by the clients' row bounds together, times the largest quantised weight.
 
