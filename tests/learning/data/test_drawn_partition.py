@@ -18,7 +18,6 @@ from vflsim.learning.data.drawn_partition import (
     _Split,
     by_correlation,
     by_importance,
-    inter_party_correlation,
     multi_way_correlation,
     rank_correlation,
 )
@@ -95,12 +94,6 @@ def test_mcor_is_0_for_independent_and_1_for_identical_features() -> None:
     assert multi_way_correlation(np.ones((1, 4))) == pytest.approx(1)
 
 
-def test_icor_is_the_mean_over_parties_of_mcor_to_others_less_its_own() -> None:
-    correlation = rank_correlation(columns(4, 3))
-    parts = [np.array(part) for part in ([0, 5, 9, 2], [1, 3, 7], [4, 6, 8, 10, 11])]
-    assert inter_party_correlation(correlation, parts) == pytest.approx(naive_icor(correlation, parts), abs=1e-12)
-
-
 def test_the_ends_of_beta_are_the_best_of_all_splits() -> None:
     """Six features among three parties: 90 splits, all tried."""
     correlation = rank_correlation(columns(3, 2))
@@ -109,17 +102,17 @@ def test_the_ends_of_beta_are_the_best_of_all_splits() -> None:
         for order in itertools.permutations(range(6))
         if order[0] < order[1] and order[2] < order[3] and order[4] < order[5]
     ]
-    icors = [inter_party_correlation(correlation, parts) for parts in splits]
+    icors = [naive_icor(correlation, parts) for parts in splits]
     for beta, best in ((0.0, min(icors)), (1.0, max(icors))):
         found = by_correlation(correlation, [2, 2, 2], beta, np.random.default_rng(0))
-        assert inter_party_correlation(correlation, found) == pytest.approx(best, abs=1e-12)
+        assert naive_icor(correlation, found) == pytest.approx(best, abs=1e-12)
 
 
 def test_beta_leads_from_parties_apart_to_parties_mixed_in_equal_steps() -> None:
     correlation = rank_correlation(columns(4, 5))
     betas = [0.0, 0.25, 0.5, 0.75, 1.0]
     parts = [by_correlation(correlation, [7, 7, 6], beta, np.random.default_rng(1)) for beta in betas]
-    icors = np.array([inter_party_correlation(correlation, each) for each in parts])
+    icors = np.array([naive_icor(correlation, each) for each in parts])
     wanted = icors[0] + np.array(betas) * (icors[-1] - icors[0])
     np.testing.assert_allclose(icors, wanted, atol=0.03 * (icors[-1] - icors[0]))  # of 20 features
     assert all([len(part) for part in each] == [7, 7, 6] for each in parts)
@@ -178,7 +171,7 @@ def test_the_page_has_the_shares_and_correlations_of_digits() -> None:
     assert " | ".join(f"{share:.0%}".replace("%", " %") for share in largest) in page
     correlation, sizes = rank_correlation(digits), [11, 11, 11, 11, 10, 10]
     for beta in (0.0, 1.0):
-        found = inter_party_correlation(correlation, by_correlation(correlation, sizes, beta, np.random.default_rng(0)))
+        found = naive_icor(correlation, by_correlation(correlation, sizes, beta, np.random.default_rng(0)))
         assert f" {found:.3f} |".replace("-", "−") in page
 
 

@@ -65,14 +65,6 @@ def multi_way_correlation(block: Floats) -> float:
     return float(np.std(np.linalg.svd(block, compute_uv=False), ddof=1) / np.sqrt(size))
 
 
-def inter_party_correlation(correlation: Floats, parts: Parts) -> float:
-    """Return Icor: how much more parties correlate with each other than within themselves, on average.
-
-    The mean over parties i, and over the others j, of Mcor(i, j) − Mcor(i, i) (VertiBench, Eq. 5). One party: 0.
-    """
-    return _Split(correlation, parts).icor
-
-
 def by_correlation(correlation: Floats, sizes: Sequence[int], beta: float, rng: np.random.Generator) -> Parts:
     """Deal features so that Icor lies at ``beta`` between the least (0) and the greatest (1) that the search finds.
 
@@ -107,6 +99,10 @@ class _Split:
 
     @property
     def icor(self) -> float:
+        """How much more parties correlate with each other than within themselves, on average.
+
+        The mean over parties i, and over the others j, of Mcor(i, j) − Mcor(i, i) (VertiBench, Eq. 5). One party: 0.
+        """
         count = len(self.parts)
         if count == 1:
             return 0.0
