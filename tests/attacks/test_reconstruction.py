@@ -249,6 +249,29 @@ def test_directions_show_what_lengths_hide() -> None:
     assert found["directions"] > 0.75
 
 
+def test_means_by_hand() -> None:
+    seen = all_epochs_of(np.array([[1.0], [2.0], [3.0]]), [2, 0, 2], 3)
+    np.testing.assert_array_equal(seen.inputs("all", "means"), [[2], [np.nan], [2]])
+    assert seen.inputs("last", "means") is None
+    assert all_epochs_of(np.ones((2, 1)), [0, 1], 2).inputs("all", "means") is None  # the mean of one is its value
+    assert all_epochs_of(np.ones((2, 1), int), [0, 0], 1).inputs("all", "means") is None
+
+
+def test_means_show_what_noise_of_single_messages_hides() -> None:
+    """Ten messages about a row are its features under noise of three times their size, each of it new."""
+    rng, rows = np.random.default_rng(13), 120
+    y = rng.standard_normal((rows, 8))
+    x = np.concatenate([y + 3 * rng.standard_normal(y.shape) for _ in range(10)])
+    seen, known, others = all_epochs_of(x, [*range(rows)] * 10, rows), np.arange(60), np.arange(60, rows)
+    found = {}
+    for form in ("values", "means"):
+        inputs = seen.inputs("all", form)  # type: ignore[arg-type]
+        assert inputs is not None
+        guess = linear(inputs, y[known], known, others)
+        found[form] = explained(guess, y[others], y[known].mean(0), rng).r2
+    assert found["means"] > found["values"] + 0.1
+
+
 def test_the_strongest_attempt_is_chosen_on_other_rows(study: Results) -> None:
     said = ["reconstruction.client=3", "reconstruction.features=none,others"]
     table = evaluate(study, chosen(["reconstruction"], said), ["plain", "coded"]).tables["reconstruction"]

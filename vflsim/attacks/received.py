@@ -15,7 +15,7 @@ from vflsim.finished import PartyView
 from vflsim.protocol import Floats
 
 Epochs: TypeAlias = Literal["last", "all"]
-Form: TypeAlias = Literal["values", "directions"]
+Form: TypeAlias = Literal["values", "directions", "means"]
 EVERYTHING = "everything"
 """The name of all real views of an attacker, side by side."""
 
@@ -38,8 +38,8 @@ class Seen:
         """Return numbers about every recorded row, (recorded rows, inputs), NaN where nothing has arrived.
 
         The arrivals of ``all`` epochs stand side by side, by their number. ``units`` has each arrival as a vector of
-        length 1, ``directions`` the logarithm of its length, too. None if the run has kept the last alone, or for
-        directions of integers.
+        length 1, ``directions`` the logarithm of its length, too, and ``means`` the mean over all arrivals. None if the
+        run has kept the last alone, for directions and means of integers, and for means of one epoch.
         """
         parts = [_read(view, epochs, form) for view in self.views]
         there = [part for part in parts if part is not None]
@@ -58,6 +58,8 @@ def remark_on_epochs(attacked: AttackedRun, wished: Sequence[Epochs]) -> None:
 def _read(view: PartyView, epochs: Epochs, form: str) -> Floats | None:
     if form != "values" and not view.values.dtype.is_floating_point:
         return None
+    if form == "means":
+        return None if epochs == "last" or view.arrivals is None else _means(view, numbers(view.arrivals.values))
     if epochs == "last":
         table = np.array(numbers(view.values))[:, None]
         table[~view.received] = np.nan
@@ -70,6 +72,20 @@ def _read(view: PartyView, epochs: Epochs, form: str) -> Floats | None:
     if form != "values":
         table = directed(table)[..., : -1 if form == "units" else None]
     return table.reshape(len(table), -1)
+
+
+def _means(view: PartyView, x: Floats) -> Floats | None:
+    """Return the mean of all arrivals about each row, in which noise of single messages cancels out.
+
+    None if nothing has arrived twice: the mean is the value then.
+    """
+    assert view.arrivals is not None, "all epochs are kept"
+    count = np.bincount(view.arrivals.row, minlength=len(view.received))
+    if count.max() < 2:
+        return None
+    total = np.zeros((len(count), x.shape[1]))
+    np.add.at(total, view.arrivals.row, x)
+    return np.divide(total, count[:, None], out=np.full_like(total, np.nan), where=count[:, None] > 0)
 
 
 def directed(table: Floats) -> Floats:

@@ -53,8 +53,8 @@ class Reconstruction(AttackOfClients):
     """How features are reconstructed."""
     epochs: Annotated[tuple[Epochs, ...], Field(min_length=1)] = ("all",)
     """What arrived ``last`` about a row, or ``all`` that ever did; the last, too, if the run has kept no more."""
-    form: Annotated[tuple[Form, ...], Field(min_length=1)] = ("values", "directions")
-    """How a probe reads what has arrived: its ``values``, or ``directions`` and lengths."""
+    form: Annotated[tuple[Form, ...], Field(min_length=1)] = ("values", "directions", "means")
+    """How a probe reads what has arrived: its ``values``, ``directions`` and lengths, or ``means`` over all epochs."""
     features: Annotated[tuple[Beside, ...], Field(min_length=1)] = ("none", "own", "others")
     """Features of the same rows beside the view: ``none``, the attacker's ``own``, or those of all ``others`` than the
     party, as if they had joined forces."""
