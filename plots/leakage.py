@@ -1,6 +1,6 @@
-"""Leakage against what the target costs: features that the server reconstructs, labels that clients infer.
+"""What the strongest attackers find in each entry's messages against the time to the target: a table and a picture.
 
-Takes results with a target, and the folder that `vflsim evaluate` has written of reconstruction and label_inference.
+Takes results with a target, and folders that `vflsim evaluate` has written of reconstruction and label_inference.
 """
 
 import argparse
@@ -8,108 +8,162 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 
 from vflsim.errors import ResultsError, VflsimError
+from vflsim.intervals.means import t_interval
 from vflsim.plotting.script import picture_file
 from vflsim.plotting.style import Picture, legend, picture, remark, target_label, x_axis
-from vflsim.plotting.theme import protocol_styles
+from vflsim.plotting.theme import PALETTE
 from vflsim.results import Results, write_file
 from vflsim.tables.formats import markdown_table
 
-FEATURES, LABELS = "features", "labels"
-LABEL_OF = {FEATURES: "features: explained variance R²", LABELS: "labels: advantage [points]"}
-COSTS = {"time_to_target": ("time", "s"), "bytes_to_target": ("bytes", "B")}
+FOUND = {
+    "labels, 0 known": ("label_inference", "client", {"known": 0}),
+    "labels, 4 known": ("label_inference", "client", {"known": 4}),
+    **{
+        f"{attacker}: {name}": ("reconstruction", attacker, {"measure": measure, "features": beside})
+        for attacker in ("server", "client")
+        for name, measure, beside in (
+            ("features", "r2", "none"),
+            ("beyond own", "partial_r2", "own"),
+            ("beyond all others'", "partial_r2", "others"),
+            ("control", "control", "none"),
+        )
+    },
+}
+"""The columns of what is found: of which attack, by which attacker, and which of its rows."""
+DRAWN = {
+    "server: features": "server: features, R²",
+    "client: features": "client: features, R²",
+    "labels, 4 known": "client: labels, balanced accuracy",
+}
+COSTS = {"time_to_target": "s", "bytes_to_target": "B"}
+UNITS = {"time_to_target": " [s]", "bytes_to_target": " [MB]"}
+COLOURS, MARKERS = 7, "osD^v"
+"""Entries of one kind look alike elsewhere; here each has its own colour and marker."""
 
 
-def leakage(results: Results, folder: Path) -> pd.DataFrame:
-    """Return a row per attacked protocol: features, labels, and for each cost its mean and whether it is reached.
+def leakage(results: Results, folders: list[Path]) -> pd.DataFrame:
+    """Return a row per protocol and measure: protocol, measure, n, mean, low, high, at_least.
 
-    ``features`` is the R² of the server's best attack on each client, with its own features or without, at least 0,
-    which guessing the mean has.
-    ``labels`` is by how many points a client's best attack beats that on its features alone, in balanced accuracy; NaN
-    where clients receive no gradients, because they hold the labels. Both are means over clients, then over seeds. A
-    cost that a seed did not reach is a lower bound.
+    Measures are those of ``FOUND``, means over parties and then over seeds with their 95 % intervals, the costs to the
+    first target, and the accuracy at the end. ``at_least`` is a cost's lower bound where seeds have not reached it.
     """
-    found = _table(folder, "reconstruction").query("attacker == 'server' and measure == 'r2' and features != 'others'")
-    features = _best(found).clip(lower=0)
-    found = _table(folder, "label_inference").query("measure == 'balanced_accuracy'")
-    alone = found["method"] == "untrained"
-    labels = 100 * (_best(found[~alone]) - _best(found[alone])).clip(lower=0)
-    received = found.loc[found["view"] != "own model", "protocol"].unique()
-    labels = labels[labels.index.isin(received, level="protocol")]
-    table = pd.DataFrame({FEATURES: _mean(features), LABELS: _mean(labels)})
+    rows = []
+    for name, (attack, attacker, only) in FOUND.items():
+        table = pd.concat([_strongest(folder, attack) for folder in folders])
+        for column, value in {"attacker": attacker, **only}.items():
+            table = table[table[column] == value]
+        for protocol, values in table.groupby(["protocol", "seed"])["value"].mean().groupby("protocol"):
+            each = t_interval(values.to_numpy())
+            rows.append((protocol, name, each.n, each.mean, each.low, each.high, np.nan))
     summary = results.estimates()
-    for cost in COSTS:
-        own = summary[(summary["measure"] == cost) & summary["baseline"].isna()].set_index("protocol")
-        if own.empty:
-            raise ResultsError("no target was measured", str(results.folder), remedy="a scenario with a target")
-        table[cost] = own["mean"].fillna(own["at_least"]).astype(float)
-        table[f"{cost}_reached"] = own["reached"] == own["n"]
-    return table.loc[[name for name in results.protocols if name in table.index]].rename_axis("protocol").reset_index()
+    summary = summary[summary["baseline"].isna()]
+    if not summary["measure"].isin(COSTS).any():
+        raise ResultsError("no target was measured", str(results.folder), remedy="a scenario with a target")
+    for name in (*COSTS, f"end_{results.main_metric}"):
+        for each in summary[summary["measure"] == name].to_dict("records"):
+            rows.append(
+                (each["protocol"], name, each["n"], *(each[key] for key in ("mean", "low", "high", "at_least")))
+            )
+    table = pd.DataFrame(rows, columns=["protocol", "measure", "n", "mean", "low", "high", "at_least"])
+    order = {name: place for place, name in enumerate(results.protocols)}
+    attacked = set(table.loc[table["measure"].isin(FOUND), "protocol"])
+    return table[table["protocol"].isin(attacked)].sort_values(
+        "protocol", key=lambda names: names.map(order), kind="stable"
+    )
 
 
-def _table(folder: Path, attack: str) -> pd.DataFrame:
+def _strongest(folder: Path, attack: str) -> pd.DataFrame:
     try:
         table = pq.read_table(folder / f"{attack}.parquet").to_pandas()
     except FileNotFoundError:
-        raise ResultsError(
-            "not evaluated", str(folder), remedy=f"run `vflsim evaluate RESULTS --attack {attack}`"
-        ) from None
-    single = (table["view"] != "strongest") & (table["attacker"] != "clients")
-    return table[single]
+        remedy = "run `vflsim evaluate RESULTS --attack reconstruction --attack label_inference`"
+        raise ResultsError("not evaluated", str(folder), remedy=remedy) from None
+    return table[table["view"] == "strongest"]
 
 
-def _best(found: pd.DataFrame) -> "pd.Series[float]":
-    return found.groupby(["protocol", "seed", "party"])["value"].max()
+def cells(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
+    """Return the header and the rows of the printed table; ± is half an interval over three seeds or more."""
+    measures = list(dict.fromkeys([*COSTS, *table["measure"][~table["measure"].isin(FOUND)], *FOUND]))
+    rows = []
+    for protocol, own in table.groupby("protocol", sort=False):
+        of = own.set_index("measure").to_dict("index")
+        rows.append([str(protocol), *(_cell(measure, of.get(measure)) for measure in measures)])
+    return ["protocol", *(measure.replace("_", " ") + UNITS.get(measure, "") for measure in measures)], rows
 
 
-def _mean(values: "pd.Series[float]") -> "pd.Series[float]":
-    return values.groupby(["protocol", "seed"]).mean().groupby("protocol").mean()
+def _cell(measure: str, found: dict[Any, Any] | None) -> str:
+    if found is None:
+        return "–"
+    if measure in COSTS:
+        scale = 1e6 if COSTS[measure] == "B" else 1
+        if np.isnan(found["mean"]):
+            return f"> {found['at_least'] / scale:.3g}"
+        spread = f" ({found['low'] / scale:.3g} … {found['high'] / scale:.3g})" if found["n"] > 2 else ""
+        return f"{found['mean'] / scale:.3g}{spread}"
+    spread = f" ± {found['high'] - found['mean']:.2f}" if found["n"] > 2 else ""
+    return f"{found['mean']:.2f}{spread}".replace("-0.00", "0.00")
 
 
 def drawn(table: pd.DataFrame, results: Results) -> Picture:
-    """Draw both kinds of leakage over both costs, a marker per protocol."""
-    names, handles = list(table["protocol"]), []
-    styles = protocol_styles(results)
+    """Draw a panel for each of ``DRAWN`` over the time to the target, a point with whiskers per protocol."""
+    of = {(each["protocol"], each["measure"]): each for each in table.to_dict("records")}
+    names = list(dict.fromkeys(table["protocol"]))
     goal = target_label(str(results.estimates().query("measure == 'time_to_target'")["target"].iloc[0]))
-    with picture(7.6, 6.0, {"leakage": table}) as figure:
-        panels = figure.subplots(2, 2, sharex="col", sharey="row")
-        for row, leak in zip(panels, LABEL_OF, strict=True):
-            for axes, (cost, (label, unit)) in zip(row, COSTS.items(), strict=True):
-                marks = []
-                for each in table.to_dict("records"):
-                    style = styles[each["protocol"]]
-                    filled = style.color if each[f"{cost}_reached"] else "white"
-                    look: dict[str, Any] = {"color": style.color, "marker": style.marker, "markerfacecolor": filled}
-                    marks += axes.plot(each[cost], each[leak], **look, linestyle="", markersize=7, alpha=0.9)
-                handles = handles or marks
-                axes.set_ylim(bottom=0)
-                x_axis(axes, f"{label} to {goal}", unit, logarithmic=True)
-                axes.label_outer()
-            row[0].set_ylabel(LABEL_OF[leak])
-        if not table[[f"{cost}_reached" for cost in COSTS]].all(axis=None):
-            remark(panels[0, 0], "hollow: target not reached, a lower bound")
-        legend(figure, handles, names)
+    missed = False
+    with picture(9.6, 4.6, {"leakage": table}) as figure:
+        panels, handles = figure.subplots(1, len(DRAWN)), {}
+        for axes, (measure, label) in zip(panels, DRAWN.items(), strict=True):
+            for place, name in enumerate(names):
+                cost, found = of[name, "time_to_target"], of.get((name, measure))
+                if found is None:
+                    continue
+                reached = not np.isnan(cost["mean"])
+                missed |= not reached
+                color, marker = PALETTE[place % COLOURS], MARKERS[place // COLOURS % len(MARKERS)]
+                handles[name] = axes.errorbar(
+                    cost["mean"] if reached else cost["at_least"],
+                    max(found["mean"], 0),
+                    xerr=_whiskers(cost) if reached and cost["n"] > 2 else None,
+                    yerr=_whiskers(found) if found["n"] > 2 else None,
+                    fmt=marker,
+                    color=color,
+                    markerfacecolor=color if reached else "white",
+                    markersize=6,
+                    elinewidth=0.8,
+                    linestyle="",
+                )
+            axes.set_ylim(-0.03, 1.03)
+            axes.set_ylabel(label)
+            x_axis(axes, f"time to {goal}", "s", logarithmic=True)
+        if missed:
+            remark(panels[0], "hollow: target not reached")
+        legend(figure, list(handles.values()), list(handles))
     return figure
+
+
+def _whiskers(each: dict[Any, Any]) -> list[list[float]] | None:
+    low, high = each["mean"] - each["low"], each["high"] - each["mean"]
+    return None if np.isnan(low + high) else [[max(low, 0)], [max(high, 0)]]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, help="a folder that vflsim run has written")
-    parser.add_argument("--evaluated", type=Path, help="folder of vflsim evaluate (default: RESULTS-evaluated)")
+    parser.add_argument(
+        "--evaluated", type=Path, action="append", help="folders of vflsim evaluate (default: RESULTS-evaluated)"
+    )
     parser.add_argument("--out", type=Path, help="PNG to write (default: RESULTS/leakage.png)")
     given = parser.parse_args()
     try:
         results = Results.open(given.results)
-        table = leakage(
-            results, given.evaluated or given.results.with_name(f"{given.results.resolve().name}-evaluated")
-        )
-        cells = [
-            [str(each) if isinstance(each, str | bool) else f"{each:.4g}" for each in row] for row in table.to_numpy()
-        ]
-        print("\n".join(markdown_table(list(table.columns), cells)))
+        beside = given.results.with_name(f"{given.results.resolve().name}-evaluated")
+        table = leakage(results, given.evaluated or [beside])
+        print("A lower bound.\n", *markdown_table(*cells(table)), sep="\n")
         print(write_file(picture_file(given.out or given.results, "leakage", "--out"), drawn(table, results).png()))
     except VflsimError as error:
         print(error, file=sys.stderr)
