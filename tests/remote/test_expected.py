@@ -103,6 +103,23 @@ def test_a_client_takes_one_message_of_a_kind_a_round_and_in_order(kind: str, lo
                 receive(made, message_of(made, name, content, k))
 
 
+def test_a_gradient_that_stood_aside_while_its_client_was_away_comes_after_later_ones_and_once(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    clients = [
+        {"select": "all", "compute": "1 ms"},
+        {"select": "2", "availability": {**AWAY, "interrupted": "resumed"}},
+    ]
+    made = party(loop, KINDS["synchronous"], 2, timing={"clients": clients}, stop={"rounds": 200})
+    content = made.expected.contents(SERVER)["gradient"][0]
+    for k in (0, 5, 3, 4, 90):
+        receive(made, message_of(made, "gradient", content, k))
+    for k in (5, 3, 0, 26, 90, -1):
+        with pytest.raises(DataError, match=f"server sent a 'gradient' message of round {k}"):
+            receive(made, message_of(made, "gradient", content, k))
+    receive(made, message_of(made, "gradient", content, 27))
+
+
 @pytest.mark.sampled(12)
 @pytest.mark.parametrize("kind", LIVE)
 def test_a_client_takes_no_kind_that_is_not_the_servers_and_no_other_tensors(

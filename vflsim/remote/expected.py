@@ -29,6 +29,8 @@ _MOST_UNKNOWN = 256 * 2**20
 """The bytes of a party that may wait where nothing says how many of its messages are under way."""
 _EACH = 1024
 """About the bytes of a message in memory besides its tensors."""
+_OVERTAKEN = 64
+"""Rounds by which a message may come late that has stood aside while its client was away."""
 _SMALL = 64
 """Messages without tensors of a party that may wait."""
 
@@ -40,8 +42,8 @@ class Expected:
     ``ordered`` a party sends one a round, in order; a client sends none of a round that neither the run nor its own
     count has come to. What is ``awaited`` is of a round that the server waits for, if it waits for one. A server steps
     at most ``most_rounds`` times. The order is not looked at where a crash can lose messages, which are then sent
-    again. Protocols from outside vflsim may number their rounds otherwise: their rounds are not looked at, and without
-    a trace batches alone are.
+    again. What stands aside while a client is away may be overtaken, and still comes once. Protocols from outside
+    vflsim may number their rounds otherwise: their rounds are not looked at, and without a trace batches alone are.
     """
 
     def __init__(
@@ -55,7 +57,10 @@ class Expected:
         self._sequence = protocol.batch_plan().batches(setting.data.rows, setting.training, seed)
         self._own = partial(BatchSequence, setting.data.rows, setting.training, seed)
         self._sequences = dict[int, BatchSequence]()
-        self._losing = {client for client, each in interruptible_of(setting).items() if each.interrupted == "lost"}
+        away = interruptible_of(setting)
+        self._losing = {client for client, each in away.items() if each.interrupted == "lost"}
+        self._resuming = away.keys() - self._losing
+        self._came: dict[tuple[int, str], set[int]] = {}  # of what may be overtaken: the rounds of late
         self._exchanges = exchanges_of(protocol, setting)
         self._known = self._numbered or not untraced(protocol, setting)
         self._contents: dict[tuple[int, ...], Mapping[str, Sequence[Content]]] = {}
@@ -90,7 +95,11 @@ class Expected:
             self._check_round(made_of, envelope)
         if made_of.ordered and self._in_order(envelope.sender):
             self._check_order(envelope, stepping=any(content.tensors for content in known), empty=not specs)
-        self._latest[envelope.sender, envelope.kind] = envelope.round
+        key = envelope.sender, envelope.kind
+        if self._may_be_overtaken(envelope.sender):
+            oldest = max(self._latest.get(key, -1), envelope.round) - _OVERTAKEN
+            self._came[key] = {each for each in (*self._came.get(key, ()), envelope.round) if each > oldest}
+        self._latest[key] = max(self._latest.get(key, -1), envelope.round)
         self._count[envelope.sender, envelope.kind] += 1
 
     def _check_round(self, made_of: type[Message], envelope: Envelope) -> None:
@@ -109,12 +118,15 @@ class Expected:
         reached = max(self._count[key] if made_of.ordered else 0, self._recorder.current_round)
         if envelope.round > reached:
             raise DataError(_named(envelope), allowed=f"at most round {reached}, to which the run has come")
-        if self._in_order(envelope.sender) and envelope.round < (latest := self._latest.get(key, -1)):
+        latest = self._latest.get(key, -1) - (_OVERTAKEN if self._may_be_overtaken(envelope.sender) else 0)
+        if self._in_order(envelope.sender) and envelope.round < latest:
             raise DataError(_named(envelope), allowed=f"none of a round before {latest}, of which one has come")
 
     def _check_order(self, envelope: Envelope, stepping: bool, empty: bool) -> None:
-        latest = self._latest.get((envelope.sender, envelope.kind), -1)
-        if envelope.round <= latest:
+        key = envelope.sender, envelope.kind
+        latest = self._latest.get(key, -1)
+        late = self._may_be_overtaken(envelope.sender) and envelope.round > max(-1, latest - _OVERTAKEN)
+        if envelope.round in self._came.get(key, ()) if late else envelope.round <= latest:
             raise DataError(_named(envelope), allowed=f"one a round, after round {latest}, of which one has come")
         if envelope.sender == SERVER and stepping:
             self._empty += empty
@@ -169,6 +181,10 @@ class Expected:
     def _in_order(self, sender: int) -> bool:
         """Whether nothing that this party gets from ``sender`` can be lost, and sent again."""
         return not self._losing if sender == SERVER or self._receiver != SERVER else sender not in self._losing
+
+    def _may_be_overtaken(self, sender: int) -> bool:
+        """Whether a message from ``sender`` stands aside while one of both is away, and comes after later ones."""
+        return not self._resuming.isdisjoint({sender, self._receiver})
 
 
 class Unread:
