@@ -30,7 +30,7 @@ _MOST_UNKNOWN = 256 * 2**20
 _EACH = 1024
 """About the bytes of a message in memory besides its tensors."""
 _OVERTAKEN = 64
-"""Rounds by which a message may come late that has stood aside while its client was away."""
+"""Rounds by which a message may come late that has stood aside: more than any protocol has under way to a client."""
 _SMALL = 64
 """Messages without tensors of a party that may wait."""
 
@@ -130,7 +130,8 @@ class Expected:
             raise DataError(_named(envelope), allowed=f"one a round, after round {latest}, of which one has come")
         if envelope.sender == SERVER and stepping:
             self._empty += empty
-            if envelope.round - self._empty > self._most_rounds:
+            waiting = _OVERTAKEN if self._may_be_overtaken(envelope.sender) else 0  # empty ones may be yet to come
+            if envelope.round - self._empty > self._most_rounds + waiting:
                 raise DataError(_named(envelope), allowed=f"{self._most_rounds:.0f} rounds, by stop.rounds")
 
     def _check_contents(self, envelope: Envelope, specs: Mapping[str, Spec], batch: Batch | None) -> Sequence[Content]:

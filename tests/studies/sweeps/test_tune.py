@@ -7,11 +7,11 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from interrupted_steps import interrupt_at
 from tiny_worlds import raw
 
 import vflsim
 from vflsim.errors import ResultsError, ScenarioError
-from vflsim.learning.learners.server import ServerLearner
 from vflsim.results.sweeps.sweep import SweepPage
 from vflsim.results.sweeps.tuning import Tuning
 from vflsim.scenario import load
@@ -145,15 +145,9 @@ def test_a_protocol_that_fails_at_every_rate_keeps_its_training_and_an_old_commo
 def test_an_interrupted_tuning_is_resumed_with_the_same_choice(
     tuned: Tuned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, take, count = tmp_path / "t", ServerLearner.server_step, iter(range(80))
-
-    def server_step(learner: ServerLearner, *arguments: object) -> object:
-        if next(count, None) is None:
-            raise KeyboardInterrupt
-        return take(learner, *arguments)  # type: ignore[arg-type]
-
+    out = tmp_path / "t"
     with monkeypatch.context() as patch:
-        patch.setattr(ServerLearner, "server_step", server_step)
+        interrupt_at(75, patch)
         with pytest.raises(KeyboardInterrupt):
             tune(out, in_tuning=LONGER)
     assert [value.finished for value in SweepPage.read(out).points] == [True, False, False]
