@@ -90,17 +90,27 @@ def embedding(made: LocalParty, k: int, batch: Batch | None = None, **said: Any)
 
 @pytest.mark.sampled(12)
 @pytest.mark.parametrize("kind", LIVE)
-def test_a_client_takes_one_message_of_a_kind_a_round_and_in_order(kind: str, loop: asyncio.AbstractEventLoop) -> None:
+def test_a_client_takes_one_message_of_a_kind_a_round(kind: str, loop: asyncio.AbstractEventLoop) -> None:
     made = party(loop, KINDS[kind], 2)
     ordered = [name for name in made.expected.contents(SERVER) if made.reader.kinds[name].ordered]
     assert ordered
     for name in ordered:
         content = made.expected.contents(SERVER)[name][0]
-        for k in (0, 2):
+        for k in (0, 2, 1):
             receive(made, message_of(made, name, content, k))
         for k in (2, 1, 0, -1):
             with pytest.raises(DataError, match=f"server sent a '{name}' message of round {k}"):
                 receive(made, message_of(made, name, content, k))
+
+
+def test_rounds_that_a_server_passes_over_give_it_no_more_steps(loop: asyncio.AbstractEventLoop) -> None:
+    made = party(loop, KINDS["synchronous"], 2, stop={"rounds": 4})
+    content = made.expected.contents(SERVER)["gradient"][0]
+    for k in (1, 3, 5, 0, 2):
+        receive(made, message_of(made, "gradient", content, k))
+    for k in (6, 2**40):
+        with pytest.raises(DataError, match=r"allowed: 4 rounds, by stop\.rounds"):
+            receive(made, message_of(made, "gradient", content, k))
 
 
 def test_a_gradient_that_stood_aside_while_its_client_was_away_comes_after_later_ones_and_once(

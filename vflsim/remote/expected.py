@@ -30,7 +30,7 @@ _MOST_UNKNOWN = 256 * 2**20
 _EACH = 1024
 """About the bytes of a message in memory besides its tensors."""
 _OVERTAKEN = 64
-"""Rounds by which a message may come late that has stood aside: more than any protocol has under way to a client."""
+"""Rounds by which a message may come late that others have overtaken."""
 _SMALL = 64
 """Messages without tensors of a party that may wait."""
 
@@ -38,12 +38,13 @@ _SMALL = 64
 class Expected:
     """Refuses messages that no party of this run sends to ``receiver``, by what the protocol says of them.
 
-    Kinds, shapes and dtypes are those of a trace, a batch is one of the run's. Of a kind that is
-    ``ordered`` a party sends one a round, in order; a client sends none of a round that neither the run nor its own
-    count has come to. What is ``awaited`` is of a round that the server waits for, if it waits for one. A server steps
-    at most ``most_rounds`` times. The order is not looked at where a crash can lose messages, which are then sent
-    again. What stands aside while a client is away may be overtaken, and still comes once. Protocols from outside
-    vflsim may number their rounds otherwise: their rounds are not looked at, and without a trace batches alone are.
+    Kinds, shapes and dtypes are those of a trace, a batch is one of the run's. Of a kind that is ``ordered`` a party
+    sends one a round, and clients send the server theirs in order; a client sends none of a round that neither the run
+    nor its own count has come to. What is ``awaited`` is of a round that the server waits for, if it waits for one. A
+    server steps at most ``most_rounds`` times. The order is not looked at where a crash can lose messages, which are
+    then sent again. A client gets messages as they arrive on their emulated way, where they overtake each other; each
+    still comes once. Protocols from outside vflsim may number their rounds otherwise: their rounds are not looked at,
+    and without a trace batches alone are.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class Expected:
         away = interruptible_of(setting)
         self._losing = {client for client, each in away.items() if each.interrupted == "lost"}
         self._resuming = away.keys() - self._losing
-        self._came: dict[tuple[int, str], set[int]] = {}  # of what may be overtaken: the rounds of late
+        self._came: dict[tuple[int, str], set[int]] = {}  # of what may be overtaken: the latest rounds
         self._exchanges = exchanges_of(protocol, setting)
         self._known = self._numbered or not untraced(protocol, setting)
         self._contents: dict[tuple[int, ...], Mapping[str, Sequence[Content]]] = {}
@@ -130,8 +131,9 @@ class Expected:
             raise DataError(_named(envelope), allowed=f"one a round, after round {latest}, of which one has come")
         if envelope.sender == SERVER and stepping:
             self._empty += empty
-            waiting = _OVERTAKEN if self._may_be_overtaken(envelope.sender) else 0  # empty ones may be yet to come
-            if envelope.round - self._empty > self._most_rounds + waiting:
+            oldest = max(0, max(latest + 1, envelope.round) - _OVERTAKEN)
+            missing = set(range(oldest, envelope.round)) - self._came.get(key, set())
+            if envelope.round - self._empty - len(missing) > self._most_rounds:  # empty ones may be yet to come
                 raise DataError(_named(envelope), allowed=f"{self._most_rounds:.0f} rounds, by stop.rounds")
 
     def _check_contents(self, envelope: Envelope, specs: Mapping[str, Spec], batch: Batch | None) -> Sequence[Content]:
@@ -184,8 +186,8 @@ class Expected:
         return not self._losing if sender == SERVER or self._receiver != SERVER else sender not in self._losing
 
     def _may_be_overtaken(self, sender: int) -> bool:
-        """Whether a message from ``sender`` stands aside while one of both is away, and comes after later ones."""
-        return not self._resuming.isdisjoint({sender, self._receiver})
+        """Whether a message from ``sender`` may come after later ones: on its way, or aside while a client is away."""
+        return self._receiver != SERVER or sender in self._resuming
 
 
 class Unread:
