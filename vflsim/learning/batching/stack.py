@@ -197,7 +197,7 @@ class Stack(ClientStack):
         work: list[EmbedWork] = [operation.work for operation in operations]
         places, rows = [each.place for each in work], [each.rows for each in work]
         try:
-            h = self._embedded(work[0].steps, places, rows)
+            h = self.embedded(work[0].steps, places, rows)
         except NonFiniteError:
             for operation, place, index in zip(operations, places, rows, strict=True):
                 with placed(operation):  # find the client whose rows they were
@@ -210,7 +210,8 @@ class Stack(ClientStack):
             with placed(operation):
                 operation.result.set(each.release(h[n]))
 
-    def _embedded(self, steps: bool, places: Sequence[int], rows: Sequence[Rows]) -> Tensor:
+    def embedded(self, steps: bool, places: Sequence[int], rows: Sequence[Rows]) -> Tensor:
+        """h_m of the clients at ``places`` (G, rows, width), kept for gradients where they are to step on it."""
         if not (self.keeps_graph and steps):
             return self.embeddings(places, rows, self.parameters)
         self._graph = self._graph_of(places, rows)
@@ -231,10 +232,6 @@ class Stack(ClientStack):
         work: list[StepWork] = [operation.work for operation in operations]
         received = [one.received.value for one in work]
         self.descend([each.place for each in work], [each.batch for each in work], received, operations)
-
-    def embed(self, places: Sequence[int], batches: Sequence[Batch]) -> Tensor:
-        """Embed equally long batches at the clients at ``places``, as they are to step on: (G, rows, width)."""
-        return self._embedded(True, places, batches)
 
     def descend(
         self,

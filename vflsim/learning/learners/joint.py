@@ -14,7 +14,7 @@ from torch import Tensor
 from vflsim.learning.batches import Batch, Split
 from vflsim.learning.execution.operations import Handle, Kernel
 from vflsim.learning.learners.embedding_table import EmbeddingTable, SummedTable
-from vflsim.learning.learners.inputs import Rows
+from vflsim.learning.learners.inputs import Received, Rows
 from vflsim.learning.learners.party_model import PartyModel
 from vflsim.learning.models.aggregates import Aggregate, with_zeros
 from vflsim.learning.privacy.blinding import BlindedSum
@@ -229,3 +229,20 @@ def _sum(coefficients: Sequence[float], rows: Tensor | None, embeddings: Sequenc
     if rows is None:
         rows = torch.stack([handle.value for handle in embeddings], 1)
     return torch.tensor(coefficients, dtype=rows.dtype, device=rows.device) @ rows
+
+
+def groups_of(messages: Sequence[Received]) -> list[tuple[Batch, list[Received]]]:
+    """Return messages by batch, in an order that does not depend on when they arrived."""
+    groups: dict[tuple[int, int], tuple[Batch, list[Received]]] = {}
+    for message in messages:
+        batch = message.batch
+        key = batch.origin, batch.index
+        if key not in groups:
+            groups[key] = batch, []
+        groups[key][1].append(message)
+    return [groups[key] for key in sorted(groups)]
+
+
+def arrivals_of(groups: Sequence[tuple[Batch, list[Received]]]) -> list[tuple[Batch, list[int]]]:
+    """Return the senders of each batch."""
+    return [(batch, [message.sender for message in group]) for batch, group in groups]

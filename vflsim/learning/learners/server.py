@@ -16,7 +16,7 @@ from vflsim.learning.learners.client import ClientParts
 from vflsim.learning.learners.embedding_table import EmbeddingTable, SummedTable
 from vflsim.learning.learners.finite import set_loss
 from vflsim.learning.learners.inputs import PartyParts, Received
-from vflsim.learning.learners.joint import Joining, Used
+from vflsim.learning.learners.joint import Joining, Used, arrivals_of, groups_of
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.party_model import FlatModel, descend
 from vflsim.learning.learners.staleness import Staleness, StepFacts
@@ -174,7 +174,7 @@ class ServerLearner(PartyLearner):
 
         ``age`` is ``client_age`` or ``row_age``, in server steps; without a bound nothing is too old. Changes nothing.
         """
-        return [] if bound is None else self.staleness.older_than(bound, age, _arrivals(groups_of(embeddings)))
+        return [] if bound is None else self.staleness.older_than(bound, age, arrivals_of(groups_of(embeddings)))
 
     def server_step(self, embeddings: Sequence[Received], refreshed: Sequence[Received] = ()) -> Operation[ServerStep]:
         """Take one step of θ_0 on the embeddings that arrived, and compute ∂ℓ/∂h_m for each of them.
@@ -196,8 +196,8 @@ class ServerLearner(PartyLearner):
             self._run_step(groups, [*ordered, *refreshed], promised, step.loss, "" if done is None else done.where)
 
         def commit() -> StepFacts:
-            arrived = _arrivals(groups_of([*embeddings, *refreshed]) if refreshed else groups)
-            read = [(batch, self.parts.clients) for batch, _ in groups] if self.parts.table else _arrivals(groups)
+            arrived = arrivals_of(groups_of([*embeddings, *refreshed]) if refreshed else groups)
+            read = [(batch, self.parts.clients) for batch, _ in groups] if self.parts.table else arrivals_of(groups)
             return self.staleness.complete(arrived, step.loss, [message.sender for message in ordered], read)
 
         operation = Operation(
@@ -343,19 +343,3 @@ class ServerLearner(PartyLearner):
 
 
 _sender = attrgetter("sender")
-
-
-def groups_of(messages: Sequence[Received]) -> list[tuple[Batch, list[Received]]]:
-    """Return messages by batch, in an order that does not depend on when they arrived."""
-    groups: dict[tuple[int, int], tuple[Batch, list[Received]]] = {}
-    for message in messages:
-        batch = message.batch
-        key = batch.origin, batch.index
-        if key not in groups:
-            groups[key] = batch, []
-        groups[key][1].append(message)
-    return [groups[key] for key in sorted(groups)]
-
-
-def _arrivals(groups: Sequence[tuple[Batch, list[Received]]]) -> list[tuple[Batch, list[int]]]:
-    return [(batch, [message.sender for message in group]) for batch, group in groups]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -18,9 +18,9 @@ from vflsim.learning.execution.operations import Handle
 from vflsim.learning.learners.client import ClientLearner
 from vflsim.learning.learners.finite import RECEIVED, finite_loss
 from vflsim.learning.learners.inputs import Received
-from vflsim.learning.learners.joint import Used
+from vflsim.learning.learners.joint import Used, groups_of
 from vflsim.learning.learners.party import PartyLearner
-from vflsim.learning.learners.server import ServerLearner, groups_of
+from vflsim.learning.learners.server import ServerLearner
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.defaults import vectorised_by_hand
 from vflsim.recurrences.stages import Ints
@@ -34,6 +34,11 @@ from vflsim.world.messages import Embedding
 
 ROUND = ("embed", "server_step", "client_step")
 """The computations of a round that has a program, in order."""
+
+
+_MOST = 2**28
+"""Bytes of embeddings that are computed together before they are needed."""
+_NO_BATCH = Batch(-1, np.empty(0, np.int64))
 
 
 class NoProgramError(RunError):
@@ -55,19 +60,19 @@ class RoundProgram(ABC):
         split = [each for each in clients if isinstance(each, ClientLearner)]
         if not all(whole(each) and each.blinder is None for each in split):
             raise NoProgramError("clients protect their embeddings, or lack rows")
-        self._stacks: dict[Stack, list[int]] = {}
-        for number, learner in enumerate(split):
+        self._stack_of: list[Stack] = []
+        for learner in split:
             if not isinstance(learner.stack, Stack):
                 raise NoProgramError(f"{party_name(learner.party)} is computed by itself: no stack takes its model")
-            self._stacks.setdefault(learner.stack, []).append(number)
+            self._stack_of.append(learner.stack)
         self._server: ServerLearner = server
         self._clients = split
         self.rounds = self.updates = self.embedded = 0
         self.losses: list[float | Tensor] = []
         """Those since somebody has taken them."""
         self.ends: Floats = np.full(len(split), np.inf)
-        self._batches: list[Batch | None] = [None] * len(split)
-        self._received: list[Tensor | None] = [None] * len(split)
+        self._batches: list[Batch] = [_NO_BATCH] * len(split)
+        self._received: list[Tensor] = [torch.empty(0)] * len(split)
         self.between: Callable[[], None] = _nothing
         """Called between two rounds."""
 
@@ -87,22 +92,27 @@ class RoundProgram(ABC):
 
     def settle(self, chosen: NDArray[np.bool_]) -> None:
         """Have some of the clients that still have to step do so."""
-        for stack, whose in self._stacks.items():
-            alike: dict[int, list[int]] = {}
-            for place, number in enumerate(whose):
-                if chosen[number] and (batch := self._batches[number]) is not None:
-                    alike.setdefault(len(batch), []).append(place)
-            for places in alike.values():
-                batches = [each for place in places if (each := self._batches[whose[place]]) is not None]
-                received = [got for place in places if (got := self._received[whose[place]]) is not None]
-                stack.descend(places, batches, received)
-        self.updates += int(np.count_nonzero(chosen))
+        numbers = np.flatnonzero(chosen).tolist()
+        for stack, some in self._alike(numbers, self._batches):
+            received = [self._received[number] for number in some]
+            stack.descend(self._places(some), [self._batches[number] for number in some], received)
+        self.updates += len(numbers)
         self.ends[chosen] = np.inf
+
+    def _alike(self, numbers: Sequence[int], batches: Sequence[Batch]) -> Iterator[tuple[Stack, list[int]]]:
+        """Yield clients that are computed together: of one stack, and with equally long ``batches`` (M,)."""
+        groups: dict[tuple[int, int], list[int]] = {}
+        for number in numbers:
+            groups.setdefault((id(self._stack_of[number]), len(batches[number])), []).append(number)
+        for some in groups.values():
+            yield self._stack_of[some[0]], some
+
+    def _places(self, numbers: Sequence[int]) -> list[int]:
+        return [self._clients[number].place for number in numbers]
 
     def state(self) -> dict[str, Tensor]:
         """Return what a checkpoint between rounds needs beside the parties' states."""
-        waiting = {f"received.{n}": each for n, each in enumerate(self._received)
-                   if each is not None and self.ends[n] < np.inf}  # fmt: skip
+        waiting = {f"received.{n}": each for n, each in enumerate(self._received) if self.ends[n] < np.inf}
         return {
             "ends": torch.from_numpy(self.ends),
             "counts": torch.tensor([self.rounds, self.updates, self.embedded]),
@@ -139,24 +149,20 @@ class RoundProgram(ABC):
         on_cpu, where = mean.device == CPU, f"{party_name(SERVER)}, server_step, round {self.rounds}"
         self.losses.append(finite_loss(mean, where) if on_cpu else mean)
 
-    def _messages(self, who: Ints, batches: Sequence[Batch]) -> list[Received]:
-        """Embed a batch at each of some clients, together where the batches are equally long."""
-        place_of = {number: n for n, number in enumerate(who.tolist())}
-        messages: list[Received] = []
-        for number, batch in zip(who.tolist(), batches, strict=True):
-            learner = self._clients[number]
-            messages.append(message := Embedding(batch, Handle((len(batch), learner.width), learner.dtype)))
-            message.sender = learner.party
-        for stack, whose in self._stacks.items():
-            alike: dict[int, list[int]] = {}
-            for place, number in enumerate(whose):
-                if number in place_of:
-                    alike.setdefault(len(batches[place_of[number]]), []).append(place)
-            for places in alike.values():
-                mine = [place_of[whose[place]] for place in places]
-                for n, h in zip(mine, stack.embed(places, [batches[n] for n in mine]), strict=True):
-                    messages[n].value.set(h)
-        return messages
+    def _embed(self, numbers: Sequence[int], batches: Sequence[Batch]) -> dict[int, Tensor]:
+        """Embed their ``batches`` (M,) at some clients."""
+        embedded: dict[int, Tensor] = {}
+        for stack, some in self._alike(numbers, batches):
+            h = stack.embedded(True, self._places(some), [batches[number] for number in some])
+            embedded.update(zip(some, h, strict=True))
+        return embedded
+
+    def _message(self, number: int, batch: Batch, h: Tensor) -> Received:
+        value = Handle[Tensor](tuple(h.shape), h.dtype)
+        value.set(h)
+        message = Embedding(batch, value)
+        message.sender = self._clients[number].party
+        return message
 
 
 class SplitProgram(RoundProgram):
@@ -171,7 +177,9 @@ class SplitProgram(RoundProgram):
         self._sequence = sequence
         coefficients = self._server.sums_of_all if self._server.embedding is None else None
         shared = len({*coefficients}) == 1 if coefficients is not None else False
-        self._factor = coefficients[0] if coefficients and shared and all(each.joint for each in self._stacks) else None
+        self._factor = (
+            coefficients[0] if coefficients and shared and all(each.joint for each in self._stack_of) else None
+        )
         """What the sum of all embeddings is multiplied by, if the server needs no more of them."""
 
     def _prepare(self) -> None:
@@ -186,10 +194,12 @@ class SplitProgram(RoundProgram):
 
     def _used(self, who: Ints, batch: Batch) -> Used:
         if self._factor is not None:
-            totals = [stack.total(range(len(whose)), batch, stack.parameters) for stack, whose in self._stacks.items()]
+            stacks = dict.fromkeys(self._stack_of)
+            totals = [stack.total(range(len(stack.learners)), batch, stack.parameters) for stack in stacks]
             joined = sum(totals[1:], start=totals[0]) * self._factor
             return Used(batch, (), joined.requires_grad_(), [joined], [self._factor])
-        messages = self._messages(who, [batch] * len(who))
+        embedded = self._embed(who.tolist(), [batch] * len(who))
+        messages = [self._message(number, batch, embedded[number]) for number in who.tolist()]
         (used,) = self._server.inputs_of([(batch, messages)], messages)
         return used
 
@@ -197,42 +207,57 @@ class SplitProgram(RoundProgram):
 class TableProgram(RoundProgram):
     """Rounds of a server with a table, on embeddings of some clients, each of which walks its own batches.
 
-    Invariant: a client has stepped on what it has received before it embeds again.
+    Invariants: a client has stepped on what it has received before it embeds again. When an embedding is needed, all
+    clients step that do so until the next row, and all that have stepped embed their next batch, together.
     """
 
     def __init__(
         self, server: PartyLearner, clients: Sequence[PartyLearner], sequences: Sequence[BatchSequence]
     ) -> None:
         super().__init__(server, clients)
-        self._sequences = sequences
+        self._sequences, self._number = sequences, {learner.party: n for n, learner in enumerate(clients)}
         self._begun: Ints = np.zeros(len(clients), np.int64)
+        self._next = [sequence.batch(0) for sequence in sequences]
+        self._h: dict[int, Tensor] = {}
+        """Embeddings of the clients' next batches, of those that are computed."""
 
     def _serve(self, who: Ints, ends: Floats, now: float) -> None:
-        here = np.isin(np.arange(len(self.ends)), who)
-        self.settle(here & (self.ends < np.inf))
-        batches = [self._sequences[number].batch(int(self._begun[number])) for number in who.tolist()]
-        messages = self._messages(who, batches)
+        numbers = who.tolist()
+        if not self._h.keys() >= {*numbers}:
+            due = self.ends <= now
+            due[who] = self.ends[who] < np.inf
+            self.settle(due)
+            each = self._next[numbers[0]].ids.size * self._clients[numbers[0]].width * 8
+            beside = {*np.flatnonzero(self.ends == np.inf).tolist()} - self._h.keys() - {*numbers}
+            ready = sorted([*({*numbers} - self._h.keys()), *sorted(beside)[: _MOST // each]])
+            self._h |= self._embed(ready, self._next)
+        messages = [self._message(number, self._next[number], self._h.pop(number)) for number in numbers]
         groups = groups_of(messages)
         gradients = self._step_on(self._server.inputs_of(groups, messages))
-        place = {learner.party: number for number, learner in enumerate(self._clients)}
         for (batch, some), received in zip(groups, gradients, strict=True):
             for message, gradient in zip(some, received, strict=True):
-                number = place[message.sender]
+                number = self._number[message.sender]
                 self._batches[number], self._received[number] = batch, gradient
-        self._begun[who] += 1
+                self._begun[number] += 1
+                self._next[number] = self._sequences[number].batch(int(self._begun[number]))
         self.ends[who] = ends
-        self.settle(here & (self.ends <= now))
 
     def state(self) -> dict[str, Tensor]:
-        """Return also how many batches each client has begun."""
-        return super().state() | {"begun": torch.from_numpy(self._begun)}
+        """Return also how many batches each client has begun, and the embeddings of the next."""
+        embedded = {f"embedded.{number}": h for number, h in self._h.items()}
+        return super().state() | {"begun": torch.from_numpy(self._begun)} | embedded
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Restore what ``state`` returned."""
         super().load(state)
         self._begun[:] = state["begun"].numpy()
-        for number in np.flatnonzero(self.ends < np.inf).tolist():
-            self._batches[number] = self._sequences[number].batch(int(self._begun[number]) - 1)
+        for number, learner in enumerate(self._clients):
+            begun, sequence = int(self._begun[number]), self._sequences[number]
+            self._next[number] = sequence.batch(begun)
+            if self.ends[number] < np.inf:
+                self._batches[number] = sequence.batch(begun - 1)
+            if (h := state.get(f"embedded.{number}")) is not None:
+                self._h[number] = h.clone().to(learner.parts.features["train"].device)
 
 
 def _nothing() -> None:
