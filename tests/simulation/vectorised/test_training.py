@@ -173,6 +173,12 @@ def test_a_run_that_diverges_keeps_its_rows_and_names_party_and_round() -> None:
         ({"kind": "synchronous", "codec": "float16"}, {}, "protocols.it.codec"),
         ({"kind": "synchronous", "blinding": {}}, {}, "protocols.it.blinding"),
         ({"kind": "fedbcd", "local_steps": 2}, {}, "protocols.it"),
+        ({"kind": "t_synchronous", "t": 2, "cancel": True}, {}, "protocols.it"),
+        ({"kind": "asynchronous", "first_fill": "upload"}, {}, "protocols.it"),
+        ("synchronous", {"models__client": {"kind": "cnn", "channels": [2], "embedding": 6}, "partition": ROWS},
+         "models.client"),
+        ("synchronous", {"models__server": {"kind": "module", "path": "normed_module:Head"}},
+         "models.server"),
     ],
 )  # fmt: skip
 def test_what_has_no_program_is_refused_with_its_key(said: Any, changes: dict[str, Any], key: str) -> None:
@@ -204,6 +210,23 @@ def test_what_no_program_knows_is_trained_event_by_event(said: Any, changes: dic
     assert why in outcome.note
     with pytest.raises(NoProgramError):
         run_on(Choice("vectorised", forced=True), scenario, "it", 0, data)
+
+
+def test_a_run_that_gives_way_to_the_event_path_can_be_interrupted_and_resumed(tmp_path: Path) -> None:
+    scenario = quick("synchronous", **{**RANDOM, "models__client": CNN, "partition": ROWS})
+    data, choice = data_of(scenario, "it"), Choice("vectorised")
+    whole, keeper = run_on(choice, scenario, "it", 0, data), Keeper(tmp_path, None, {}, resume=False)
+    keeper.request(stop=True)
+    with pytest.raises(KeyboardInterrupt):
+        run_on(choice, scenario, "it", 0, data, keeper=keeper)
+    again = run_on(choice, scenario, "it", 0, data, keeper=Keeper(tmp_path, None, {}, resume=True))
+    assert_same(again, whole)
+
+
+def test_what_only_the_event_path_can_decide_shows_before_anything_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    scenario = quick("asynchronous", **{**WORLDS["two rules at one instant"]})
+    monkeypatch.setattr(programs.RoundProgram, "play", None)
+    assert isinstance(run_trained(scenario, "it", 0, data_of(scenario, "it"), USUAL).error, UndecidedError)
 
 
 # --- interruptions ----------------------------------------------------------------------------------------------------

@@ -183,7 +183,7 @@ class CheckpointFiles:
         sound = sorted(self._numbers("json") - self._unsound)
         with contextlib.suppress(OSError):
             for entry in list(self.folder.iterdir()):
-                if entry.stem not in {f"{number:06}" for number in sound[-count:]}:
+                if entry.is_file() and entry.stem not in {f"{number:06}" for number in sound[-count:]}:
                     entry.unlink()
 
 

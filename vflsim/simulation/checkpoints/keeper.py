@@ -42,6 +42,7 @@ class Keeper:
         self._of = folder, every, fingerprint, resume, until
         self._every, self._resume = every, resume
         self._course: Course | None = None
+        self._instead: Keeper | None = None
         self._return: Return | None = None
         self._stop = self._wanted = False
         self._timer: threading.Timer | None = None
@@ -68,14 +69,19 @@ class Keeper:
         checkpoint is interrupted at once.
         """
         self._stop, self._wanted = self._stop or stop, True
+        if self._instead is not None:
+            self._instead.request(stop)
         course = self._course
         if course is not None and (stop or self._return is None):
             course.world.visit(self._visit)
 
     def apart(self, name: str) -> Keeper:
-        """Return a keeper of the same run on another path, whose checkpoints are in a folder ``name`` of this one's."""
+        """Return a keeper of the same run on another path: in a folder ``name`` of this one's, with its requests."""
         folder, every, fingerprint, resume, until = self._of
-        return Keeper(folder / name, every, {**fingerprint, "path": name}, resume, until)
+        self._instead = Keeper(folder / name, every, {**fingerprint, "path": name}, resume, until)
+        if self._stop:
+            self._instead.request(stop=True)
+        return self._instead
 
     # --- a run without events ---------------------------------------------------------------------------------------
 
@@ -85,14 +91,7 @@ class Keeper:
 
         Raises ``CheckpointError`` if the checkpoints belong to a different run.
         """
-        found = self._files.newest() if self._resume else None
-        self._notes |= dict.fromkeys(self._files.passed_over)
-        if found is not None:
-            position = found.snapshot.position
-            self._notes[f"resumed from {position.time_s:.6g} s, round {position.counts['rounds']}"] = None
-            self._kept_at = position.events
-        elif self._files.passed_over:
-            self._notes["no checkpoint is sound: started anew"] = None
+        found = self._newest()
         self._plan()
         try:
             yield found
@@ -132,23 +131,28 @@ class Keeper:
             raise went_elsewhere("it ended before")
 
     def _accompany(self, course: Course) -> None:
-        checkpoint = self._files.newest() if self._resume else None
-        for passed in self._files.passed_over:
-            self._notes[passed] = None
+        began, checkpoint = time.monotonic(), self._newest()
         if checkpoint is not None:
-            self._began = time.monotonic()
+            self._began = began
             self._return = Return(course, *checkpoint)
-            self._kept_at = checkpoint.snapshot.position.events
-            position = checkpoint.snapshot.position
-            self._notes[f"resumed from {position.time_s:.6g} s, round {position.counts['rounds']}"] = None
             course.world.visit(self._arrive, self._kept_at)
-        elif self._files.passed_over:
-            self._notes["no checkpoint is sound: started anew"] = None
         self._course = course
         if self._return is None:
             self._continue()
         elif self._stop:
             course.world.visit(self._visit)
+
+    def _newest(self) -> Found | None:
+        """Return the checkpoint to resume from, if any; note it, and those that are passed over."""
+        found = self._files.newest() if self._resume else None
+        self._notes |= dict.fromkeys(self._files.passed_over)
+        if found is not None:
+            position = found.snapshot.position
+            self._kept_at = position.events
+            self._notes[f"resumed from {position.time_s:.6g} s, round {position.counts['rounds']}"] = None
+        elif self._files.passed_over:
+            self._notes["no checkpoint is sound: started anew"] = None
+        return found
 
     def _arrive(self) -> None:
         assert self._return is not None, "the run returns to a checkpoint"

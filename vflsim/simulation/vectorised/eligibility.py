@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
+from vflsim.learning.batching.kernels import KERNELS
+from vflsim.learning.models.server import ModuleServer
+from vflsim.learning.optimizers import STACKED
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.defaults import participants_of, vectorised_by_hand, vectorised_with
 from vflsim.scenario.document import Problem, shown
 from vflsim.scenario.evaluate import Evaluate
 from vflsim.scenario.models import Scenario, Timing
-from vflsim.scenario.resolve import location_of, party_timings
+from vflsim.scenario.resolve import client_models, location_of, party_timings
 from vflsim.stopping.rules import RULES, Stop
 from vflsim.timing.activation import Immediate
 from vflsim.timing.availability import Always
@@ -76,12 +79,32 @@ def obstacles_to_training(scenario: Scenario, name: str) -> list[Problem]:
     for key, there in (("blinding", scenario.blinding_of(name)), ("mechanism", scenario.protocols[name].mechanism)):
         if there is not None:
             problems.append(Problem((*loc, key), "programs send values as they are", "none", "leave it out"))
+    problems += _learning(scenario, name)
     for rule in scenario.stop_of(name).each():
         if rule.by in ("row", "update"):
             what = f"stop.{rule.key} ends a run in the middle of what a program computes at once"
             place = location_of(scenario, name, "stop", rule.key)
             problems.append(Problem(place, what, "time, rounds, epochs, precision", "leave it out"))
     return [*problems, *obstacles(scenario, name)]
+
+
+def _learning(scenario: Scenario, name: str) -> Iterator[Problem]:
+    """Yield models, rules and rows that no program knows."""
+    models, training = client_models(scenario, name), scenario.training_of(name)
+    for model in {type(model): model for model in models}.values():
+        if isinstance(why := KERNELS[type(model)], str):
+            yield Problem(("models", "client"), f"{model.kind}: {why}", "linear, polynomial, mlp")
+    for rule in {type(rule): rule for rule in training.client_optimizers(len(models))}.values():
+        if type(rule) not in STACKED:
+            yield Problem(("training", "client_optimizer"), f"{rule.kind}: no stack has it", "sgd, adam")
+    if isinstance(server := scenario.models_of(name).server, ModuleServer):
+        yield Problem(
+            ("models", "server"), f"{server.kind}: code from outside may do anything in a step", "mlp, linear"
+        )
+    if scenario.data.align == "outer":
+        yield Problem(("data", "align"), "parties may lack rows", "inner, exact")
+    if scenario.data.categorical and scenario.data.encoding == "codes":
+        yield Problem(("data", "encoding"), "codes: no stack reads codes of categories", "one_hot")
 
 
 def _recorded(scenario: Scenario, name: str) -> Iterator[Problem]:

@@ -20,7 +20,7 @@ from vflsim.learning.execution.deferred import DeferredExecutor
 from vflsim.learning.learners.finite import finite_loss
 from vflsim.learning.randomness import drawing_from
 from vflsim.protocols.defaults import evaluated_splits, evaluates_wired
-from vflsim.recurrences.chunk import Chunk, undecided
+from vflsim.recurrences.chunk import Chunk, UndecidedError, undecided
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
 from vflsim.simulation.build import Parties, parties
@@ -194,8 +194,12 @@ def run_trained(
 ) -> Outcome:
     """Run protocol ``name``, which has no obstacles, with ``seed``: times by arrays, training by a program.
 
-    Raises ``NoProgramError`` with the reason if there is none, and as ``run_protocol``.
+    Times are computed alone first: what only the event path can decide shows before anything is trained. Raises
+    ``NoProgramError`` with the reason if there is none, and as ``run_protocol``.
     """
+    alone = run_vectorised(scenario, name, seed, data)
+    if isinstance(alone.error, UndecidedError):
+        return alone
     protocol, resolved = scenario.protocols[name].protocol, setting(scenario, name, data).on(execution.device)
     recorder = Recorder("summary")
     with drawing_from(torch_seed(seed, SHARED, "learners")):
