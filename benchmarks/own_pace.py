@@ -1,8 +1,9 @@
 """What a step of one among M asynchronous clients costs beside plain PyTorch that keeps the sums of the server's table.
 
-Shapes and clocks are those of ``learning_plane.py``. Contenders: vflsim's learning plane; the same with ``--eager``,
-whose server reads the rows of all clients; and a plain loop with a module and an optimiser for each client, a table
-(clients, rows, width), and the sum of its rows in float32, which every step changes by what is new. All take turns.
+Shapes and clocks are those of ``learning_plane.py``. Contenders: vflsim's learning plane; its program of such steps,
+which needs no events besides; the learning plane with ``--eager``, whose server reads the rows of all clients; and a
+plain loop with a module and an optimiser for each client, a table (clients, rows, width), and the sum of its rows in
+float32, which every step changes by what is new. All take turns.
 Run: python benchmarks/own_pace.py [--clients 10 100 1000]
 """
 
@@ -17,6 +18,7 @@ from learning_plane import FEATURES, MODELS, RATE, WIDTH, LearningPlane, Problem
 from torch import Tensor, nn
 
 from vflsim.simulation.collector import patient_collector
+from vflsim.simulation.vectorised.programs import TableProgram
 
 
 class Plain:
@@ -61,6 +63,20 @@ class Plain:
             self.waiting[m] = self.embedded(m)
 
 
+class Program(LearningPlane):
+    """vflsim's program, with clients in random order."""
+
+    def __init__(self, problem: Problem, model: str) -> None:
+        super().__init__(problem, model, table=True)
+        clients = [*self.clients.values()]
+        self.program = TableProgram(self.server, clients, [problem.batches] * len(clients))
+
+    def run_asynchronously(self, steps: int) -> None:
+        """Steps of one client each."""
+        places = self.order.integers(0, self.problem.clients, (steps, 1))
+        self.program.play(places, np.zeros((steps, 1)), 0.0)
+
+
 def compare(model: str, clients: int, steps: int, device: str = "cpu") -> dict[str, float]:
     """Milliseconds a step of all contenders."""
     problem = Problem(clients, device)
@@ -68,14 +84,16 @@ def compare(model: str, clients: int, steps: int, device: str = "cpu") -> dict[s
         {
             "plain": Plain(problem, model).run,
             "vflsim": LearningPlane(problem, model, table=True).run_asynchronously,
+            "program": Program(problem, model).run_asynchronously,
             "eager": LearningPlane(problem, model, eager=True, table=True).run_asynchronously,
         },
         steps,
     )
-    plain, vflsim, eager = found.values()
+    plain, vflsim, program, eager = found.values()
     print(
-        f"{model:6} {clients:5} clients, a step of one: plain {plain:6.2f} ms, vflsim {vflsim:6.2f}, eager {eager:6.2f}"
-        f"; vflsim/plain {vflsim / plain:.2f}, eager/vflsim {eager / vflsim:.2f}",
+        f"{model:6} {clients:5} clients, a step of one: plain {plain:6.2f} ms, vflsim {vflsim:6.2f}, "
+        f"program {program:6.2f}, eager {eager:6.2f}; vflsim/plain {vflsim / plain:.2f}, "
+        f"program/plain {program / plain:.2f}, eager/vflsim {eager / vflsim:.2f}",
         flush=True,
     )
     return found
