@@ -39,10 +39,10 @@ class Keeper:
         until: Mapping[str, Any] | None = None,
     ) -> None:
         self._files = CheckpointFiles(folder, fingerprint, until)
-        self._of = folder, every, fingerprint, resume, until
+        self._settings = folder, every, fingerprint, resume, until
         self._every, self._resume = every, resume
         self._course: Course | None = None
-        self._instead: Keeper | None = None
+        self._successor: Keeper | None = None
         self._return: Return | None = None
         self._stop = self._wanted = False
         self._timer: threading.Timer | None = None
@@ -69,19 +69,19 @@ class Keeper:
         checkpoint is interrupted at once.
         """
         self._stop, self._wanted = self._stop or stop, True
-        if self._instead is not None:
-            self._instead.request(stop)
+        if self._successor is not None:
+            self._successor.request(stop)
         course = self._course
         if course is not None and (stop or self._return is None):
             course.world.visit(self._visit)
 
     def apart(self, name: str) -> Keeper:
         """Return a keeper of the same run on another path: in a folder ``name`` of this one's, with its requests."""
-        folder, every, fingerprint, resume, until = self._of
-        self._instead = Keeper(folder / name, every, {**fingerprint, "path": name}, resume, until)
+        folder, every, fingerprint, resume, until = self._settings
+        self._successor = Keeper(folder / name, every, {**fingerprint, "path": name}, resume, until)
         if self._stop:
-            self._instead.request(stop=True)
-        return self._instead
+            self._successor.request(stop=True)
+        return self._successor
 
     # --- a run without events ---------------------------------------------------------------------------------------
 

@@ -125,7 +125,7 @@ def _of_equal_length(lists: NDArray[np.int32]) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(lists.reshape(-1)))
 
 
-class Trained(Protocol):
+class RoundTraining(Protocol):
     """What trains along the rounds of a run, and adds to its rows of metrics, facts and weights."""
 
     began: float
@@ -165,7 +165,7 @@ def run_vectorised(
     data: LoadedData,
     report: Callable[[Progress], None] | None = None,
     seen: Callable[[Chunk, int], None] | None = None,
-    training: Trained | None = None,
+    training: RoundTraining | None = None,
     ages: bool = True,
 ) -> Outcome:
     """Run protocol ``name``, which has no ``obstacles``, with ``seed``: its timing, and the ``training`` along it.
