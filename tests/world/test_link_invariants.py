@@ -61,9 +61,15 @@ def simulate(network, ends, schedule, until: float, gates=None, outages=(), conc
         world.after(time, lambda p=party: transport.lose(p))
         world.after(time, lambda p=party: transport.shut(p))
         world.after(time + 1.0, lambda p=party: transport.open(p))
+
+    async def time_passes() -> None:
+        """Close as a run does, whose conclusion may take time: nothing may arrive then."""
+        transport.close()
+        await world.pause(100.0, "nothing")
+
     world.after(until, lambda: world.finish("end"))
     world.run()
-    transport.close()
+    world.conclude(time_passes())
     return recorder, arrived, sent
 
 
@@ -287,3 +293,15 @@ def test_more_slots_than_messages_change_nothing(ends, schedule, network) -> Non
         return {places[id(message)]: time for time, message in arrived}
 
     assert times(len(schedule) + 1) == times(None)
+
+
+@pytest.mark.parametrize("network", [Fifo(), Dedicated(), Fair()], ids=lambda network: network.kind)
+@pytest.mark.parametrize("slots", [None, 1, 2])
+@pytest.mark.parametrize("gate", [{}, {1: StepProfile([0, 50], [1, 0])}], ids=["constant", "gated"])
+def test_what_the_end_of_a_run_cuts_never_arrives_even_if_a_message_enters_at_that_instant(network, slots, gate):
+    ends = [Link(up=8.0, down=8.0)] * PARTIES
+    schedule = [(0.0, (1, 0), 6, None), (0.0, (2, 0), 6, None), (0.0, (0, 1), 6, None), (2.0, (3, 0), 6, None)]
+    recorder, arrived, sent = simulate(network, ends, schedule, 2.0, gate, concurrency=slots)
+    nothing_is_lost_unnoticed(recorder, arrived, sent)
+    assert not arrived
+    assert [transfer.state for transfer, _, _ in sent] == ["unfinished"] * 4

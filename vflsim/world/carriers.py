@@ -32,10 +32,6 @@ class Unshared(Carrier):
         """Do nothing: the path has its rate."""
 
     @override
-    def close(self) -> None:
-        """Do nothing: every transfer has its own timer."""
-
-    @override
     def enter(self, transfer: Transfer) -> None:
         self._move(transfer)
 

@@ -198,10 +198,6 @@ class SlowStart(Carrier):
                 connection.window = self._tcp.initial_window
 
     @override
-    def close(self) -> None:
-        self._carrier.close()
-
-    @override
     def enter(self, transfer: Transfer) -> None:
         connection, size = self._connections[transfer.path], transfer.size
         window = connection.begin(transfer.message.sent, -(-size // PACKET))

@@ -117,10 +117,6 @@ class FairSharing(Carrier):
             self._flows.there[slot] = False
             self._share_later()
 
-    @override
-    def close(self) -> None:
-        self._set_alarm(math.inf)
-
     def _solve_together(self) -> None:
         """Take all flows out of their hubs, for good."""
         self._together = True
@@ -207,13 +203,13 @@ class FairSharing(Carrier):
             self._deliver(ended[0])
 
     def _deliver_next(self) -> None:
-        """Let the next message that is through arrive.
+        """Let the next message that is through, and has not been cut since, arrive.
 
         Each but the first has an event of its own: one before it may make it useless. In real time receives resolve in
         between, as a replay of a live run has them.
         """
-        if self._through:
-            first = next(iter(self._through))
+        first = next((transfer for transfer in self._through if transfer.under_way), None)
+        if first is not None:
             first.due = True
             self._world.schedule(0.0, self._deliver, first)
 

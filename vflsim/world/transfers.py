@@ -157,10 +157,6 @@ class Carrier(ABC):
         """Prepare for a path through these two links before its first use."""
 
     @abstractmethod
-    def close(self) -> None:
-        """Stop: nothing will arrive any more."""
-
-    @abstractmethod
     def enter(self, transfer: Transfer) -> None:
         """Take in a transfer that has paid its latency."""
 

@@ -99,9 +99,7 @@ class Transport:
 
     def lose(self, party: int) -> None:
         """Lose every message under way from or to ``party``; the bytes already sent count."""
-        doomed = [t for t in self._open if party in (t.path.sender, t.path.receiver)]
-        for transfer in [t for t in doomed if self._cut(t, "lost")]:
-            self._carrier.leave(transfer)
+        self._cut_all([t for t in self._open if party in (t.path.sender, t.path.receiver)], "lost")
         self._carrier.reset(party)
 
     def shut(self, party: int) -> None:
@@ -114,9 +112,7 @@ class Transport:
 
     def close(self) -> None:
         """Record the messages that the end of the run cuts short."""
-        for transfer in list(self._open):
-            self._cut(transfer, "unfinished")
-        self._carrier.close()
+        self._cut_all(list(self._open), "unfinished")
 
     def under_way(self) -> Iterator[Message]:
         """The messages that have been sent and have not arrived, in the order sent."""
@@ -168,6 +164,11 @@ class Transport:
         self._recorder.transfer(message, transfer.index, transfer.began, self._world.instant, transfer.size, "done")
         deliver = transfer.deliver
         deliver(message)
+
+    def _cut_all(self, transfers: list[Transfer], outcome: Cut) -> None:
+        """End transfers under way, all before the first gives up its place: none of them takes another's."""
+        for transfer in [t for t in transfers if self._cut(t, outcome)]:
+            self._carrier.leave(transfer)
 
     def _cut(self, transfer: Transfer, outcome: Cut) -> bool:
         """End a transfer under way; returns whether it had a place on its links."""
