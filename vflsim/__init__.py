@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from vflsim.api.frames import Frame
     from vflsim.plotting.style import Picture
     from vflsim.results.read import Results
     from vflsim.results.sweeps.sweep import Sweep
@@ -72,10 +73,14 @@ def load(source: str | Path | Mapping[str, Any], overrides: Sequence[str] | Mapp
 
 
 def run(
-    scenario: Scenario | str | Path | Mapping[str, Any],
+    scenario: Scenario | str | Path | Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     *,
-    protocols: Sequence[str] = (),
+    frame: Frame | None = None,
+    label: str | None = None,
+    parties: Mapping[str, Sequence[str]] | None = None,
+    active: str | None = None,
+    protocols: Sequence[str] | Mapping[str, Any] = (),
     timing_only: bool = False,
     path: Literal["auto", "event", "vectorised"] = "auto",
     progress: bool | None = None,
@@ -91,13 +96,19 @@ def run(
     terminal or a notebook only. ``execution`` are :class:`~vflsim.vocabulary.execution_options.ExecutionOptions`
     such as ``workers``, ``resume``, ``checkpoint_every``, ``device`` and ``threads``: those of ``vflsim run``.
 
+    ``frame`` gives the data: a frame of pandas or polars, or the path of a CSV or Parquet file. ``label`` is the column
+    to predict, ``parties`` maps names to columns, and ``active`` names the party that holds the label. The scenario may
+    then be left out, or have only the sections that differ from those that ``vflsim new --from`` writes; ``protocols``
+    may be kinds or entries, too.
+
     Raises ``ScenarioError``, ``DataError``, ``ResultsError``; TypeError for an option that there is not. A failed run
     does not stop the others: after all runs, the first ``RunError`` is raised, and
     ``open_results`` reads the results.
 
-    Example: ``vflsim.run("mine.yaml", progress=False).summary()``
+    Examples: ``vflsim.run("mine.yaml", progress=False).summary()``, ``vflsim.run(frame=frame, label="y",
+    parties={"bank": ["a", "b"], "shop": ["c"]}, active="bank", protocols=["synchronous"])``
     """
-    from vflsim.scenario.models import Scenario
+    from vflsim.api.frames import scenario_for
     from vflsim.studies.runs.store import chosen
     from vflsim.studies.study import default_folder, run_study
     from vflsim.studies.terminal.display import shown
@@ -105,12 +116,12 @@ def run(
     from vflsim.vocabulary.execution_options import RunOptions
 
     options = RunOptions.of(**execution)
-    loaded = scenario if isinstance(scenario, Scenario) else load(scenario)
-    folder = Path(out) if out is not None else default_folder(loaded, timing_only)
-    loaded = chosen(loaded, protocols, folder, timing_only, options)
-    with shown(progress, loaded) as display:
-        watcher = None if display is None else display.alone
-        study = run_study(loaded, folder, timing_only=timing_only, path=path, options=options, watcher=watcher)
+    with scenario_for(scenario, out, frame, label, parties, active, protocols) as (loaded, names):
+        folder = Path(out) if out is not None else default_folder(loaded, timing_only)
+        loaded = chosen(loaded, names, folder, timing_only, options)
+        with shown(progress, loaded) as display:
+            watcher = None if display is None else display.alone
+            study = run_study(loaded, folder, timing_only=timing_only, path=path, options=options, watcher=watcher)
     for (protocol, seed), error in study.failures.items():
         error.add_note(
             f"in the run of {protocol} with seed {seed}; {len(study.failures)} of {len(study.results.runs)} runs failed"

@@ -67,8 +67,8 @@ class Table:
         if name not in self.columns.column_names:
             what = f"has no column {name!r} (the {role})"
             raise DataError(what, str(self.path), nearest(name, self.names), f"correct `{role}` in the data section")
-        column = self._plain(name, f"the {role}")
-        empty = (pc.equal(column, "") if _is_text(column.type) else column.is_null()).fill_null(True)
+        column = self.plain(name, f"the {role}")
+        empty = (pc.equal(column, "") if is_text(column.type) else column.is_null()).fill_null(True)
         if count := pc.sum(empty).as_py():
             row = int(np.argmax(empty.to_numpy()))
             what = f"{self.place(row)}, column {name!r} (the {role}) is empty ({count} in all)"
@@ -77,9 +77,9 @@ class Table:
             column = column.cast(pa.string())
         if pa.types.is_decimal(column.type):
             column = column.cast(pa.float64())
-        if _is_text(column.type):
+        if is_text(column.type):
             return np.asarray(self._with_points(column).to_pylist(), dtype=np.str_)
-        if not _is_number(column.type):
+        if not is_number(column.type):
             raise self._ill_typed(name, f"the {role}", column.type, "numbers or UTF-8 text")
         return np.asarray(column.to_numpy())
 
@@ -110,10 +110,10 @@ class Table:
 
     def _categories(self, name: str) -> tuple[Array, tuple[str, ...]]:
         """Return the number of each cell's category, and their names in the order of the file; empty cells are one."""
-        column = self._plain(name, "categorical")
+        column = self.plain(name, "categorical")
         if pa.types.is_floating(column.type):
             column = pc.if_else(pc.is_nan(column), None, column)
-        elif _is_text(column.type):
+        elif is_text(column.type):
             column = column.fill_null("")
         encoding = column.combine_chunks().dictionary_encode(null_encoding="encode")
         try:
@@ -133,7 +133,7 @@ class Table:
             return column
         return pointed
 
-    def _plain(self, name: str, role: str) -> pa.ChunkedArray:
+    def plain(self, name: str, role: str) -> pa.ChunkedArray:
         """Return a column as numbers, text, bytes or times. DataError for nested ones, and text that is not UTF-8."""
         column = self.columns.column(name)
         kind = column.type
@@ -157,12 +157,12 @@ class Table:
         return DataError(what, str(self.path), allowed, f"convert it before, or leave it out with `drop: [{name}]`")
 
     def _numeric(self, name: str) -> Array:
-        column = self._plain(name, "a feature")
+        column = self.plain(name, "a feature")
         kind = column.type
         remedy = f"encode the column as numbers, or leave it out with `drop: [{name}]`"
         if pa.types.is_null(kind):
             raise DataError(f"column {name!r} is empty", str(self.path), "numbers in every feature column", remedy)
-        if not _is_number(kind):
+        if not is_number(kind):
             if pa.types.is_decimal(kind):
                 return np.asarray(column.cast(pa.float64()).to_numpy())
             try:
@@ -214,11 +214,13 @@ def _csv(path: Path, skip_lines: int, held: int, text: Sequence[str]) -> tuple[p
     return columns, decimal
 
 
-def _is_number(kind: pa.DataType) -> bool:
+def is_number(kind: pa.DataType) -> bool:
+    """Return whether a column of this type holds whole numbers, floats or booleans."""
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def is_text(kind: pa.DataType) -> bool:
+    """Return whether a column of this type holds text."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 

@@ -242,7 +242,7 @@ def _views(holder: Holder, data: Data) -> tuple[View, ...]:
     views = holder.views(data.no_features, categorical, data.missing is not None)
     for view in views:
         for place, name in enumerate(view.names):
-            if _numbers_rows(name, view.values[:, place]) and name not in categorical:
+            if numbers_rows(name, view.values[:, place]) and name not in categorical:
                 what = f"column {name!r} has another whole number in each row, and would be a feature"
                 key = name or repr(name)
                 remedy = f"say `drop: [{key}]`, or `id: {key}`; or rename it if it measures something"
@@ -250,7 +250,7 @@ def _views(holder: Holder, data: Data) -> tuple[View, ...]:
     return views
 
 
-def _numbers_rows(name: str, values: Array) -> bool:
+def numbers_rows(name: str, values: Array) -> bool:
     """Return whether a column has the name and the values of a number of each sample."""
     if not (_NUMBERING.fullmatch(name) or _CAMEL.fullmatch(name)) or len(values) < 2:
         return False
