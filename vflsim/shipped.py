@@ -69,6 +69,11 @@ def started(name: str, source: Path = TEMPLATE) -> str:
     return re.sub(r"^name: .*$", f"name: {name}", text, count=1, flags=re.MULTILINE)
 
 
+def result_name(file: Path) -> str:
+    """Make a name of a scenario, which also names its folder of results, from that of a file."""
+    return re.sub(r"[^A-Za-z0-9_+-]", "_", file.name.partition(".")[0]).strip("_+-")[:64] or "own"
+
+
 def completions(incomplete: str) -> list[str]:
     """Return the scenario files and folders, and vflsim's own scenarios, that begin like this."""
     parent = Path(incomplete).parent if not incomplete.endswith("/") else Path(incomplete)

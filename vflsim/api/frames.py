@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import sha256
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from vflsim.errors import DataError, ScenarioError, VflsimError, nearest
+from vflsim.shipped import result_name
 from vflsim.streams import few
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _framed(
         what, remedy = "label is not said: the column to predict", 'name one of the columns: label="y"'
         raise ScenarioError(what, "frame", _some(table.names), remedy)
     found = survey(table, label, categorical)
-    raw.setdefault("name", _name(table.path))
+    raw.setdefault("name", result_name(table.path))
     raw["partition"] = _partition(found, parties, active, raw.get("partition"))
     raw = _defaults(found.rows, active is not None) | raw
     raw["protocols"] = _protocols(raw["protocols"], protocols)
@@ -129,11 +129,6 @@ def _raw(said: Said) -> dict[str, Any]:
     if said is None:
         return {}
     return dict(said) if isinstance(said, Mapping) else dict(as_scenario(said).document.raw)
-
-
-def _name(path: Path) -> str:
-    name = re.sub(r"[^A-Za-z0-9_+-]", "_", path.name.partition(".")[0]).strip("_")
-    return name or "frame"
 
 
 def _defaults(rows: int, active: bool) -> dict[str, Any]:
@@ -198,11 +193,7 @@ def _partition(
         if active is not None:
             what = f"active is {active!r}, but no parties are named"
             raise ScenarioError(what, "active", "one of parties", 'say parties={"bank": ["a", "b"], …}')
-        return (
-            dict(said)
-            if said is not None
-            else {"by": "explicit", "columns": [*map(list, groups_of(found.features).columns)]}
-        )
+        return dict(said) if said is not None else {"by": "explicit", "columns": [*groups_of(found)[0].values()]}
     held = {
         str(name): [columns] if isinstance(columns, str) else [*map(str, columns)] for name, columns in parties.items()
     }

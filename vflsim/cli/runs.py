@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -28,7 +29,7 @@ from vflsim.cli.app import (
 )
 from vflsim.cli.results import report_on
 from vflsim.errors import ScenarioError
-from vflsim.shipped import TEMPLATE, scenario_file, shipped, started, title
+from vflsim.shipped import TEMPLATE, result_name, scenario_file, shipped, started, title
 from vflsim.vocabulary.execution_options import ExecutionOptions
 
 if TYPE_CHECKING:
@@ -133,22 +134,65 @@ def scenarios() -> None:
         say(f"the files: {next(iter(known.values())).parent}")
 
 
+DATA_FILES = (".csv", ".csv.gz", ".parquet", ".npz")
+"""Endings by which `--from` tells data from scenarios."""
+
+
 @app.command()
 def new(
-    name: Annotated[str, typer.Argument(help="The scenario's name; its file is NAME.yaml.", metavar="NAME")],
+    name: Annotated[
+        str | None, typer.Argument(help="The scenario's name (default: that of the file).", metavar="[NAME]")
+    ] = None,
     source: Annotated[
         Path | None,
-        typer.Option("--from", help="Copy this scenario instead.", metavar="SCENARIO", autocompletion=completed),
+        typer.Option(
+            "--from",
+            help="Copy this scenario instead, or write one about this CSV or Parquet file.",
+            metavar="SCENARIO|TABLE",
+            autocompletion=completed,
+        ),
     ] = None,
+    label: Annotated[str | None, typer.Option(help="Of a table: the column to predict.", metavar="COLUMN")] = None,
+    out: Annotated[Path | None, typer.Option(help="The file to write (default: NAME.yaml).", metavar="FILE")] = None,
 ) -> None:
-    """Write a commented scenario to start from, NAME.yaml, into the working directory."""
+    """Write a commented scenario to start from.
+
+    About a table, with --from and --label: its comments say what the columns hold, which cells are empty, which classes
+    are rare. It can be run as it is.
+    """
     from vflsim.results.store.write import write_file
     from vflsim.scenario.load import load
 
-    file = Path(f"{name}.yaml")
+    table = source if source is not None and source.name.endswith(DATA_FILES) else None
+    if label is not None and table is None:
+        raise ScenarioError("there is no table", "--label", "with --from TABLE", "name the table, or leave it out")
+    named = out or table
+    if name is None and named is None:
+        raise ScenarioError("the scenario has no name", "vflsim new", "vflsim new NAME, or --out NAME.yaml")
+    name = name or result_name(named or Path())
+    file = out or Path(f"{name}.yaml")
     if file.exists():
         raise ScenarioError("this file exists", str(file), "a new name", "choose another name, or remove the file")
-    begin = TEMPLATE if source is None else scenario_file(source)
-    load(begin, [f"name={name}"])  # the name can name a folder
-    write_file(file, started(name, begin))
+    if table is not None:
+        text = _about(table, label, name, file)
+        load(text)
+    else:
+        begin = TEMPLATE if source is None else scenario_file(source)
+        load(begin, [f"name={name}"])  # the name can name a folder
+        text = started(name, begin)
+    write_file(file, text)
     say(f"{file}: edit it, then vflsim check {file}, vflsim run {file}")
+
+
+def _about(table: Path, label: str | None, name: str, file: Path) -> str:
+    """Write a scenario about a table, to be kept in ``file``. Raises ScenarioError without ``label``, DataError."""
+    from vflsim.learning.data.survey import survey, table_at
+    from vflsim.scenario.proposal import proposed
+    from vflsim.streams import few
+
+    columns = table_at(table, () if label is None else (label,))
+    if label is None:
+        what, remedy = "--label is not said: the column to predict", f"vflsim new --from {table} --label COLUMN"
+        raise ScenarioError(what, str(table), few([repr(each) for each in columns.names]), remedy)
+    path = table if table.is_absolute() else os.path.relpath(table, file.parent)
+    return proposed(survey(columns, label), name, str(path), str(file))

@@ -258,10 +258,10 @@ def _indices(entry: str | int, names: Sequence[str], where: str) -> range:
 
 
 def _index(entry: str | int, names: Sequence[str], where: str) -> int:
-    if isinstance(entry, str) and entry.strip() in names:
-        if names.count(entry.strip()) > 1:
+    if isinstance(entry, str) and (name := entry if entry in names else entry.strip()) in names:
+        if names.count(name) > 1:
             raise DataError(f"several features are called {entry!r}", where, "a name that only one has", "use indices")
-        return names.index(entry.strip())
+        return names.index(name)
     if isinstance(entry, int) or entry.strip().isdecimal():
         if 0 <= int(entry) < len(names):
             return int(entry)

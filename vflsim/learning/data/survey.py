@@ -64,7 +64,7 @@ class Survey:
 
     @cached_property
     def target(self) -> EncodedLabels:
-        """The encoded labels. Whole numbers that could be classes or amounts count as amounts.
+        """The encoded labels. Whole numbers that could be classes or amounts count as amounts (``ambiguous``).
 
         Raises DataError for labels that cannot be learnt, such as those that are all the same.
         """
@@ -75,6 +75,11 @@ class Survey:
             with suppress(DataError):
                 return encode(self.labels, "regression", where)
             raise
+
+    @property
+    def ambiguous(self) -> bool:
+        """Whether a scenario has to say which task it is."""
+        return not self.target.guessed
 
     @property
     def counts(self) -> dict[str, int]:
