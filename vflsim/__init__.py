@@ -90,20 +90,19 @@ def run(
 
     ``protocols`` names those to run (default: all); runs of the others in ``out`` that fit the scenario stay.
     ``path`` selects how to simulate: event by event, or by arrays where rounds allow it, with the same tables (of
-    training: but for rounding).
-    Runs in ``out`` that fit the scenario are kept, interrupted or shorter ones continue from checkpoints, and others
-    are moved aside. ``progress`` prints runs and the time that is left to the standard error; by default (None) in a
-    terminal or a notebook only. ``execution`` are :class:`~vflsim.vocabulary.execution_options.ExecutionOptions`
-    such as ``workers``, ``resume``, ``checkpoint_every``, ``device`` and ``threads``: those of ``vflsim run``.
+    training: but for rounding). Runs in ``out`` that fit the scenario are kept, interrupted or shorter ones continue
+    from checkpoints, and others are moved aside. ``progress`` prints runs and the time that is left to the standard
+    error; by default (None) in a terminal or a notebook only. ``execution`` are
+    :class:`~vflsim.vocabulary.execution_options.ExecutionOptions` such as ``workers``, ``resume``,
+    ``checkpoint_every``, ``device`` and ``threads``: those of ``vflsim run``.
 
     ``frame`` gives the data: a frame of pandas or polars, or the path of a CSV or Parquet file. ``label`` is the column
-    to predict, ``parties`` maps names to columns, and ``active`` names the party that holds the label. The scenario may
-    then be left out, or have only the sections that differ from those that ``vflsim new --from`` writes; ``protocols``
-    may be kinds or entries, too.
+    to predict, ``parties`` maps names to columns, ``active`` names the party that holds the label. ``scenario`` may
+    then be left out, or have only the sections that differ from what ``vflsim new --from`` writes; ``protocols`` may be
+    kinds, or entries by name.
 
     Raises ``ScenarioError``, ``DataError``, ``ResultsError``; TypeError for an option that there is not. A failed run
-    does not stop the others: after all runs, the first ``RunError`` is raised, and
-    ``open_results`` reads the results.
+    does not stop the others: after all runs, the first ``RunError`` is raised, and ``open_results`` reads the results.
 
     Examples: ``vflsim.run("mine.yaml", progress=False).summary()``, ``vflsim.run(frame=frame, label="y",
     parties={"bank": ["a", "b"], "shop": ["c"]}, active="bank", protocols=["synchronous"])``

@@ -193,7 +193,8 @@ def test_gaps_are_filled_by_the_rule_that_is_said(people: pd.DataFrame) -> None:
     holed = people.assign(age=people["age"].where(people.index % 10 != 0))
     results = run(holed, {**SHORT, "data": {"missing": "mean"}}, parties=PARTIES, protocols=["synchronous"])
     (filled,) = results.run("synchronous", 0).info.data["missing"]
-    assert (filled["column"], filled["train"] + filled["test"]) == ("age", 10)
+    assert (filled["party"], filled["column"], filled["train"] + filled["test"]) == ("bank", "age", 10)
+    assert vflsim.verify(results.folder) == []
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,7 @@ def test_kinds_of_columns_are_told_beside_the_keys_that_deal_with_them(vflsim: V
         "categorical: [bank_town, shop_colour] # texts that repeat: bank_town"
     )
     assert load("d.yaml").partition.columns == (("bank_sum", "bank_town"), ("shop_visits", "shop_colour"))
+    assert load("d.yaml").partition.names == ("bank", "shop")
     assert "those whose names begin alike" in text
 
 

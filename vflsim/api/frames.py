@@ -193,7 +193,10 @@ def _partition(
         if active is not None:
             what = f"active is {active!r}, but no parties are named"
             raise ScenarioError(what, "active", "one of parties", 'say parties={"bank": ["a", "b"], …}')
-        return dict(said) if said is not None else {"by": "explicit", "columns": [*groups_of(found)[0].values()]}
+        if said is not None:
+            return dict(said)
+        groups = groups_of(found)
+        return {"by": "explicit", "columns": groups.columns, **({"names": groups.names} if groups.names else {})}
     held = {
         str(name): [columns] if isinstance(columns, str) else [*map(str, columns)] for name, columns in parties.items()
     }
@@ -211,7 +214,7 @@ def _partition(
             owners[column] = name
         if not held[name]:
             raise ScenarioError("holds no columns", f"parties: {name}", "at least one", "leave the party out")
-    return {"by": "explicit", "columns": [held[name] for name in order], "active": active is not None}
+    return {"by": "explicit", "columns": [held[name] for name in order], "names": order, "active": active is not None}
 
 
 def _check_column(column: str, party: str, owners: Mapping[str, str], found: Survey) -> None:

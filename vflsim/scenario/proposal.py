@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
 
 from vflsim.errors import DataError
 from vflsim.learning.data.survey import Survey, SurveyedColumn
@@ -89,12 +89,19 @@ evaluate: {{every: {rounds} rounds}} # about an epoch
 """
 
 
-def groups_of(found: Survey) -> tuple[Mapping[str, Sequence[str]], str]:
+class Groups(NamedTuple):
+    """Columns in groups, one for each party, and their ``names`` where the ``rule``, in words, gives them some."""
+
+    columns: list[list[str]]
+    names: list[str] | None
+    rule: str
+
+
+def groups_of(found: Survey) -> Groups:
     """Propose who holds which features: by how their names begin, else the first half and the second half.
 
     A beginning is what stands before the first space, underscore, dot or the like. It counts if all features have one,
-    and two to eight beginnings have two features at least each. Returns the groups by name, and the rule in words.
-    Raises DataError for a table without features.
+    and two to eight beginnings have two features at least each. Raises DataError for a table without features.
     """
     columns = found.features
     if not columns:
@@ -105,10 +112,10 @@ def groups_of(found: Survey) -> tuple[Mapping[str, Sequence[str]], str]:
         beginning = _BEGINNING.match(name)
         groups.setdefault(beginning[1] if beginning else "", []).append(name)
     if "" not in groups and 2 <= len(groups) <= _MOST_GROUPS and min(map(len, groups.values())) >= 2:
-        return groups, "those whose names begin alike"
+        return Groups([*groups.values()], [*groups], "those whose names begin alike")
     half = (len(columns) + 1) // 2
-    halves = {"client-1": columns[:half], "client-2": columns[half:]}
-    return {name: each for name, each in halves.items() if each}, "half of them each, in the order of the file"
+    halves = [each for each in (columns[:half], columns[half:]) if each]
+    return Groups(halves, None, "half of them each, in the order of the file")
 
 
 def sections(rows: int, found: Survey | None = None) -> str:
@@ -162,14 +169,15 @@ def _data(found: Survey, file: str) -> str:
 
 
 def _partition(found: Survey) -> str:
-    groups, rule = groups_of(found)
-    listed = [_listed(each, found.features) for each in groups.values()]
+    groups = groups_of(found)
+    listed = [_listed(each, found.features) for each in groups.columns]
     lines = [
-        f"# Who holds which columns: {rule}. `vflsim list partitions` shows other ways.",
+        f"# Who holds which columns: {groups.rule}. `vflsim list partitions` shows other ways.",
         "partition:",
         "  by: explicit",
         "  columns: # a list for each client",
         *(f"    {line}" for line in dump(listed).splitlines()),
+        f"  names: {flow(groups.names)}" if groups.names else "  # names: null # such as [bank, shop], for messages",
         "  # active: false # true: the first list is that of the server, which holds the label; say models.active, too",
     ]
     return "\n".join(lines) + "\n"

@@ -3,7 +3,7 @@ import pytest
 from pydantic import ValidationError
 
 from vflsim.errors import DataError
-from vflsim.learning.data import Data, Partition, clients_hint
+from vflsim.learning.data import Data, Partition, clients_hint, load
 from vflsim.learning.data.partition import cut
 from vflsim.learning.data.sources.raw import View
 
@@ -267,3 +267,44 @@ def test_loading_gives_the_server_its_own_features():
     assert moved.active["train"].shape == active.active["train"].shape
     with pytest.raises(DataError, match=r"partition\.active"):
         _ = plain.active_shape
+
+
+NAMED = {"by": "explicit", "columns": [["mean radius"], ["worst radius", "mean area"]]}
+
+
+@pytest.mark.parametrize(("active", "names"), [(False, ["client-1", "client-2"]), (True, ["server", "client-1"])])
+def test_parties_are_called_by_their_names_if_they_have_some(active, names):
+    data = Data(name="breast_cancer")
+    for named, expected in (({}, names), ({"names": ["clinic", "laboratory"]}, ["clinic", "laboratory"])):
+        loaded = load(data, Partition(**NAMED, **named, active=active))
+        assert [each.name for each in (*filter(None, [loaded.active]), *loaded.parties)] == expected
+
+
+def test_errors_about_columns_have_the_name_of_the_party():
+    wrong = Partition(**{**NAMED, "columns": [["a"], ["a"]]}, names=("clinic", "laboratory"))
+    with pytest.raises(DataError, match=r"partition.columns, laboratory: feature 'a' belongs to clinic already"):
+        cut(wrong, [TABLE])
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({**NAMED, "names": ["a", "b", "c"]}, "names are 3 for 2 parties"),
+        ({**NAMED, "names": ["a", "a"]}, "names has a name twice"),
+        ({"by": "columns", "clients": 3, "names": ["a", "b"]}, "clients is 3, but names has 2 names"),
+        ({"by": "columns", "active": True, "names": ["a"]}, "names has no name but the server's"),
+    ],
+)
+def test_names_are_one_for_each_party(section, message):
+    with pytest.raises(ValidationError, match=message):
+        Partition(**section)
+
+
+def test_names_say_how_many_clients_there_are():
+    assert len(cut(Partition(by="columns", names=("a", "b", "c")), [TABLE])) == 3
+    assert clients_hint({"name": "digits"}, {"by": "columns", "names": ["a", "b", "c"], "active": True}) == 2
+
+
+def test_more_names_than_views_are_refused_when_the_data_are_read():
+    with pytest.raises(DataError, match=r"3 clients for 2 views"):
+        cut(Partition(by="views", names=("a", "b", "c")), [TABLE, TABLE])

@@ -22,7 +22,6 @@ from vflsim.learning.data.sources.raw import Array, RawData, View, nearest
 from vflsim.learning.data.sources.user import read_file, read_parties
 from vflsim.learning.data.spec import DEFAULT_TEST_FRACTION, Data, FeatureNoise, TaskName
 from vflsim.learning.models.tabular import TableShape
-from vflsim.streams import party_name
 from vflsim.vocabulary.selections import members
 
 Dtype = Literal["float32", "float64"]
@@ -130,12 +129,12 @@ def load(
         raw = _dropped(raw, data.drop)
     if data.parties is not None:  # one file, too, is a view
         clients = partition.clients or len(raw.views) - partition.active
-        partition = Partition(clients=clients or None, by="views", active=partition.active)
+        partition = partition.model_copy(update={"clients": clients or None, "by": "views"})
     views = cut(partition, raw.views)
     known = CATALOGUE[data.name].task if data.name is not None and data.task == "auto" else data.task
     target = encode(raw.target, known, raw.where)
     split = _split(data, raw, target)
-    names = [party_name(number) for number in range(1 - partition.active, len(views) + 1 - partition.active)]
+    names = partition.names_of(len(views))
     splits = [split if raw.present is None else split.where(raw.present[:, place]) for place in range(len(views))]
     views, facts = prepared(views, splits, data, np.dtype(dtype), names)
     joint = Splits(*joined_splits(views, split, splits, data.scale, np.dtype(dtype), names))

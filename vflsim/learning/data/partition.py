@@ -14,22 +14,24 @@ from vflsim.errors import DataError
 from vflsim.learning.data.catalogue import CATALOGUE
 from vflsim.learning.data.drawn_partition import by_correlation, by_importance, rank_correlation
 from vflsim.learning.data.sources.raw import View, nearest
+from vflsim.streams import party_name
 from vflsim.vocabulary.base import Part
 from vflsim.vocabulary.quantities import Count, Fraction01, Index, PositiveNumber, Quantity
 
 _WHERE = "partition"
 Share = Annotated[float, Quantity(above=0, at_most=1)]
+PartyTitle = Annotated[str, Field(min_length=1, max_length=64)]
 DRAWN = ("importance", "correlation")
 """Partitions with draws: features are dealt, not cut."""
 WAYS = {
-    "columns": ("clients, shares?, active?", "Runs of features; of images, row by row."),
-    "image_rows": ("clients, shares?, active?", "Horizontal strips, which stay images."),
-    "image_columns": ("clients, shares?, active?", "Vertical strips, which stay images."),
-    "patches": ("clients, active?", "A grid of patches, which stay images, as square as clients allow."),
-    "views": ("clients?, active?", "One view (or party's file) a client."),
-    "explicit": ("columns, clients?, active?", "Each client's features, by name or index."),
-    "importance": ("clients, alpha, seed?, active?", "Features at random, in numbers as unequal as alpha says."),
-    "correlation": ("clients, beta, seed?, active?", "Features by how they correlate, from apart to mixed by beta."),
+    "columns": ("clients, shares?, active?, names?", "Runs of features; of images, row by row."),
+    "image_rows": ("clients, shares?, active?, names?", "Horizontal strips, which stay images."),
+    "image_columns": ("clients, shares?, active?, names?", "Vertical strips, which stay images."),
+    "patches": ("clients, active?, names?", "A grid of patches, which stay images, as square as clients allow."),
+    "views": ("clients?, active?, names?", "One view (or party's file) a client."),
+    "explicit": ("columns, clients?, active?, names?", "Each client's features, by name or index."),
+    "importance": ("clients, alpha, seed?, active?, names?", "Features at random, as unequal in number as alpha says."),
+    "correlation": ("clients, beta, seed?, active?, names?", "Features by their correlations, apart to mixed by beta."),
 }
 """The keys of each way of cutting features (``?`` behind those that may be left out), and what it is."""
 _MEANING = {"alpha": "a number above 0, the smaller the more unequal", "beta": "0 (apart) to 1 (mixed)"}
@@ -39,8 +41,8 @@ class Partition(Part):
     """How the features are cut into parties: contiguous, and as evenly as possible (the first ones get one more).
 
     Examples: ``{clients: 4, by: columns, shares: [0.4, 0.2, 0.2, 0.2]}``, ``{by: explicit, columns:
-    [[age..income], [visits, town]]}``, ``{clients: 3, by: image_rows, active: true}``, ``{clients: 6, by: importance,
-    alpha: 0.1, seed: 3}``, ``{clients: 6, by: correlation, beta: 0.5}``
+    [[age..income], [visits, town]], names: [bank, shop]}``, ``{clients: 3, by: image_rows, active: true}``,
+    ``{clients: 6, by: importance, alpha: 0.1, seed: 3}``, ``{clients: 6, by: correlation, beta: 0.5}``
     """
 
     clients: Count | None = None
@@ -71,6 +73,9 @@ class Partition(Part):
     """Whether the server, which holds the labels, holds features, too (the active party). The features are then cut
     into one part more than there are clients; the first part, share, view or file, or list of ``columns``, is the
     server's."""
+    names: tuple[PartyTitle, ...] | None = Field(default=None, min_length=1)
+    """What messages about the data call the parties, instead of client-1, client-2, …: a name for each, in client
+    order, after that of an active server."""
 
     @field_validator("columns", mode="before")
     @classmethod
@@ -98,7 +103,13 @@ class Partition(Part):
             raise ValueError("seed belongs to by: importance or by: correlation")
         if self.by in ("columns", "image_rows", "image_columns", "patches", *DRAWN) and self.parts is None:
             raise ValueError(f"by: {self.by} needs clients: how many")
-        for key, entries, entry in (("columns", self.columns, "list"), ("shares", self.shares, "share")):
+        listed = self.columns or self.shares or self.names
+        if self.names is not None and len({*self.names}) < len(self.names):
+            raise ValueError("names has a name twice; allowed: a name of its own for each party")
+        if self.names is not None and listed is not None and len(listed) != len(self.names):
+            raise ValueError(f"names are {len(self.names)} for {len(listed)} parties; allowed: one for each")
+        named = ("columns", self.columns, "list"), ("shares", self.shares, "share"), ("names", self.names, "name")
+        for key, entries, entry in named:
             if entries is not None and self.clients not in (None, len(entries) - self.active):
                 server = ", the first of which is the server's" if self.active else ""
                 raise ValueError(f"clients is {self.clients}, but {key} has {len(entries)} {entry}s{server}")
@@ -109,9 +120,17 @@ class Partition(Part):
     @property
     def parts(self) -> int | None:
         """Into how many parts the features are cut, the server's included; None where the data decide it."""
-        if self.shares is not None:
-            return len(self.shares)
+        for entries in (self.shares, self.names):
+            if entries is not None:
+                return len(entries)
         return None if self.clients is None else self.clients + self.active
+
+    def names_of(self, parties: int) -> list[str]:
+        """Return what messages about the data call each of so many parties.
+
+        Example: ``Partition(by="columns", names=("bank", "shop")).names_of(2)``
+        """
+        return [*(self.names or map(party_name, range(1 - self.active, parties + 1 - self.active)))]
 
 
 def parts_of(data: object) -> int:
@@ -138,7 +157,7 @@ def clients_hint(data: object, partition: object, symbols: Mapping[str, float] |
         except ValidationError as error:
             raise DataError(str(error.errors()[0]["msg"]), f"{_WHERE}.clients", "a whole number, at least 1") from error
     active = cut.get("active") is True
-    for listed in (cut.get("columns"), cut.get("shares"), raw.get("parties")):
+    for listed in (cut.get("columns"), cut.get("shares"), cut.get("names"), raw.get("parties")):
         if isinstance(listed, (list, tuple)) and len(listed) > active:
             return len(listed) - active
     entry = CATALOGUE.get(str(raw.get("name")))
@@ -232,9 +251,11 @@ def _grid(partition: Partition, parts: int, height: int, width: int) -> tuple[in
 
 def _explicit(partition: Partition, table: View) -> tuple[View, ...]:
     owner: dict[int, str] = {}
-    parties = []
+    parties: list[View] = []
     for number, entries in enumerate(partition.columns or (), start=0 if partition.active else 1):
         name = f"client {number}" if number else "the server"
+        if partition.names is not None:
+            name = partition.names[len(parties)]
         where = f"{_WHERE}.columns, {name}"
         chosen = [index for entry in entries for index in _indices(entry, table.names, where)]
         if not chosen:
