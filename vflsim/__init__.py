@@ -80,7 +80,7 @@ def run(
     label: str | None = None,
     parties: Mapping[str, Sequence[str]] | None = None,
     active: str | None = None,
-    protocols: Sequence[str] | Mapping[str, Any] = (),
+    protocols: str | Sequence[str] | Mapping[str, Any] = (),
     timing_only: bool = False,
     path: Literal["auto", "event", "vectorised"] = "auto",
     progress: bool | None = None,
@@ -115,7 +115,7 @@ def run(
     from vflsim.vocabulary.execution_options import RunOptions
 
     options = RunOptions.of(**execution)
-    with scenario_for(scenario, out, frame, label, parties, active, protocols) as (loaded, names):
+    with scenario_for(scenario, out, frame, label, parties, active, protocols, timing_only) as (loaded, names):
         folder = Path(out) if out is not None else default_folder(loaded, timing_only)
         loaded = chosen(loaded, names, folder, timing_only, options)
         with shown(progress, loaded) as display:

@@ -15,6 +15,7 @@ import vflsim
 from vflsim.errors import DataError, ScenarioError, VflsimError
 
 PARTIES = {"bank": ["age", "sum"], "shop": ["visits", "town"]}
+RULES = {"client_optimizer": {"kind": "sgd", "lr": 0.1}, "server_optimizer": {"kind": "sgd", "lr": 0.1}}
 SHORT = {"stop": {"rounds": 6}}
 
 
@@ -123,6 +124,30 @@ def test_without_parties_columns_are_dealt_and_texts_that_do_not_repeat_are_left
     assert results.scenario["data"]["drop"] == ["note"]
 
 
+def test_a_partition_that_is_said_holds_with_its_ranges(people: pd.DataFrame) -> None:
+    columns = [["age..visits"], ["town"]]
+    said = {**SHORT, "partition": {"by": "explicit", "columns": columns}, "data": {"drop": ["sum"]}}
+    results = run(people, said, protocols="synchronous")
+    assert results.scenario["data"]["drop"] == ["sum", "note"]
+    assert results.scenario["partition"]["columns"] == columns
+
+
+def test_what_is_said_is_not_changed(people: pd.DataFrame) -> None:
+    said = {"data": {"scale": "minmax"}, **SHORT}
+    run(people, said, protocols="synchronous")
+    assert said == {"data": {"scale": "minmax"}, **SHORT}
+
+
+def test_a_second_mistake_with_the_same_frame_still_names_it(people: pd.DataFrame) -> None:
+    run(people, parties=PARTIES, timing_only=True)
+    files = [*Path("results").iterdir()]
+    with pytest.raises(ScenarioError, match=r"^training\.batch: a batch of 90 rows"):
+        run(people, {"training": {**RULES, "batch": 90}, **SHORT}, parties=PARTIES)
+    with pytest.raises(DataError, match=r"^frame, column 'age': there are 100 different labels"):
+        run(people, {"data": {"task": "binary"}, **SHORT}, label="age")
+    assert sorted(Path("results").iterdir()) == sorted(files)
+
+
 def test_the_sections_of_a_scenario_take_the_place_of_defaults(people: pd.DataFrame) -> None:
     said = {"name": "mine", "data": {"test_fraction": 0.5, "task": "binary"}, "seeds": [3], **SHORT}
     results = run(people, said, parties=PARTIES, protocols={"slow": {"kind": "t_synchronous", "t": 1}})
@@ -165,7 +190,14 @@ def test_a_frame_is_kept_beside_its_results_and_its_runs_are_kept(people: pd.Dat
         ({"label": None}, r"frame: label is not said: .*\n  allowed: 'age', "),
         ({"label": "z"}, r"frame: has no column 'z' \(the label\)"),
         ({"protocols": ["synchronos"]}, r"synchronos[\s\S]*did you mean 'synchronous'"),
+        ({"protocols": "synchronos"}, r"synchronos[\s\S]*did you mean 'synchronous'"),
         ({"said": {"training": {"batch": 7}}}, r"training\.client_optimizer"),
+        ({"said": {"name": "a/b"}}, r"'a/b' cannot name a folder of results"),
+        ({"said": {"data": "age"}}, r"data: 'age' is no section"),
+        ({"said": {"data": {"drop": ["z"]}}}, r"frame: has no column 'z' to drop"),
+        ({"said": {"data": {"categorical": "town"}}}, r"data\.categorical"),
+        ({"said": {"data": {"categorical": ["z"]}}}, r"frame: has no categorical column 'z'"),
+        ({"parties": ["age"]}, r"parties are a list"),
     ],
 )  # fmt: skip
 def test_mistakes_are_named_with_what_is_allowed(people: pd.DataFrame, changes: dict[str, Any], message: str) -> None:

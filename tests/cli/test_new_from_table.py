@@ -43,6 +43,9 @@ TABLES: dict[str, dict[str, Any]] = {
     "many columns": {f"a_long_name_{column}_of_a_column": RNG.normal(size=ROWS).round(3) for column in range(12)}
     | {f"texts_of_column_{column}": [f"row {column} {row}" for row in range(ROWS)] for column in range(12)}
     | {"y": CLASS},
+    "index of pandas": {"": range(ROWS), **NUMBERS, "y": CLASS},
+    "a class of one row": {**NUMBERS, "y": ["odd", *CLASS[1:]]},
+    "booleans": {"flag": CLASS == "no", **NUMBERS, "y": CLASS == "yes"},
     "few rows": {name: values[:12] for name, values in NUMBERS.items()} | {"y": CLASS[:12]},
 }
 

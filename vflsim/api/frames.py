@@ -51,7 +51,8 @@ def scenario_for(
     label: str | None,
     parties: Mapping[str, Sequence[str]] | None,
     active: str | None,
-    protocols: Sequence[str] | Mapping[str, Any],
+    protocols: str | Sequence[str] | Mapping[str, Any],
+    timing_only: bool,
 ) -> Iterator[tuple[Scenario, Sequence[str]]]:
     """Give the scenario to run, and which of its protocols (none: all).
 
@@ -60,8 +61,10 @@ def scenario_for(
     """
     from vflsim.scenario.load import as_scenario
 
+    protocols = [protocols] if isinstance(protocols, str) else protocols
     if frame is not None:
-        with _framed(said, None if out is None else Path(out), frame, label, parties, active, protocols) as scenario:
+        out = Path(out) if out is not None else None
+        with _framed(said, out, frame, label, parties, active, protocols, timing_only) as scenario:
             yield scenario, ()
         return
     if alone := [
@@ -86,49 +89,86 @@ def _framed(
     parties: Mapping[str, Sequence[str]] | None,
     active: str | None,
     protocols: Sequence[str] | Mapping[str, Any],
+    timing_only: bool,
 ) -> Iterator[Scenario]:
-    from vflsim.learning.data.survey import survey
+    from vflsim.results.store.write import write_file
     from vflsim.scenario.load import load
+    from vflsim.studies.study import default_folder
 
     raw = _raw(said)
-    data = {key: value for key, value in dict(raw.get("data") or {}).items() if key not in _REPLACED}
-    categorical = [*data.get("categorical", ())]
-    table = _table(frame, [*categorical, *([] if label is None else [label])])
-    if label is None:
-        what, remedy = "label is not said: the column to predict", 'name one of the columns: label="y"'
-        raise ScenarioError(what, "frame", _some(table.names), remedy)
-    found = survey(table, label, categorical)
-    raw.setdefault("name", result_name(table.path))
-    raw["partition"] = _partition(found, parties, active, raw.get("partition"))
-    raw = _defaults(found.rows, active is not None) | raw
-    raw["protocols"] = _protocols(raw["protocols"], protocols)
-    used = {name for each in raw["partition"].get("columns", [found.features]) for name in each}
-    used |= {str(data[key]) for key in _NO_FEATURES if data.get(key) is not None}
-    texts = [column.name for column in found.of("category") if column.name in used]
-    data["categorical"] = [*dict.fromkeys([*categorical, *texts])]
-    data["drop"] = [column.name for column in found.columns if column.name not in used]
-    beside = Path("results") / str(raw["name"]) if out is None else out
-    path, made = (table.path, False) if isinstance(frame, str | Path) else _written(table.columns, beside)
-    raw["data"] = {"file": str(path.absolute()), "label": label, **data}
-    try:
+    table = _composed(raw, frame, label, parties, active, protocols)
+    if table is None:
         yield load(raw)
+        return
+    content = _parquet(table.columns)
+    beside = Path("results") / str(raw["name"]) if out is None else out
+    path = beside.with_name(f"{beside.name}-{sha256(content).hexdigest()[:12]}.parquet").absolute()
+    raw["data"]["file"] = str(path)
+    scenario = load(raw)  # before anything is written
+    folder, made = out or default_folder(scenario, timing_only), not path.exists()
+    try:
+        if made:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_file(path, content)
+        yield scenario
     except BaseException as error:
-        if made and not beside.exists():
+        if made and not folder.exists():
             with suppress(OSError):
                 path.unlink()
                 path.parent.rmdir()
         if isinstance(error, VflsimError):
-            error.where = error.where.replace(str(path.absolute()), "frame" if made else str(frame))
+            error.where = error.where.replace(str(path), "frame")
         raise
+
+
+def _composed(
+    raw: dict[str, Any],
+    frame: Frame,
+    label: str | None,
+    parties: Mapping[str, Sequence[str]] | None,
+    active: str | None,
+    protocols: Sequence[str] | Mapping[str, Any],
+) -> Table | None:
+    """Complete ``raw`` to a scenario about a frame; return the columns of one that is no file yet."""
+    from vflsim.learning.data.survey import survey
+
+    data = {key: value for key, value in raw.get("data", {}).items() if key not in _REPLACED}
+    categorical = _names(data.get("categorical"))
+    table = _table(frame, [*categorical, *([] if label is None else [label])])
+    if label is None:
+        what, remedy = "label is not said: the column to predict", 'name one of the columns: label="y"'
+        raise ScenarioError(what, "frame", _some(table.names), remedy)
+    found = survey(table, str(label), categorical).without(_names(data.get("drop")))
+    data["file"], data["label"] = str(table.path.absolute()), found.label
+    raw.setdefault("name", result_name(table.path))
+    raw["partition"] = _partition(found, parties, active, raw.get("partition"))
+    used = {*found.features} if parties is None else {name for each in raw["partition"]["columns"] for name in each}
+    used |= {str(data[key]) for key in _NO_FEATURES if data.get(key) is not None}
+    texts = [column.name for column in found.of("category") if column.name in used]
+    others = [column.name for column in found.columns if column.name not in used]
+    for key, names in (("categorical", texts), ("drop", others)):
+        if isinstance(data.get(key, ()), list | tuple):
+            data[key] = [*dict.fromkeys([*_names(data.get(key)), *names])]
+    for key, value in _defaults(found.rows, active is not None).items():
+        raw.setdefault(key, value)
+    raw["data"], raw["protocols"] = data, _protocols(raw["protocols"], protocols)
+    return None if isinstance(frame, str | Path) else table
+
+
+def _names(value: Any) -> list[str]:
+    """Return the names in a list of a scenario; none of what is no list, which the scenario then refuses."""
+    return [*map(str, value)] if isinstance(value, list | tuple) else []
 
 
 def _raw(said: Said) -> dict[str, Any]:
     """Return what is said besides the frame, as a mapping that may lack sections."""
     from vflsim.scenario.load import as_scenario
 
-    if said is None:
-        return {}
-    return dict(said) if isinstance(said, Mapping) else dict(as_scenario(said).document.raw)
+    raw = {} if said is None else dict(said) if isinstance(said, Mapping) else dict(as_scenario(said).document.raw)
+    for key in ("data", "partition", "protocols"):
+        if key in raw and not isinstance(raw[key], Mapping):
+            raise ScenarioError(f"{raw[key]!r} is no section", key, "a mapping of keys to values")
+    return raw
 
 
 def _defaults(rows: int, active: bool) -> dict[str, Any]:
@@ -166,21 +206,14 @@ def _table(frame: Any, text: Sequence[str]) -> Table:
     return Table(Path("frame"), columns.replace_schema_metadata(None), lambda row: f"row {row + 1}")
 
 
-def _written(columns: pa.Table, beside: Path) -> tuple[Path, bool]:
-    """Write the columns beside the results, under a name with their digest; return the file, and whether it is new."""
+def _parquet(columns: pa.Table) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from vflsim.results.store.write import write_file
-
     sink = pa.BufferOutputStream()
     pq.write_table(columns, sink)
-    content = sink.getvalue().to_pybytes()
-    path = beside.with_name(f"{beside.name}-{sha256(content).hexdigest()[:12]}.parquet")
-    if path.exists():
-        return path, False
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return write_file(path, content), True
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
 
 
 def _partition(
@@ -197,6 +230,9 @@ def _partition(
             return dict(said)
         groups = groups_of(found)
         return {"by": "explicit", "columns": groups.columns, **({"names": groups.names} if groups.names else {})}
+    if not isinstance(parties, Mapping):
+        what, remedy = f"parties are a {type(parties).__name__}", 'say parties={"bank": ["a", "b"], "shop": ["c"]}'
+        raise ScenarioError(what, "parties", "a mapping of names to columns", remedy)
     held = {
         str(name): [columns] if isinstance(columns, str) else [*map(str, columns)] for name, columns in parties.items()
     }

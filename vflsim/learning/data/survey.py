@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -56,6 +56,10 @@ class Survey:
     def of(self, *kinds: ColumnKind) -> list[SurveyedColumn]:
         """Return the columns of these kinds."""
         return [column for column in self.columns if column.kind in kinds]
+
+    def without(self, names: Sequence[str]) -> Survey:
+        """Return the survey without some columns."""
+        return replace(self, columns=tuple(column for column in self.columns if column.name not in names))
 
     @property
     def features(self) -> list[str]:
