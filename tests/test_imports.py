@@ -53,9 +53,8 @@ ROOMS: dict[str, list[set[str]]] = {
         {"batching", "data"},
     ],
     "protocols": [
-        {"answering", "blinded", "in_flight", "message_cache"},
-        {"base", "vectorisable"},
-        {"capabilities"},
+        {"answering", "blinded", "capabilities", "in_flight", "message_cache"},
+        {"base"},
         {"defaults"},
         {"own_pace"},
         {"asynchronous", "fedbcd", "fedvs", "hook_checks", "ignore", "t_synchronous", "vim"},

@@ -77,26 +77,13 @@ from vflsim.protocols.base import (
     ROUNDS as ROUNDS,
     TABLE as TABLE,
     CheckContext as CheckContext,
+    Choices as Choices,
     Protocol as Protocol,
     Traits as Traits,
     UnsuitableError as UnsuitableError,
 )
-from vflsim.protocols.capabilities import (
-    Analysable as Analysable,
-    Blindable as Blindable,
-    Choices as Choices,
-    Explainable as Explainable,
-    LabelSharing as LabelSharing,
-    OwnEvaluation as OwnEvaluation,
-    OwnFacts as OwnFacts,
-    OwnNodes as OwnNodes,
-    Peering as Peering,
-    Predicting as Predicting,
-    Remembering as Remembering,
-    Selective as Selective,
-)
+from vflsim.protocols.capabilities import ActsByHand as ActsByHand, Peering as Peering, Vectorisable as Vectorisable
 from vflsim.protocols.synchronous import Synchronous as Synchronous
-from vflsim.protocols.vectorisable import ActsByHand as ActsByHand, Vectorisable as Vectorisable
 from vflsim.recurrences import (
     BARRIERS as BARRIERS,
     Activated as Activated,

@@ -47,7 +47,6 @@ from vflsim.learning.training import Training as Training
 from vflsim.protocols.defaults import (
     evaluated_splits as evaluated_splits,
     evaluates_wired as evaluates_wired,
-    evaluation_of as evaluation_of,
     exchanges_of as exchanges_of,
     untraced as untraced,
 )

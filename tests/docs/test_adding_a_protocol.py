@@ -47,7 +47,7 @@ def used_by(outcome: Outcome, client: int, since: float) -> list[bool]:
 def test_the_page_lists_every_trait_in_order_with_its_default() -> None:
     section = PAGE.read_text(encoding="utf-8").split("### Traits", 1)[1].split("\n### ", 1)[0]
     listed = re.findall(r"^\| `(\w+)` \| ([^|]+) \|", section.split("| trait |", 1)[1], re.M)
-    words = {True: "true", False: "false", "": "empty", (): "none", ALL_ROWS: "a reason"}
+    words = {True: "true", False: "false", "": "empty", (): "none", None: "none", ALL_ROWS: "a reason"}
     assert listed == [(field.name, words[field.default]) for field in fields(Traits)]
 
 

@@ -16,7 +16,6 @@ from vflsim.errors import ResultsError, ScenarioError
 from vflsim.explaining import Explanation, explain, save, summarised
 from vflsim.explaining.explain import TOGETHER, HeadedModels, client_table, noisy_test, plane, rank_correlation
 from vflsim.explaining.report import explanation_markdown
-from vflsim.protocols.defaults import participants_of
 from vflsim.results.read import Results
 from vflsim.scenario import load
 from vflsim.scenario.data import ScenarioData
@@ -210,7 +209,7 @@ def test_summarised_trains_with_the_ends_of_the_ranking(explanation: Explanation
     for name in ("wait", "vimadmm"):
         own = explanation.clients.query("protocol == @name").groupby("client")["share"].mean()
         left = {
-            end: participants_of(made.protocols[f"{name}-{end}-1"].protocol, made.clients, made.symbols)
+            end: made.protocols[f"{name}-{end}-1"].protocol.participants(made.clients, made.symbols)
             for end in ("top", "bottom")
         }
         assert left == {"top": [own.idxmax()], "bottom": [own.idxmin()]}

@@ -9,7 +9,6 @@ from tiny_worlds import data_of, tiny
 
 from vflsim.exploring.rounds import NOBODY, UnwrittenRun, UploadArrivals, by_events
 from vflsim.plotting.waits import step_waits
-from vflsim.protocols.defaults import participants_of
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.vectorised import run_vectorised
 
@@ -48,7 +47,7 @@ def world(protocol: dict[str, Any], delay: Any, rounds: int = ROUNDS) -> Scenari
 
 def by_arrays(scenario: Scenario) -> dict[int, float]:
     its = scenario.protocols["it"].protocol
-    arrivals = UploadArrivals(tuple(participants_of(its, scenario.clients, scenario.symbols)))
+    arrivals = UploadArrivals(tuple(its.participants(scenario.clients, scenario.symbols)))
     outcome = run_vectorised(scenario, "it", 0, data_of(scenario), seen=arrivals.take)
     assert outcome.error is None
     return dict(arrivals.shares())

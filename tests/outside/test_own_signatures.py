@@ -15,10 +15,10 @@ from vflsim.protocols.synchronous import Synchronous
 HEAD = """\
 from typing import Literal
 
-from vflsim.protocol import Analysable, Synchronous
+from vflsim.protocol import Synchronous
 
 
-class Own({bases}):
+class Own(Synchronous):
     kind: Literal["own"] = "own"
 """
 WRONG: dict[str, tuple[str, str, str]] = {
@@ -40,9 +40,13 @@ WRONG: dict[str, tuple[str, str, str]] = {
     "closed_forms without a setting": (
         "def closed_forms(self): return ()", "takes (self)", "def closed_forms(self, setting)"
     ),
+    "recurrence": (
+        "def recurrence(self, world): return None",
+        "Own.recurrence is never used: Own does not derive from Vectorisable", "class Own(Vectorisable, …)",
+    ),
     "participants": (
-        "def participants(self, clients, symbols): return [1]",
-        "Own.participants is never used: Own does not derive from Selective", "class Own(Selective, …)",
+        "def participants(self, clients): return [1]", "takes (self, clients)",
+        "def participants(self, clients, symbols)",
     ),
     "without": ("def without(self): return [1]", "takes (self)", "def without(self, clients)"),
     "check": ("def check(self): pass", "takes (self)", "def check(self, context)"),
@@ -79,8 +83,7 @@ def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vflsim: Callable[...,
 
     def checked(method: str, *options: str) -> Ended:
         name = f"own_{abs(hash(method))}"
-        bases = "Analysable, Synchronous" if "closed_forms" in method else "Synchronous"
-        Path(f"{name}.py").write_text(f"{HEAD.format(bases=bases)}\n    {method}\n")
+        Path(f"{name}.py").write_text(f"{HEAD}\n    {method}\n")
         with Path("own.yaml").open("w") as file:
             YAML().dump(raw({"it": {"kind": "module", "path": f"{name}:Own"}}, stop={"rounds": 2}), file)
         return vflsim("check", "own.yaml", *options)

@@ -11,7 +11,6 @@ from tiny_worlds import RANDOM_TIMING, data_of, tiny
 from vflsim.analysis.cycles import Unanalysable
 from vflsim.protocol import Embedding, Protocol, Synchronous
 from vflsim.protocols import PROTOCOLS
-from vflsim.protocols.capabilities import CAPABILITIES
 from vflsim.protocols.defaults import closed_forms_of, outgrown, vectorised_by_hand
 from vflsim.protocols.ignore import Ignore
 from vflsim.scenario.resolve import setting
@@ -82,7 +81,3 @@ def test_a_class_that_says_so_or_changes_no_coroutine_keeps_them(protocol: Proto
 def test_built_in_protocols_have_outgrown_nothing(kind: type[Protocol]) -> None:
     protocol = kind.model_construct()
     assert not any(outgrown(protocol, name) for name in ("closed_forms", "recurrence") if hasattr(kind, name))
-
-
-def test_every_capability_is_one_of_a_built_in_protocol() -> None:
-    assert all(any(issubclass(kind, capability) for kind in PROTOCOLS) for capability in CAPABILITIES)

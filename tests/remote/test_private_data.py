@@ -20,7 +20,6 @@ from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.execution.operations import Operation
 from vflsim.learning.privacy.blinding import private_key
 from vflsim.protocols.capabilities import Peering
-from vflsim.protocols.defaults import participants_of
 from vflsim.protocols.fedvs.messages import DataShare, ModelShare
 from vflsim.remote.frames import pack_message
 from vflsim.remote.party import LocalParty, local_party, refuse_unfit
@@ -176,7 +175,7 @@ def test_only_clients_of_protocols_that_share_labels_hold_any_and_only_of_traini
     scenario = scenario_of(kind)
     data = data_of(scenario)
     shares = {"fedbcd-recomputed", "c_vfl", "ef_vfl", "flex_vfl"}
-    client = participants_of(scenario.protocols["only"].protocol, scenario.clients, scenario.symbols)[0]
+    client = scenario.protocols["only"].protocol.participants(scenario.clients, scenario.symbols)[0]
     learner = made(kind, client, data).node.learner
     tensors = [thing for thing in reachable(learner) if isinstance(thing, torch.Tensor)]
     for split in ("train", "test"):

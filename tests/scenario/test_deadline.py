@@ -10,7 +10,7 @@ import pytest
 from tiny_worlds import raw, tiny
 
 from vflsim.errors import ScenarioError
-from vflsim.protocol import Learners, Predicting, ServerPrediction, Synchronous, split_prediction
+from vflsim.protocol import Learners, ServerPrediction, Synchronous, split_prediction
 from vflsim.protocols import PROTOCOLS
 from vflsim.protocols.defaults import answering_of
 from vflsim.scenario import dump, load
@@ -20,7 +20,7 @@ TWO = {"reference": {"kind": "centralised"}, "wait": {"kind": "synchronous"}}
 NOISE = {"kind": "gaussian", "clip": 1, "delta": 1e-5, "noise_multiplier": 1}
 
 
-class Doubled(Predicting, Synchronous):
+class Doubled(Synchronous):
     """Predicts in a way of its own."""
 
     kind: Literal["doubled"] = "doubled"  # type: ignore[assignment]

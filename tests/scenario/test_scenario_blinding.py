@@ -8,7 +8,6 @@ from tiny_worlds import data_of, raw, run, tiny
 from vflsim.errors import ScenarioError
 from vflsim.learning.privacy.blinding import Blinding
 from vflsim.protocols import PROTOCOLS
-from vflsim.protocols.capabilities import Blindable
 from vflsim.scenario import dump, load, schema
 from vflsim.scenario.depends import course_digest
 from vflsim.scenario.resolve import setting
@@ -112,7 +111,7 @@ def test_numbers_of_clients_agree_with_their_noun() -> None:
 
 
 def test_a_protocol_says_so_if_its_server_needs_only_the_sum() -> None:
-    accepting = [each for each in PROTOCOLS if issubclass(each, Blindable)]
+    accepting = [each for each in PROTOCOLS if each.traits.blindable]
     assert {each.model_fields["kind"].default for each in accepting} == ACCEPTS
 
 

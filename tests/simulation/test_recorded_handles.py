@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -23,7 +23,6 @@ class Noting(Synchronous):
     """Synchronous, and the server records each step's loss, and what ``norm`` makes of its first gradient."""
 
     kind: Literal["noting"] = "noting"  # type: ignore[assignment]
-    vectorised_keys: ClassVar[frozenset[str] | None] = None  # type: ignore[assignment]
     what: str = "float"
 
     async def server(self, node: Node) -> None:

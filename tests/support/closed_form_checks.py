@@ -25,7 +25,6 @@ from vflsim.analysis.cycles import Cycles
 from vflsim.analysis.findings import ClosedForm, Finding, NoClosedForm
 from vflsim.analysis.rounds import AGE, ROUND
 from vflsim.cli.analyze import _row
-from vflsim.protocols.defaults import participants_of
 from vflsim.protocols.fedvs.rounds import BARRIER, ONCE
 from vflsim.results.store.closed_forms import curves_of, table_of
 from vflsim.scenario import load
@@ -183,7 +182,7 @@ def _heavy(said: Any) -> bool:
 
 
 def participants(world: Scenario) -> list[int]:
-    return participants_of(world.protocols["it"].protocol, world.clients, world.symbols)
+    return world.protocols["it"].protocol.participants(world.clients, world.symbols)
 
 
 def own_paced(world: Scenario) -> bool:

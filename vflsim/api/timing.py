@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from vflsim.analysis.findings import ClosedForm, Formula
     from vflsim.plotting.style import Picture
-    from vflsim.protocols.capabilities import Choices
+    from vflsim.protocols.base import Choices
     from vflsim.scenario.data import ScenarioData
     from vflsim.scenario.models import Scenario
     from vflsim.studies.checks.closed_forms import Analysis
@@ -126,12 +126,11 @@ class Analyses(Framed, Mapping[str, "Analysis"]):
 
         Raises ``Unanalysable`` if they have no closed form.
         """
-        from vflsim.protocols.capabilities import Analysable
         from vflsim.protocols.defaults import outgrown
         from vflsim.scenario.resolve import setting
 
         kind = self.scenario.protocols[protocol].protocol
-        if not isinstance(kind, Analysable) or outgrown(kind, "closed_forms"):
+        if outgrown(kind, "closed_forms"):
             return ()
         data = self._data.of(self.scenario.training_of(protocol))
         return tuple(kind.choices(setting(self.scenario, protocol, data)))

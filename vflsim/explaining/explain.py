@@ -13,7 +13,6 @@ from torch import Tensor
 from vflsim.errors import DataError, ResultsError
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.data.spec import FeatureNoise
-from vflsim.protocols.defaults import heads_of
 from vflsim.results.read import Results, StoredRun
 from vflsim.results.store.manifest import stored_scenario
 from vflsim.scenario.data import ScenarioData
@@ -122,7 +121,7 @@ class HeadedModels(TrainedModels):
 
     def __init__(self, run: StoredRun, scenario: Scenario, data: LoadedData) -> None:
         super().__init__(run, scenario, data)
-        self.heads: Mapping[int, Tensor] = heads_of(self.protocol, self.setting, self.learners)
+        self.heads: Mapping[int, Tensor] = self.protocol.heads(self.setting, self.learners)
 
     def norms(self) -> Floats:
         """Return the Frobenius norm of every participant's head, (participants,)."""

@@ -12,7 +12,6 @@ import pyarrow as pa
 from vflsim.errors import ScenarioError
 from vflsim.explaining.explain import Explanation, rank_correlation
 from vflsim.intervals.means import t_interval
-from vflsim.protocols.defaults import left_out
 from vflsim.results.store.write import write_file
 from vflsim.scenario import emit
 from vflsim.tables import Cell, DataTable
@@ -154,7 +153,7 @@ def _entry(explanation: Explanation, name: str, included: Sequence[int]) -> dict
     protocol = scenario.protocols[name].protocol
     excluded = tuple(client for client in range(1, scenario.clients + 1) if client not in included)
     try:
-        changed = left_out(protocol, excluded)
+        changed = protocol.without(excluded)
     except ValueError as error:
         remedy = "explain others alone: --protocol NAME"
         raise ScenarioError(f"{name}: {error}", "vflsim explain --top", remedy=remedy) from None

@@ -7,7 +7,6 @@ from typing import Any
 
 from vflsim.exploring.rounds import MESSAGES, SimulatedRounds, by_arrays, simulated
 from vflsim.protocols.base import Protocol, UnsuitableError
-from vflsim.protocols.defaults import participants_of
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import check_context
@@ -100,7 +99,7 @@ def _score(key: str, rounds: SimulatedRounds) -> float:
 def _possible(scenario: Scenario, name: str, key: str) -> Iterator[tuple[int, Protocol]]:
     """Yield the values of a key that the protocol accepts here, and the protocol with each."""
     protocol, context = scenario.protocols[name].protocol, check_context(scenario, name)
-    for value in range(1, len(participants_of(protocol, scenario.clients, scenario.symbols)) + 1):
+    for value in range(1, len(protocol.participants(scenario.clients, scenario.symbols)) + 1):
         other = protocol.model_copy(update={key: value})
         try:
             other.check(context)

@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.plotting.waits import step_waits
 from vflsim.protocols.base import Protocol
-from vflsim.protocols.defaults import participants_of
 from vflsim.recurrences.chunk import Bools, Chunk, Moves
 from vflsim.recurrences.stages import Ints
 from vflsim.results.read import NotRecordedError
@@ -181,7 +180,7 @@ def by_arrays(
     if problems := obstacles(trial, name):
         return None, problems[0].what, None
     its = trial.protocols[name].protocol
-    arrivals = UploadArrivals(tuple(participants_of(its, scenario.clients, scenario.symbols)))
+    arrivals = UploadArrivals(tuple(its.participants(scenario.clients, scenario.symbols)))
     outcome = run_vectorised(trial, name, scenario.seeds[0], data, seen=arrivals.take)
     if isinstance(outcome.error, UndecidedError):
         ties = "activities end at the same instant, and only events tell which comes first"

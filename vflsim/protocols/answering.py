@@ -159,7 +159,7 @@ def _method(node: Node[Any], name: str, call: str, hook: str) -> Any:
             f"the learner {type(node.learner).__name__} of {party_name(node.party)} has no method {call}",
             party_name(node.party),
             "embed_split(split) at clients, evaluate(split, answers) at the server: operations of kind evaluate",
-            f"add it to the learner, or derive the protocol from OwnEvaluation and override {hook}, which calls it",
+            f"add it to the learner, or override {hook} of the protocol, which calls it",
         )
     return method
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from vflsim.protocols.own_pace import OwnPaceProtocol
 from vflsim.world.node import ServerNode
@@ -16,7 +16,6 @@ class Asynchronous(OwnPaceProtocol):
     """
 
     kind: Literal["asynchronous"] = "asynchronous"
-    vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind", "first_fill", "bounds"})
 
     async def server(self, node: ServerNode) -> None:
         """On each embedding: step, with the other clients' rows from the table; return the gradient."""

@@ -7,13 +7,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
+from torch import Tensor
+
+from vflsim.analysis.findings import Finding
+from vflsim.analysis.lockstep import lockstep_law
 from vflsim.codecs import Codec
+from vflsim.learning.batches import Split
+from vflsim.learning.execution.operations import Handle
 from vflsim.learning.losses import Loss
 from vflsim.learning.models.client import ClientModel
 from vflsim.learning.models.server import ServerModel
 from vflsim.learning.privacy.blinding import Blinding
-from vflsim.setting import BatchPlan, Learners, Setting, split_learners
+from vflsim.protocols.answering import Scores, answer_evaluation, evaluate
+from vflsim.setting import (
+    BatchPlan,
+    Learners,
+    ServerPrediction,
+    Setting,
+    linear_heads,
+    split_learners,
+    split_prediction,
+)
 from vflsim.streams import SERVER
+from vflsim.tables import Cell
 from vflsim.tracing.exchanges import Contents
 from vflsim.vocabulary.base import Part
 from vflsim.world.node import Node
@@ -37,8 +53,8 @@ class Traits:
     table: bool = False
     """Whether the server keeps the latest embedding of every (sample, client)."""
     reference: bool = False
-    """Whether the server computes the clients' models, too: clients cannot fail, and their FLOPs count as the
-    server's."""
+    """Whether the server computes the clients' models, too: messages and clients take no time and cannot fail, and
+    their FLOPs count as the server's."""
     active_features: bool = False
     """Whether the server's learner uses its own features (``partition.active``)."""
     predictors: bool = False
@@ -49,6 +65,10 @@ class Traits:
     """Whether clients upload their own embeddings, which a mechanism (bound and noise) can protect."""
     shows_uploads: bool = True
     """Whether the server can read what a single client uploads, unless it is blinded."""
+    blindable: bool = False
+    """Whether the server needs only the sum of the clients' embeddings, so that masks can hide each embedding."""
+    default_blinding: Blinding | None = None
+    """The blinding of an entry without the key ``blinding``."""
     refuses_absent_rows: str = ALL_ROWS
     """Why parties cannot lack rows (``data.align: outer``). Empty if they can: embeddings are joined by a
     ``ServerLearner``, and clients are ``ClientLearner``."""
@@ -126,6 +146,34 @@ class CheckContext:
     setting: Setting | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """A table that shows the effects of other values of the parameter ``key``. Each of ``rows`` begins with a value.
+
+    Protocols that differ in this parameter alone have equal ``same``; only one of their tables is shown. ``best`` is
+    the value with the best row, if one is.
+
+    Example::
+
+        Choices(
+            key="t",
+            title="mean round by t",
+            columns=("mean round [s]",),
+            rows=((1, "0.8"), (2, "1.3")),
+            notes=("waits for the first t embeddings",),
+            same="exponential uploads",
+        ).rows[1][0]  # 2
+    """
+
+    key: str
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    notes: tuple[str, ...]
+    same: object
+    best: str = ""
+
+
 class UnsuitableError(ValueError):
     """Raised if a protocol cannot run with a codec, a blinding or a loss. ``key`` is the scenario's key that is wrong.
 
@@ -193,6 +241,14 @@ class Protocol(Part, ABC):
                 "changes; allowed: plain, or a codec of messages to clients",
             )
 
+    def participants(self, clients: int, symbols: Mapping[str, float]) -> list[int]:
+        """Return the participating clients in client order: by default all. Others are absent from the whole run."""
+        return list(range(1, clients + 1))
+
+    def without(self, clients: tuple[int, ...]) -> Protocol:
+        """Return this protocol without these clients. Raises ``ValueError`` if it cannot leave any out."""
+        raise ValueError("this protocol cannot leave clients out")
+
     def batch_plan(self) -> BatchPlan:
         """Return the mini-batches, epochs and messages of its rounds."""
         return BatchPlan(together=self.traits.shared_batches)
@@ -211,6 +267,30 @@ class Protocol(Part, ABC):
         """
         return split_learners(setting, seed, self.traits.table, self.traits.reference)
 
+    def prediction(self, learners: Learners[Any, Any]) -> ServerPrediction:
+        """Return the server's prediction as a function of embeddings. Raises ``ValueError`` if it is none."""
+        return split_prediction(learners)
+
+    def heads(self, setting: Setting, learners: Learners[Any, Any]) -> Mapping[int, Tensor]:
+        """Return the linear head W_k of every participant, (d_f, d_c).
+
+        The prediction is Σ_k h^k W_k, or the mean over k, plus a constant. Raises ``ValueError`` for any other model.
+        """
+        return linear_heads(setting, learners)
+
+    async def evaluate(self, node: Node, splits: Sequence[Split], number: int) -> Mapping[Split, Handle[Scores]]:
+        """Server: return the loss and metrics of each split. ``number`` identifies the evaluation.
+
+        By default clients embed all rows of a split by ``learner.embed_split(split)``, and the server scores the
+        answers by ``learner.evaluate(split, answers)``, operations whose results are handles. A party's own metric ends
+        with the party's name: ``accuracy.client-2``.
+        """
+        return await evaluate(node, splits, number)
+
+    async def answer_evaluation(self, node: Node, splits: Sequence[Split], number: int) -> None:
+        """Client: answer the server's request for evaluation ``number``."""
+        await answer_evaluation(node, splits, number)
+
     # --- facts that need no run --------------------------------------------------------------------------------
 
     def rare_contents(self, setting: Setting, sender: int, receiver: int, rows: int) -> Contents:
@@ -220,9 +300,42 @@ class Protocol(Part, ABC):
         """
         return {}
 
+    def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
+        """Return the laws of a round and of its parts: by default that of its trace, if the server waits for all.
+
+        A round lasts from the end of one server step to the end of the next, as in ``rounds.parquet``. Raises
+        ``Unanalysable`` with the reason if there are none.
+        """
+        return lockstep_law(self, setting)
+
+    def choices(self, setting: Setting) -> tuple[Choices, ...]:
+        """Return tables of the effects of other parameter values. Raises ``Unanalysable``."""
+        return ()
+
+    def extra_bytes(self, setting: Setting) -> int:
+        """Count the bytes that all parties keep besides features, weights, gradients and the server's table."""
+        return 0
+
+    def extra_view_bytes(self, setting: Setting, rows: int) -> int:
+        """Count the bytes that clients receive about this many training rows in addition to their exchanges."""
+        return 0
+
+    @property
+    def labels_at_clients(self) -> bool:
+        """Whether clients also hold the labels of training rows, in addition to the server."""
+        return False
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return the fields of ``run.json`` that the keys decide. The other fields follow from the traits."""
+        return {}
+
     def describe(self, setting: Setting) -> str:
         """Return one line for ``vflsim check`` on the consequences of the parameters; empty if there are none."""
         return ""
+
+    def placed(self, node: Node) -> Node:
+        """Return the node that a party gets: of a reference, one on which only the server's computations take time."""
+        return node.free(messages_only=node.party == SERVER, wired=False) if self.traits.reference else node
 
     # --- the algorithm ----------------------------------------------------------------------------------------------
 

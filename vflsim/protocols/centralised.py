@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from vflsim.protocols.base import REFERENCE, Protocol, Traits
-from vflsim.protocols.capabilities import OwnNodes
 from vflsim.protocols.synchronous import Synchronous
-from vflsim.streams import SERVER
-from vflsim.world.node import ClientNode, Node, ServerNode
+from vflsim.world.node import ClientNode, ServerNode
 
 
-class Centralised(OwnNodes, Protocol):
+class Centralised(Protocol):
     """Train with the models and batches of synchronous training, but with all features at the server and no messages.
 
     The server computes the whole model, the clients' parts included. A round takes the time of this one computation
@@ -24,10 +22,6 @@ class Centralised(OwnNodes, Protocol):
 
     kind: Literal["centralised"] = "centralised"
     traits: ClassVar[Traits] = REFERENCE
-
-    def placed(self, node: Node) -> Node:
-        """Return a node on which only the server's computations take time."""
-        return node.free(messages_only=node.party == SERVER, wired=False)
 
     async def server(self, node: ServerNode) -> None:
         """Run the synchronous server with free messages."""

@@ -2,53 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from math import prod
 from typing import Any
-
-from torch import Tensor
 
 from vflsim.analysis.findings import Finding
 from vflsim.analysis.lockstep import lockstep_law
 from vflsim.learning.batches import Split
 from vflsim.learning.data.loaded import LoadedData
-from vflsim.learning.execution.operations import Handle
-from vflsim.learning.privacy.blinding import Blinding
-from vflsim.protocols.answering import Answering, Scores, evaluate
+from vflsim.protocols.answering import Answering
 from vflsim.protocols.base import Protocol
-from vflsim.protocols.capabilities import (
-    Analysable,
-    Blindable,
-    Explainable,
-    OwnEvaluation,
-    OwnFacts,
-    Peering,
-    Predicting,
-    Remembering,
-    Selective,
-)
-from vflsim.protocols.vectorisable import ActsByHand, Vectorisable
+from vflsim.protocols.capabilities import ActsByHand, Peering, Vectorisable
 from vflsim.recurrences import WITH_EVENTS, Recurrence, TimedWorld, lockstep
-from vflsim.setting import Learners, ServerPrediction, Setting, linear_heads, split_prediction
+from vflsim.setting import Setting
 from vflsim.tracing.exchanges import Exchanges
 from vflsim.tracing.node import Untraceable
-from vflsim.world.node import Node
+
+_FROM_WHAT_CAME = Answering()
 
 
-class _SplitEvaluation(OwnEvaluation):
-    async def evaluate(self, node: Node, splits: Sequence[Split], number: int) -> Mapping[Split, Handle[Scores]]:
-        return await evaluate(node, splits, number)
-
-
-_BY_EMBEDDINGS, _FROM_WHAT_CAME = _SplitEvaluation(), Answering()
-
-
-def participants_of(protocol: Protocol, clients: int, symbols: Mapping[str, float]) -> list[int]:
-    """Return the participating clients of a protocol in client order: all, unless it is ``Selective``."""
-    if isinstance(protocol, Selective):
-        return protocol.participants(clients, symbols)
-    return list(range(1, clients + 1))
+def overrides(protocol: Protocol, *methods: str) -> bool:
+    """Return whether a protocol has one of these ``methods`` of its own."""
+    return any(getattr(type(protocol), name) is not getattr(Protocol, name) for name in methods)
 
 
 def run_facts(protocol: Protocol) -> Mapping[str, Any]:
@@ -59,22 +35,15 @@ def run_facts(protocol: Protocol) -> Mapping[str, Any]:
         "rounds_correspond": traits.rounds_correspond,
         "reference": traits.reference,
         "awaited_replies": traits.awaited_replies,
-        **(protocol.facts() if isinstance(protocol, OwnFacts) else {}),
+        **protocol.facts(),
     }
-
-
-def evaluation_of(protocol: Protocol) -> OwnEvaluation:
-    """Return how a protocol's parties evaluate: by embeddings, unless it has an ``OwnEvaluation``."""
-    return protocol if isinstance(protocol, OwnEvaluation) else _BY_EMBEDDINGS
 
 
 def exchanges_of(protocol: Protocol, setting: Setting) -> Exchanges:
     """Return what a protocol's messages carry: traced, but for rounds whose acts are given by hand."""
     traced = not isinstance(protocol, Peering)  # whose clients send each other messages: their number squared
     splits = evaluated_splits(setting.data)
-    return Exchanges(
-        protocol, setting, evaluation_of(protocol), splits, partial(protocol.rare_contents, setting), traced
-    )
+    return Exchanges(protocol, setting, protocol, splits, partial(protocol.rare_contents, setting), traced)
 
 
 def local_steps_of(protocol: Protocol, setting: Setting) -> int:
@@ -99,7 +68,7 @@ def answering_of(protocol: Protocol) -> Answering:
         raise ValueError(protocol.traits.uploads_nothing)
     if isinstance(protocol, Answering):
         return protocol
-    if isinstance(protocol, Predicting | OwnEvaluation):
+    if overrides(protocol, "prediction", "evaluate"):
         raise ValueError(
             "it predicts or evaluates in a way of its own, and does not say how from some of the embeddings; "
             "allowed: protocols derived from Answering"
@@ -107,28 +76,9 @@ def answering_of(protocol: Protocol) -> Answering:
     return _FROM_WHAT_CAME
 
 
-def server_prediction_of(protocol: Protocol, learners: Learners[Any, Any]) -> ServerPrediction:
-    """Return the server's prediction as a function of embeddings. Raises ``ValueError`` if it is none."""
-    return protocol.prediction(learners) if isinstance(protocol, Predicting) else split_prediction(learners)
-
-
-def heads_of(protocol: Protocol, setting: Setting, learners: Learners[Any, Any]) -> Mapping[int, Tensor]:
-    """Return the linear head of every participant: see ``Explainable.heads``. Raises ``ValueError`` without heads."""
-    return protocol.heads(setting, learners) if isinstance(protocol, Explainable) else linear_heads(setting, learners)
-
-
-def left_out(protocol: Protocol, clients: tuple[int, ...]) -> Protocol:
-    """Return a protocol without these clients. Raises ``ValueError`` if it cannot leave any out."""
-    if isinstance(protocol, Explainable):
-        return protocol.without(clients)
-    raise ValueError("this protocol cannot leave clients out")
-
-
 def extra_bytes_of(protocol: Protocol, setting: Setting) -> int:
-    """Count the bytes of a run besides features, weights and gradients: the server's table, or what is remembered."""
-    if isinstance(protocol, Remembering):
-        return protocol.extra_bytes(setting)
-    return table_bytes_of(setting) if protocol.traits.table else 0
+    """Count the bytes of a run besides features, weights and gradients: the server's table, and what is remembered."""
+    return protocol.extra_bytes(setting) + (table_bytes_of(setting) if protocol.traits.table else 0)
 
 
 def table_bytes_of(setting: Setting) -> int:
@@ -145,8 +95,7 @@ def view_bytes_of(protocol: Protocol, setting: Setting, rows: int) -> int:
     exchanges = exchanges_of(protocol, setting)
     each = [exchanges.of(client, rows) for client in setting.clients]
     shapes = [shape for exchange in each for shape in (*exchange.up.values(), *exchange.down.values())]
-    extra = protocol.extra_view_bytes(setting, rows) if isinstance(protocol, Remembering) else 0
-    return setting.dtype.itemsize * sum(map(prod, shapes)) + extra
+    return setting.dtype.itemsize * sum(map(prod, shapes)) + protocol.extra_view_bytes(setting, rows)
 
 
 def outgrown(protocol: Protocol, method: str) -> str:
@@ -157,7 +106,9 @@ def outgrown(protocol: Protocol, method: str) -> str:
     """
     kind = type(protocol)
     hooks = [name for name in ("server", "client") if not _owner(kind, name).__module__.startswith("vflsim.")]
-    if not hooks or not _owner(kind, method).__module__.startswith("vflsim."):
+    if not hooks or getattr(kind, method) is getattr(Protocol, method, None):
+        return ""
+    if not _owner(kind, method).__module__.startswith("vflsim."):
         return ""
     source = next(each for each in kind.__mro__ if each.__module__.startswith("vflsim.") and hasattr(each, method))
     return (
@@ -175,9 +126,7 @@ def closed_forms_of(protocol: Protocol, setting: Setting) -> tuple[Finding, ...]
 
     Raises ``Unanalysable`` with the reason if there are none.
     """
-    if isinstance(protocol, Analysable) and not outgrown(protocol, "closed_forms"):
-        return protocol.closed_forms(setting)
-    return lockstep_law(protocol, setting)
+    return lockstep_law(protocol, setting) if outgrown(protocol, "closed_forms") else protocol.closed_forms(setting)
 
 
 def vectorised_by_hand(protocol: Protocol) -> Vectorisable | None:
@@ -231,6 +180,6 @@ def numbers_a_round_of(protocol: Protocol, clients: int) -> int:
     return clients if by_hand is None else by_hand.numbers_a_round(clients)
 
 
-def default_blinding_of(protocol: Protocol) -> Blinding | None:
-    """Return the blinding of an entry without the key ``blinding``."""
-    return protocol.default_blinding if isinstance(protocol, Blindable) else None
+def vectorised_keys_of(protocol: Vectorisable) -> frozenset[str]:
+    """Return the keys that the recurrence of a protocol knows: those of the class that defines it."""
+    return frozenset({"kind", *getattr(_owner(type(protocol), "recurrence"), "model_fields", ())})

@@ -14,9 +14,9 @@ from vflsim.learning.batches import Split
 from vflsim.learning.execution.operations import Handle
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.watch import from_outside
-from vflsim.protocols.answering import Scores
+from vflsim.protocols.answering import Answering, Scores
 from vflsim.protocols.base import Protocol
-from vflsim.protocols.capabilities import CAPABILITIES, OwnEvaluation
+from vflsim.protocols.capabilities import Peering, Vectorisable
 from vflsim.protocols.defaults import closed_forms_of
 from vflsim.setting import ClientsMade, Learners, Setting
 from vflsim.streams import party_name
@@ -38,7 +38,7 @@ def mismatches(kind: type[Protocol]) -> Iterator[Mismatch]:
     methods of a capability that ``kind`` does not derive from. Names of parameters do not matter: vflsim calls by
     position.
     """
-    for base in (*CAPABILITIES, Protocol):
+    for base in (Answering, Vectorisable, Peering, Protocol):
         for name, of_base in vars(base).items():
             field = name in kind.model_fields
             owner = kind if field else next((each for each in kind.__mro__ if name in vars(each)), kind)
@@ -126,9 +126,7 @@ def _check(protocol: Protocol, call: str, answer: Any, kinds: tuple[type, ...], 
         raise ProtocolError(what, allowed=allowed)
 
 
-def coroutine_of(
-    protocol: Protocol | OwnEvaluation, hook: str, party: int, *arguments: Any
-) -> Coroutine[Any, Any, Any]:
+def coroutine_of(protocol: Protocol, hook: str, party: int, *arguments: Any) -> Coroutine[Any, Any, Any]:
     """Call a hook that is a coroutine. Raises ``ProtocolError``, with the party, if it is none."""
     where, name = party_name(party), f"{type(protocol).__name__}.{hook}"
     try:

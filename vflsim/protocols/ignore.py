@@ -13,8 +13,7 @@ from vflsim.analysis.rounds import ignoring
 from vflsim.learning.privacy.blinding import Blinding
 from vflsim.protocols.base import ROUNDS, CheckContext, Protocol, Traits, UnsuitableError, replace
 from vflsim.protocols.blinded import agree_on_keys, blinds, of_all, relay_keys
-from vflsim.protocols.capabilities import Analysable, Blindable, Explainable, Selective
-from vflsim.protocols.vectorisable import Vectorisable
+from vflsim.protocols.capabilities import Vectorisable
 from vflsim.recurrences import WITH_EVENTS, Recurrence, TimedWorld, lockstep
 from vflsim.recurrences.racing import Dropping
 from vflsim.setting import Setting
@@ -50,7 +49,7 @@ async def take_part(node: ClientNode) -> None:
             await node.compute(node.learner.client_step(batch, gradient))
 
 
-class Ignore(Analysable, Vectorisable, Blindable, Explainable, Selective, Protocol):
+class Ignore(Vectorisable, Protocol):
     """Synchronous rounds without the stragglers: exactly one of ``exclude``, ``fastest`` and ``deadline``.
 
     ``exclude``: these clients never take part. ``fastest``: each round uses the first embeddings, this many.
@@ -68,8 +67,7 @@ class Ignore(Analysable, Vectorisable, Blindable, Explainable, Selective, Protoc
     """Each round uses the first embeddings, this many."""
     deadline: PositiveSeconds | None = None
     """Each round uses the embeddings that arrive within this time (at least one)."""
-    traits: ClassVar[Traits] = replace(ROUNDS, waits_for_all=False)
-    vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind", "exclude", "fastest", "deadline"})
+    traits: ClassVar[Traits] = replace(ROUNDS, waits_for_all=False, blindable=True)
 
     async def server(self, node: ServerNode) -> None:
         """Collect the embeddings that arrive in time; step; send all clients the end of the round."""

@@ -17,8 +17,7 @@ from vflsim.learning.batches import Batch, BatchSequence
 from vflsim.learning.execution.operations import Operation
 from vflsim.learning.learners.server import ServerStep
 from vflsim.protocols.base import TABLE, Protocol, Traits
-from vflsim.protocols.capabilities import Analysable, OwnFacts
-from vflsim.protocols.vectorisable import Vectorisable
+from vflsim.protocols.capabilities import Vectorisable
 from vflsim.recurrences import Obstacle, Recurrence
 from vflsim.recurrences.batch_rows import BatchRows
 from vflsim.recurrences.own_pace import OfStep, OwnPace
@@ -35,7 +34,7 @@ from vflsim.world.messages import Answer, Embedding, FirstFill, Gradient, Messag
 from vflsim.world.node import ClientNode, ServerNode
 
 
-class TableProtocol(OwnFacts, Protocol):
+class TableProtocol(Protocol):
     """A server that keeps the latest row per (sample, client) and never waits for all clients.
 
     ``first_fill``: rows never received are ``zeros``, or come from an ``upload`` of every training row before training
@@ -125,7 +124,7 @@ class TableProtocol(OwnFacts, Protocol):
             await node.send(message.sender, Gradient(value=step.gradient_for(message), round=message.round))
 
 
-class OwnPaceProtocol(Analysable, Vectorisable, TableProtocol):
+class OwnPaceProtocol(Vectorisable, TableProtocol):
     """A server that steps on the first ``arrivals`` embeddings, of clients that go on at their own pace."""
 
     @property

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from vflsim.protocols.base import ROUNDS, Protocol, Traits
+from vflsim.protocols.base import ROUNDS, Protocol, Traits, replace
 from vflsim.protocols.blinded import agree_on_keys, of_all, relay_keys
-from vflsim.protocols.capabilities import Blindable, Explainable
 from vflsim.protocols.ignore import Ignore
 from vflsim.world.messages import Embedding, Gradient
 from vflsim.world.node import ClientNode, ServerNode
 
 
-class Synchronous(Blindable, Explainable, Protocol):
+class Synchronous(Protocol):
     """Round k: every client embeds batch k, the server steps on all embeddings, every client steps.
 
     Example: ``{kind: synchronous}``
@@ -30,7 +29,7 @@ class Synchronous(Blindable, Explainable, Protocol):
     """
 
     kind: Literal["synchronous"] = "synchronous"
-    traits: ClassVar[Traits] = ROUNDS
+    traits: ClassVar[Traits] = replace(ROUNDS, blindable=True)
 
     async def server(self, node: ServerNode) -> None:
         """Wait for all embeddings of the round; step; return the gradients."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from vflsim.analysis.cycles import Cycles
 from vflsim.analysis.findings import Finding
@@ -32,7 +32,6 @@ class TSynchronous(OwnPaceProtocol):
     """How many embeddings make a step."""
     cancel: bool = False
     """Whether a step abandons all unfinished work, so that all clients start afresh."""
-    vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind", "t", "cancel", "first_fill", "bounds"})
 
     async def server(self, node: ServerNode) -> None:
         """After t embeddings, take one step on one loss per distinct batch among them; return the gradients."""

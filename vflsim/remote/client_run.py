@@ -52,7 +52,6 @@ from vflsim.worlds import (
     Task,
     coroutine_of,
     drawing_from,
-    evaluation_of,
     interruptible_of,
     public_key,
 )
@@ -287,9 +286,7 @@ class ClientRun:
 
     def _answer(self, asked: EvaluateNow) -> None:
         node = self._made.node.free(wired=asked.wired) if asked.free else self._made.node
-        answering = coroutine_of(
-            evaluation_of(self._protocol), "answer_evaluation", node.party, node, asked.splits, asked.number
-        )
+        answering = coroutine_of(self._protocol, "answer_evaluation", node.party, node, asked.splits, asked.number)
         self._world.spawn(answering, f"{party_name(node.party)} (evaluation)", node.party, observer=asked.free)
 
 

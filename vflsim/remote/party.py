@@ -12,7 +12,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from vflsim.errors import ScenarioError
-from vflsim.protocol import SERVER, BatchSequence, Delay, Message, Node, OwnNodes, PartyLearner, Peering, Setting
+from vflsim.protocol import SERVER, BatchSequence, Delay, Message, Node, PartyLearner, Peering, Protocol, Setting
 from vflsim.remote.control import ControlError
 from vflsim.remote.expected import Expected
 from vflsim.remote.frames import Reader, kinds_of
@@ -160,8 +160,8 @@ def _unfit(scenario: Scenario, name: str) -> str:
         return "no client takes part in it"
     if protocol.traits.reference:
         return "it is a reference, without parties"
-    if isinstance(protocol, OwnNodes):
-        return "it places its parties itself (OwnNodes), in one process"
+    if type(protocol).placed is not Protocol.placed:
+        return "it places its parties itself (placed), in one process"
     if isinstance(protocol, Peering) and (why := protocol.needs_one_process()):
         return why
     if scenario.record.views is not None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import torch
 
-from vflsim.protocol import SERVER, LabelSharing, Protocol, Split
+from vflsim.protocol import SERVER, Protocol, Split
 from vflsim.scenario import LoadedData, Scenario, ScenarioData
 from vflsim.worlds import SPLITS, Training, Windows
 
@@ -55,7 +55,7 @@ def label_splits(protocol: Protocol, party: int) -> tuple[Split, ...]:
     """Return the splits of which a party holds the labels: the server of all, a client of ``train`` by its protocol."""
     if party == SERVER:
         return SPLITS
-    return ("train",) if isinstance(protocol, LabelSharing) and protocol.labels_at_clients else ()
+    return ("train",) if protocol.labels_at_clients else ()
 
 
 def private_data(data: LoadedData, party: int, labels: Iterable[Split]) -> LoadedData:

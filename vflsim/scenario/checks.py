@@ -10,8 +10,6 @@ from vflsim.learning.privacy.base import Mechanism
 from vflsim.learning.tasks import task_of
 from vflsim.protocols import kinds_with
 from vflsim.protocols.base import UnsuitableError
-from vflsim.protocols.capabilities import Blindable
-from vflsim.protocols.defaults import participants_of
 from vflsim.protocols.hook_checks import mismatches
 from vflsim.scenario.document import Problem
 from vflsim.scenario.ending_checks import (
@@ -74,11 +72,11 @@ def blinding_problems(scenario: Scenario, name: str) -> Iterator[Problem]:
     if not isinstance(aggregate, MeanAggregate | SumAggregate):
         what = f"aggregate: {aggregate.kind} needs each embedding by itself, and blinding leaves only their sum"
         yield Problem(loc, what, "with aggregate: mean, sum", "change models.aggregate, or set `blinding: off`")
-    if not isinstance(entry.protocol, Blindable):
+    if not entry.protocol.traits.blindable:
         what = "the server of this protocol needs each embedding by itself, not only the sum of all"
         yield Problem.of_message(loc, what)
         return
-    clients = len(participants_of(entry.protocol, scenario.clients, scenario.symbols))
+    clients = len(entry.protocol.participants(scenario.clients, scenario.symbols))
     try:
         blinding.largest(clients)
     except ValueError as error:
@@ -173,7 +171,7 @@ def _tops(scenario: Scenario, name: str) -> Iterator[tuple[str, str, ServerModel
     """Yield the models on embeddings: key, party, model, and the width of its inputs."""
     models, split, active = client_models(scenario, name), scenario.models_of(name), active_model(scenario, name)
     protocol = scenario.protocols[name].protocol
-    clients = participants_of(protocol, scenario.clients, scenario.symbols)
+    clients = protocol.participants(scenario.clients, scenario.symbols)
     if not protocol.traits.predictors:
         joined = [*([] if active is None else [active]), *(models[client - 1] for client in clients)]
         yield "server", "", split.server, split.aggregate.width([model.embedding for model in joined])

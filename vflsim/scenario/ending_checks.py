@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from vflsim.learning.tasks import task_of
-from vflsim.protocols.defaults import answering_of, participants_of
+from vflsim.protocols.defaults import answering_of
 from vflsim.scenario.document import Problem
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import location_of, party_timings
@@ -89,7 +89,7 @@ def metric_problems(scenario: Scenario, task: str | None) -> Iterator[Problem]:
 
 def end_problems(scenario: Scenario, name: str) -> Iterator[Problem]:
     """Refuse a run that only updates could end and that has none. Its participants have been checked before."""
-    nobody = not participants_of(scenario.protocols[name].protocol, scenario.clients, scenario.symbols)
+    nobody = not scenario.protocols[name].protocol.participants(scenario.clients, scenario.symbols)
     if nobody and {rule.by for rule in scenario.stop_of(name).each()} == {"update"}:
         what = f"protocol {name!r} would never end: no client takes part in it, so there are no updates"
         remedy = f"add `stop: {{rounds: 100}}` to {name!r}, say"
@@ -101,7 +101,7 @@ def evaluation_problems(scenario: Scenario, name: str) -> Iterator[Problem]:
     protocol = scenario.protocols[name].protocol
     if not scenario.evaluate_of(name).costs_time or protocol.traits.reference:
         return
-    timings, clients = party_timings(scenario), participants_of(protocol, scenario.clients, scenario.symbols)
+    timings, clients = party_timings(scenario), protocol.participants(scenario.clients, scenario.symbols)
     for client in clients:
         if _crashes(timings[client]):
             what = f"an evaluation that takes time cannot wait for client {client}, whose outages lose its work"
@@ -132,7 +132,7 @@ def deadline_problems(scenario: Scenario, name: str) -> Iterator[Problem]:
     if scenario.data.align == "outer":
         what = "parties lack rows (data.align: outer), so there is no saying which embeddings miss a deadline"
         yield Problem(loc, what, "align: inner or exact", "leave the deadline out")
-    timings, clients = party_timings(scenario), participants_of(entry.protocol, scenario.clients, scenario.symbols)
+    timings, clients = party_timings(scenario), entry.protocol.participants(scenario.clients, scenario.symbols)
     losing = [client for client in clients if _crashes(timings[client])]
     if crashes and losing:
         what = f"protocol {name!r} cannot answer while client {losing[0]} loses its work in outages: {crashes}"

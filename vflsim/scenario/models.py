@@ -16,7 +16,6 @@ from vflsim.learning.data.spec import Data
 from vflsim.learning.privacy.blinding import BLINDING_OFF, Blinding
 from vflsim.learning.training import Training
 from vflsim.protocols import Protocol
-from vflsim.protocols.defaults import default_blinding_of, participants_of
 from vflsim.protocols.hook_checks import mismatches
 from vflsim.scenario.document import Document
 from vflsim.scenario.evaluate import Evaluate, Record, Recording, recording
@@ -239,7 +238,7 @@ class Scenario(Part):
 
     def participants_of(self, protocol: str) -> list[int]:
         """Return the clients that take part under ``protocol``, in their order."""
-        return participants_of(self.protocols[protocol].protocol, self.clients, self.symbols)
+        return self.protocols[protocol].protocol.participants(self.clients, self.symbols)
 
     def models_of(self, protocol: str) -> Models:
         """Return the split model of ``protocol``."""
@@ -254,7 +253,7 @@ class Scenario(Part):
         entry = self.protocols[protocol]
         if entry.blinding == BLINDING_OFF:
             return None
-        return entry.blinding or default_blinding_of(entry.protocol)
+        return entry.blinding or entry.protocol.traits.default_blinding
 
     def stop_of(self, protocol: str) -> Stop:
         """Return the stop rules of ``protocol``."""
@@ -296,7 +295,7 @@ class Scenario(Part):
             )
             for each in mismatches(type(protocol)):
                 raise ValueError(f"{each.what}; allowed: {each.allowed}; change its definition in {each.place}")
-            protocol.check(replace(check_context(self), blinding=default_blinding_of(protocol)))
+            protocol.check(replace(check_context(self), blinding=protocol.traits.default_blinding))
             raw.setdefault("protocols", {})[name] = protocol.model_dump(mode="json", exclude_none=True)
         extended = self.model_copy(update={"protocols": entries})
         extended._document = replace(self._document, raw=raw)

@@ -7,7 +7,6 @@ from vflsim.learning.models.client import ClientModel
 from vflsim.learning.models.server import ServerModel
 from vflsim.learning.privacy.base import Mechanism, Plan
 from vflsim.protocols.base import CheckContext
-from vflsim.protocols.defaults import participants_of
 from vflsim.scenario.depends import course_digest
 from vflsim.scenario.models import Scenario, ServerTiming, Timing
 from vflsim.scenario.protocol_entry import Models
@@ -47,7 +46,7 @@ def setting(scenario: Scenario, name: str, data: LoadedData) -> Setting:
     """Resolve protocol ``name``: apply every override, selection and formula."""
     entry, models, blinding = scenario.protocols[name], scenario.models_of(name), scenario.blinding_of(name)
     return Setting(
-        clients=tuple(participants_of(entry.protocol, scenario.clients, scenario.symbols)),
+        clients=tuple(entry.protocol.participants(scenario.clients, scenario.symbols)),
         timings=party_timings(scenario),
         network=scenario.timing.network,
         transport=scenario.timing.transport,

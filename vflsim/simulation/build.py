@@ -15,7 +15,6 @@ from vflsim.learning.models.server import ModuleServer
 from vflsim.learning.privacy.releases import Releases
 from vflsim.learning.randomness import drawing_apart
 from vflsim.protocols import Protocol
-from vflsim.protocols.capabilities import OwnNodes
 from vflsim.protocols.hook_checks import learners_of
 from vflsim.scenario.evaluate import ViewRecording
 from vflsim.setting import Setting
@@ -106,8 +105,7 @@ def parties(
     def node(party: int, learner: PartyLearner) -> Node:
         state = Party(party, shared, party_clock(timings[party], seed, party), Draws(seed, party), sequences[party])
         watch = Watch(learner, seed) if watched else None
-        usual_node = Node(state, learner, watch)
-        return protocol.placed(usual_node) if isinstance(protocol, OwnNodes) else usual_node
+        return protocol.placed(Node(state, learner, watch))
 
     nodes = tuple(node(client, learner) for client, learner in learners.clients.items())
     return Parties(node(SERVER, learners.server), nodes, shared, protocol, tuple(alone), learners.lazy_values)

@@ -12,7 +12,6 @@ from typing import Protocol
 
 from vflsim.learning.execution.deferred import DeferredExecutor
 from vflsim.learning.learners.client import Split
-from vflsim.protocols.defaults import evaluation_of
 from vflsim.protocols.hook_checks import checked_score, checked_scores, coroutine_of
 from vflsim.scenario.evaluate import Evaluate
 from vflsim.simulation.build import Parties
@@ -106,7 +105,7 @@ class Conductor:
             node = client.free(wired=self._wired) if free else client
             self._world.spawn(
                 coroutine_of(
-                    evaluation_of(self._parties.protocol),
+                    self._parties.protocol,
                     "answer_evaluation",
                     node.party,
                     node,
@@ -174,7 +173,7 @@ class Conductor:
         server = server.free(wired=self._wired) if free else server
         self._spawn_answering(free)
         protocol = self._parties.protocol
-        scores = await coroutine_of(evaluation_of(protocol), "evaluate", SERVER, server, self._splits, self._number)
+        scores = await coroutine_of(protocol, "evaluate", SERVER, server, self._splits, self._number)
         values: dict[str, float] = {}
         if executor.values:
             for split, handle in checked_scores(protocol, scores, self._splits).items():

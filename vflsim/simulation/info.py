@@ -12,8 +12,7 @@ from vflsim.errors import NonFiniteError, VflsimError
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.optimizers import Optimizer
 from vflsim.protocols.base import Protocol
-from vflsim.protocols.capabilities import LabelSharing
-from vflsim.protocols.defaults import local_steps_of, participants_of, run_facts
+from vflsim.protocols.defaults import local_steps_of, run_facts
 from vflsim.results.facts import Conditions, NetworkFacts
 from vflsim.results.store.schema import RunInfo, RunTables
 from vflsim.scenario.depends import run_part
@@ -29,7 +28,7 @@ def run_info(scenario: Scenario, name: str, seed: int, error: VflsimError | None
     """Assemble ``run.json`` of protocol ``name``; ``facts`` are the fields of the run."""
     protocol, timing = scenario.protocols[name].protocol, scenario.timing
     links = [each.link for each in party_timings(scenario)]
-    participants = tuple(participants_of(protocol, scenario.clients, scenario.symbols))
+    participants = tuple(protocol.participants(scenario.clients, scenario.symbols))
     known = {
         "scenario": scenario.name,
         "protocol": name,
@@ -79,7 +78,7 @@ def conditions_of(
     return Conditions(
         features=joined,
         features_in_data=setting.data.joint["train"].shape[1],
-        labels="server and clients" if isinstance(protocol, LabelSharing) and protocol.labels_at_clients else "server",
+        labels="server and clients" if protocol.labels_at_clients else "server",
         client_optimizers=_rules(clients),
         server_optimizers=_rules([server]),
         local_steps=local_steps_of(protocol, setting),

@@ -15,8 +15,7 @@ from vflsim.errors import DeadlockError, ResultsError, RunError, ScenarioError
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.execution.operations import ImmediateExecutor
 from vflsim.learning.randomness import drawing_from
-from vflsim.protocols.capabilities import OwnEvaluation
-from vflsim.protocols.defaults import participants_of
+from vflsim.protocols.defaults import overrides
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import party_timings, setting
 from vflsim.simulation.build import parties
@@ -178,7 +177,7 @@ def refuse_unreplayable(scenario: Scenario) -> None:
     """Raise ``ScenarioError`` for the first protocol that cannot be replayed, with the reason."""
     timings = party_timings(scenario)
     for name, entry in scenario.protocols.items():
-        clients = participants_of(entry.protocol, scenario.clients, scenario.symbols)
+        clients = entry.protocol.participants(scenario.clients, scenario.symbols)
         away = [client for client in clients if not isinstance(timings[client].availability, Always)]
         if away:
             why, allowed = f"outages of {party_name(away[0])} are no part of the order", "clients that are always there"
@@ -187,7 +186,7 @@ def refuse_unreplayable(scenario: Scenario) -> None:
         for key in (key for key, has_noise in noisy.items() if has_noise):
             why, allowed = "the noise of a live run is in no file", f"protocols without noise of a {key}"
             raise ScenarioError(f"{name} cannot be replayed: {why}", f"protocols.{name}.{key}", allowed)
-        if isinstance(entry.protocol, OwnEvaluation):
+        if overrides(entry.protocol, "evaluate"):
             why = "its evaluations have messages of their own"
         elif scenario.evaluate_of(name).costs_time:
             why = "its evaluations cost time"

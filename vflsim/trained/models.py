@@ -16,7 +16,6 @@ from vflsim.learning.batches import Split
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.execution.operations import Handle
 from vflsim.learning.states import under
-from vflsim.protocols.defaults import server_prediction_of
 from vflsim.results.joined import JoinedResults
 from vflsim.results.read import Results, StoredRun
 from vflsim.results.store.manifest import stored_scenario
@@ -154,7 +153,7 @@ class TrainedModels:
         """
         if self.data.present is not None:
             raise ValueError("parties lack rows, whose embeddings do not count; allowed: data.align: inner or exact")
-        prediction = server_prediction_of(self.protocol, self.learners)
+        prediction = self.protocol.prediction(self.learners)
         for module in prediction.modules:
             module.eval()
         return prediction

@@ -14,8 +14,6 @@ from vflsim.errors import ScenarioError
 from vflsim.learning.execution.operations import Handle
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.server import ServerLearner
-from vflsim.protocols.answering import evaluate
-from vflsim.protocols.capabilities import OwnEvaluation, OwnFacts
 from vflsim.protocols.synchronous import Synchronous
 from vflsim.setting import Learners, split_learners
 from vflsim.simulation import stalled as endless
@@ -43,15 +41,7 @@ class NotSetUp(ServerLearner):
 
 def own(**hooks: Any) -> Any:
     """A protocol with other hooks."""
-    if hooks.keys() & {"evaluate", "answer_evaluation"}:
-        return type("Own", (OwnEvaluation, Own), {"evaluate": evaluated} | hooks)()
-    if "facts" in hooks:
-        return type("Own", (OwnFacts, Own), hooks)()
     return type("Own", (Own,), hooks)()
-
-
-async def evaluated(self: Any, node: Any, splits: Any, number: int) -> Any:
-    return await evaluate(node, splits, number)
 
 
 def refused(protocol: Any, timing_only: bool = False, **changes: Any) -> str:

@@ -25,7 +25,6 @@ from vflsim.protocol import (
     Message,
     Node,
     Operation,
-    OwnEvaluation,
     PartyLearner,
     Protocol,
     Received,
@@ -51,7 +50,7 @@ class Prediction(Message):
     kind: ClassVar[str] = "prediction"
 
 
-class TwoTrip(OwnEvaluation, Protocol):
+class TwoTrip(Protocol):
     """Trip 1: embeddings up, their mean down. Trip 2: predictions up, the loss's gradients down. All parties step."""
 
     kind: Literal["two_trip"] = "two_trip"

@@ -13,10 +13,9 @@ from vflsim.analysis.own_pace import LONG_RUN
 from vflsim.analysis.rounds import ROUND, conditions_of
 from vflsim.learning.batches import Batch
 from vflsim.protocols.base import ROUNDS, Protocol, Traits, replace
-from vflsim.protocols.capabilities import Analysable
+from vflsim.protocols.capabilities import ActsByHand
 from vflsim.protocols.fedbcd.learning import BlockServer
 from vflsim.protocols.in_flight import serve_in_flight, train_in_flight
-from vflsim.protocols.vectorisable import ActsByHand
 from vflsim.recurrences import Activated, Acts, ClientWork, Recurrence, ServerWork, TimedWorld
 from vflsim.recurrences.in_flight import InFlightRounds
 from vflsim.setting import Learners, Setting, server_parts, split_clients
@@ -77,7 +76,7 @@ def pipelined(
     return (ClosedForm(ROUND, "s", conditions_of(cycles, reasons), formulas=tuple, given=bounds),)
 
 
-class BsVfl(Analysable, ActsByHand, Protocol):
+class BsVfl(ActsByHand, Protocol):
     """Clients keep up to D batches in flight. On each gradient they take Q steps; so does the server on each batch.
 
     A client steps as soon as the gradient of its oldest batch is here, and embeds another batch otherwise, until more
@@ -95,7 +94,6 @@ class BsVfl(Analysable, ActsByHand, Protocol):
     server_steps: Count | None = None
     """The server's steps on each batch: ``local_steps`` unless given."""
     traits: ClassVar[Traits] = replace(ROUNDS, rounds_correspond=False)
-    vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind", "window", "local_steps", "server_steps"})
 
     async def server(self, node: Node[BlockServer]) -> None:
         """Batch by batch: wait for all embeddings; step and send the gradients; take the other steps."""

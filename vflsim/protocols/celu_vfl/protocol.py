@@ -14,11 +14,10 @@ from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.learners.server import ServerStep
 from vflsim.protocols.base import ROUNDS, Protocol, Traits
-from vflsim.protocols.capabilities import Analysable, Remembering
+from vflsim.protocols.capabilities import ActsByHand
 from vflsim.protocols.celu_vfl.formulas import with_local_steps
 from vflsim.protocols.celu_vfl.learning import CachingServer, cached_client_step
 from vflsim.protocols.message_cache import MessageCache
-from vflsim.protocols.vectorisable import ActsByHand
 from vflsim.recurrences import Activated, Acts, ClientWork, Recurrence, ServerWork, TimedWorld
 from vflsim.recurrences.caching import CachingRounds
 from vflsim.setting import Learners, Setting, server_parts, split_clients
@@ -69,7 +68,7 @@ class OfServer(NamedTuple):
     step: ServerStep
 
 
-class CeluVfl(Analysable, ActsByHand, Remembering, Protocol):
+class CeluVfl(ActsByHand, Protocol):
     """Synchronous rounds; while a party waits, it steps on exchanges of its cache, weighted row by row.
 
     The cache has the latest W exchanges, each for R steps, the one of the exchange included. A row's weight is the
@@ -87,7 +86,6 @@ class CeluVfl(Analysable, ActsByHand, Remembering, Protocol):
     angle: Degrees = 60.0
     """ξ as an angle in degrees: rows that have turned farther than this have no weight."""
     traits: ClassVar[Traits] = ROUNDS
-    vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind", "cache", "uses", "angle"})
 
     async def server(self, node: Node[CachingServer]) -> None:
         """Wait for all embeddings of the round and step on cached ones meanwhile; step; return the gradients."""

@@ -17,7 +17,6 @@ from vflsim.learning.learners.server import ServerStep
 from vflsim.learning.learners.staleness import Staleness
 from vflsim.protocols.answering import Answering, Scores, of_parties
 from vflsim.protocols.base import ROUNDS, CheckContext, Protocol, Traits
-from vflsim.protocols.capabilities import OwnEvaluation, Predicting, Selective
 from vflsim.protocols.easter.learning import PREDICTORS, TwoNets, need_features
 from vflsim.protocols.synchronous import Synchronous
 from vflsim.protocols.vim import Fdml
@@ -120,7 +119,7 @@ def _forward(party: TwoNets, rows: int) -> float:
     return party.embedding.forward_flops(rows) + party.predictor.forward_flops(rows)
 
 
-class AggVfl(Predicting, Answering, Protocol):
+class AggVfl(Answering, Protocol):
     """Round t: clients send their predictions of B(t), the active party aggregates them with its own and returns the
     gradients; every party steps its two nets. There is no trained model on top.
 
@@ -166,7 +165,7 @@ class AggVfl(Predicting, Answering, Protocol):
         return active.whole(active.features("test"))
 
 
-class Local(Predicting, Selective, OwnEvaluation, Protocol):
+class Local(Protocol):
     """Round t: the active party steps its two nets on B(t) of its own features. No client takes part.
 
     Example: ``{kind: local}``

@@ -16,7 +16,6 @@ from vflsim.learning.privacy.blinding import Blinding
 from vflsim.protocols.answering import Answering, Scores
 from vflsim.protocols.base import CheckContext, Protocol, Traits, replace
 from vflsim.protocols.blinded import agree_on_keys, of_all, relay_keys
-from vflsim.protocols.capabilities import Blindable, OwnEvaluation, Predicting
 from vflsim.protocols.easter.learning import PREDICTORS, ActiveParty, EasterParty, need_features
 from vflsim.protocols.easter.stack import stack_parties
 from vflsim.setting import ClientsMade, Learners, ServerPrediction, Setting, prediction_of
@@ -40,7 +39,7 @@ class Prediction(Message):
     ordered: ClassVar[bool] = True
 
 
-class Easter(Predicting, Blindable, OwnEvaluation, Answering, Protocol):
+class Easter(Answering, Protocol):
     """Round t, trip 1: embeddings of B(t) up, their mean E down. Trip 2: predictions up, their gradients down.
 
     Every party, the active one included, has an embedding net and a prediction net, and steps both.
@@ -49,8 +48,13 @@ class Easter(Predicting, Blindable, OwnEvaluation, Answering, Protocol):
     """
 
     kind: Literal["easter"] = "easter"
-    traits: ClassVar[Traits] = replace(PREDICTORS, awaited_replies=("prediction",), only_embeddings_up=False)
-    default_blinding: ClassVar[Blinding | None] = Blinding()
+    traits: ClassVar[Traits] = replace(
+        PREDICTORS,
+        awaited_replies=("prediction",),
+        only_embeddings_up=False,
+        blindable=True,
+        default_blinding=Blinding(),
+    )
 
     async def server(self, node: Node[ActiveParty]) -> None:
         """Active party: join all embeddings (lines 3–6), compute every prediction's loss (lines 8–12), and step."""

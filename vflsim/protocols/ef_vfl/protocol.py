@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 from vflsim.protocols.base import ROUNDS, CheckContext, Protocol, Traits, replace
-from vflsim.protocols.capabilities import LabelSharing, Remembering
 from vflsim.protocols.ef_vfl.learning import Difference, Sent, SharedDifferences, SurrogateServer, surrogate_learners
 from vflsim.protocols.fedbcd.learning import HeldEmbedding, shared_values_of
 from vflsim.setting import Learners, Setting
@@ -16,7 +15,7 @@ from vflsim.world.messages import Gradient
 from vflsim.world.node import Node
 
 
-class EfVfl(Remembering, LabelSharing, Protocol):
+class EfVfl(Protocol):
     """Round t: clients send C(h_m − ĥ_m) of B(t); both ends add it to ĥ_m, one surrogate for every training row.
 
     C is the ``codec``. ``shared`` labels: the server sends all differences and C(θ_0 − θ̂_0) to all clients, and

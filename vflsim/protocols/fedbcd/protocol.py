@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal
 
 from vflsim.errors import DisconnectedError
 from vflsim.protocols.base import ROUNDS, CheckContext, Protocol, Traits
-from vflsim.protocols.capabilities import LabelSharing, OwnFacts
 from vflsim.protocols.fedbcd.learning import BlockServer, RoundOver, recomputing_learners, shared_values_of
 from vflsim.protocols.in_flight import serve_in_flight, step_further, train_in_flight
 from vflsim.setting import Learners, Setting, server_parts, split_clients
@@ -17,7 +16,7 @@ from vflsim.world.messages import Answer, Embedding, Gradient, Message
 from vflsim.world.node import ClientNode, Node
 
 
-class FedBcd(LabelSharing, OwnFacts, Protocol):
+class FedBcd(Protocol):
     """Round t: the parties exchange their values for B(t) once.
 
     Then each takes Q steps while the others' values stay fixed.

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 from vflsim.learning.execution.operations import Operation
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.protocols.base import ROUNDS, Protocol, Traits
-from vflsim.protocols.capabilities import LabelSharing
 from vflsim.protocols.fedbcd.learning import BlockServer, RecomputingClient, recomputing_learners, shared_values_of
 from vflsim.setting import Learners, Setting
 from vflsim.world.messages import Embedding
@@ -56,7 +55,7 @@ class StepCounts:
             self._step = (self._clock() - self._begun) / self._steps
 
 
-class SharingRounds(LabelSharing, Protocol):
+class SharingRounds(Protocol):
     """Round t: clients send h_m of B(t), the server sends all h_m and θ_0 to all clients; every party takes its steps.
 
     Clients hold the labels and compute their own gradients. In each step a client recomputes its own h_m, and uses the

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vflsim.analysis.findings import Range
-from vflsim.protocols.capabilities import Choices
+from vflsim.protocols.base import Choices
 from vflsim.protocols.fedvs.rounds import CodedRound, bounds_of, data_sharing
 from vflsim.protocols.fedvs.stages import CodedStages
 from vflsim.setting import Setting

@@ -11,8 +11,8 @@ from vflsim.codecs import Codec
 from vflsim.coding.field import MERSENNE_31, MERSENNE_61
 from vflsim.learning.batches import Batch
 from vflsim.protocols.answering import Answering, InferenceQuery
-from vflsim.protocols.base import CheckContext, Traits, UnsuitableError
-from vflsim.protocols.capabilities import Analysable, Choices, Peering, Remembering
+from vflsim.protocols.base import CheckContext, Choices, Traits, UnsuitableError
+from vflsim.protocols.capabilities import ActsByHand, Peering
 from vflsim.protocols.fedvs.answers import Answers, coded_reply
 from vflsim.protocols.fedvs.best_k import choices_of
 from vflsim.protocols.fedvs.contents import coded_acts, coded_contents, data_acts
@@ -23,7 +23,6 @@ from vflsim.protocols.fedvs.learning.plan import SegmentedPlan
 from vflsim.protocols.fedvs.rounds import coded
 from vflsim.protocols.fedvs.scales import MAGNITUDE, coding_plan, expanded_columns, magnitude
 from vflsim.protocols.fedvs.stages import CodedStages
-from vflsim.protocols.vectorisable import ActsByHand
 from vflsim.recurrences import Acts, Obstacle, Recurrence, SynchronousRounds, TimedWorld
 from vflsim.setting import BatchPlan, Learners, Setting
 from vflsim.streams import SERVER
@@ -39,7 +38,7 @@ FEWEST_CLIENTS = 3
 """R with K = T = 1: the answers of fewer clients decode nothing."""
 
 
-class FedVS(Analysable, ActsByHand, Remembering, Peering, Answering, CodedKeys):
+class FedVS(ActsByHand, Peering, Answering, CodedKeys):
     """Every client shares its data once and its model every round; the server decodes from the R fastest answers.
 
     Any R = 2(K+T−1) + 1 coded embeddings give the exact sum over **all** clients that have shared, stragglers included.
@@ -61,7 +60,6 @@ class FedVS(Analysable, ActsByHand, Remembering, Peering, Answering, CodedKeys):
     )
 
     facts_told: ClassVar[tuple[str, ...]] = (MAGNITUDE,)
-    vectorised_keys: ClassVar[frozenset[str]] = frozenset(CodedKeys.model_fields)
     needs_everybody: ClassVar[str] = "its peers compute on shares of the query's rows from every client"
 
     # --- the server -------------------------------------------------------------------------------------------------

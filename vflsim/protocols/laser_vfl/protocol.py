@@ -10,10 +10,9 @@ from vflsim.analysis.cycles import Cycles
 from vflsim.analysis.findings import Finding
 from vflsim.analysis.rounds import ignoring
 from vflsim.protocols.base import ROUNDS, CheckContext, Protocol, Traits, replace
-from vflsim.protocols.capabilities import Analysable
+from vflsim.protocols.capabilities import Vectorisable
 from vflsim.protocols.ignore import in_time, take_part
 from vflsim.protocols.laser_vfl.learning import SubsetServer
-from vflsim.protocols.vectorisable import Vectorisable
 from vflsim.recurrences import WITH_EVENTS, Recurrence, TimedWorld, lockstep
 from vflsim.recurrences.racing import Dropping
 from vflsim.setting import Learners, Setting, split_clients
@@ -22,7 +21,7 @@ from vflsim.world.messages import Gradient
 from vflsim.world.node import ClientNode, Node
 
 
-class LaserVfl(Analysable, Vectorisable, Protocol):
+class LaserVfl(Vectorisable, Protocol):
     """Rounds in which every party has a head on the mean of any set of embeddings with its own.
 
     A step uses the observed embeddings: of clients that have the row, and that are in time where ``fastest`` or
@@ -38,7 +37,6 @@ class LaserVfl(Analysable, Vectorisable, Protocol):
     deadline: PositiveSeconds | None = None
     """Each round uses the embeddings that arrive within this time (at least one)."""
     traits: ClassVar[Traits] = replace(ROUNDS, waits_for_all=False, party_scores=True)
-    vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind", "fastest", "deadline"})
 
     async def server(self, node: Node[SubsetServer]) -> None:
         """Collect the observed embeddings; step all heads of their parties; send all clients the end of the round."""

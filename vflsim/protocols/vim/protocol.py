@@ -14,7 +14,6 @@ from vflsim.learning.losses import Auto, BinaryCrossEntropy, CrossEntropy, MeanS
 from vflsim.learning.models.server import LinearServer
 from vflsim.protocols.answering import Answering
 from vflsim.protocols.base import ROUNDS, CheckContext, Protocol, Traits, UnsuitableError, replace
-from vflsim.protocols.capabilities import Explainable, Predicting, Remembering, Selective
 from vflsim.protocols.vim.learning.admm import AdmmClient, AdmmServer, HeadsFirstServer, ResidualHeads
 from vflsim.protocols.vim.learning.joint import JointAdmmClient, JointAdmmServer
 from vflsim.protocols.vim.learning.whole import Combine, LogitsServer, WholeClient, heads_of, stack_whole, whole_clients
@@ -57,7 +56,7 @@ class AdmmVariables(Message):
 # --- linear heads -----------------------------------------------------------------------------------------------------
 
 
-class LinearHeads(Explainable, Selective, Protocol):
+class LinearHeads(Protocol):
     """Synchronous rounds of the model Σ_k h^k W_k (VIM Eq. 2).
 
     A scenario gives this model by ``aggregate: concat`` and ``server: {kind: linear, bias: false}``. W_k consists of
@@ -123,7 +122,7 @@ class LinearHeads(Explainable, Selective, Protocol):
             )
 
 
-class WholeModels(Predicting, Answering, LinearHeads):
+class WholeModels(Answering, LinearHeads):
     """Clients hold their heads, and send logits."""
 
     sends: ClassVar[type[Message]] = Logits
@@ -181,7 +180,7 @@ class VimSgd(LinearHeads):
         return Learners(server(server_parts(setting, seed)), clients)
 
 
-class Admm(Remembering, LinearHeads):
+class Admm(LinearHeads):
     """The base of VIMADMM and VIMADMM-J: ρ, τ, and λ and z of every training row."""
 
     rho: PositiveNumber

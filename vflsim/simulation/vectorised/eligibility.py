@@ -10,7 +10,7 @@ from vflsim.learning.batching.kernels import KERNELS
 from vflsim.learning.models.server import ModuleServer
 from vflsim.learning.optimizers import STACKED
 from vflsim.protocols.base import Protocol
-from vflsim.protocols.defaults import participants_of, vectorised_by_hand, vectorised_with
+from vflsim.protocols.defaults import vectorised_by_hand, vectorised_keys_of, vectorised_with
 from vflsim.scenario.document import Problem, shown
 from vflsim.scenario.evaluate import Evaluate
 from vflsim.scenario.models import Scenario, Timing
@@ -111,7 +111,7 @@ def _recorded(scenario: Scenario, name: str) -> Iterator[Problem]:
     if scenario.record.tables != "events":
         return
     protocol, timings = scenario.protocols[name].protocol, party_timings(scenario)
-    participants = participants_of(protocol, scenario.clients, scenario.symbols)
+    participants = protocol.participants(scenario.clients, scenario.symbols)
     what = ""
     if "events" not in vectorised_with(protocol):
         what = "the vectorised path records events of rounds that wait for all clients, and not of these"
@@ -129,12 +129,12 @@ def _protocol(scenario: Scenario, name: str) -> Iterator[Problem]:
     if (by_hand := vectorised_by_hand(protocol)) is not None:
         for obstacle in by_hand.obstacles():
             yield Problem((*loc, obstacle.key), obstacle.what, obstacle.allowed, "leave out --path vectorised")
-        yield from _unknown(protocol, lambda key: (*loc, key), by_hand.vectorised_keys)
+        yield from _unknown(protocol, lambda key: (*loc, key), vectorised_keys_of(by_hand))
 
 
 def _timing(scenario: Scenario, name: str) -> Iterator[Problem]:
     timing, timings, protocol = scenario.timing, party_timings(scenario), scenario.protocols[name].protocol
-    participants = participants_of(protocol, scenario.clients, scenario.symbols)
+    participants = protocol.participants(scenario.clients, scenario.symbols)
     knows = vectorised_with(protocol)
     yield from _unknown(timing, lambda key: ("timing", key))
     if protocol.traits.reference:  # only the server's work takes time

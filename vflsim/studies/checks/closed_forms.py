@@ -12,7 +12,7 @@ from vflsim.analysis.rounds import ROUND
 from vflsim.intervals.steady import BATCHES, steady_mean
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.protocols.base import Protocol
-from vflsim.protocols.defaults import closed_forms_of, participants_of, timed_world_of, vectorised_by_hand
+from vflsim.protocols.defaults import closed_forms_of, timed_world_of, vectorised_by_hand
 from vflsim.results.store.closed_forms import ClosedForms, Curve, LeftOut, curves_of, table_of
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.evaluate import Evaluate, Record, Recording
@@ -168,7 +168,7 @@ def closed_forms(scenario: Scenario, data: ScenarioData) -> ClosedForms:
 
 def _curves(scenario: Scenario, name: str, data: ScenarioData) -> tuple[list[Curve], list[NoClosedForm]]:
     """Compute a protocol's curves and the reasons for omissions; a quantity has curves of all its clients or none."""
-    many = len(participants_of(scenario.protocols[name].protocol, scenario.clients, scenario.symbols))
+    many = len(scenario.protocols[name].protocol.participants(scenario.clients, scenario.symbols))
     if many > MOST_CLIENTS:
         why = f"the curves of {many:,} clients (more than {MOST_CLIENTS:,}) would take longer than a run"
         return [], [NoClosedForm(ROUND, why)]

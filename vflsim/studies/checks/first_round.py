@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 from vflsim.errors import DeadlockError, IncompleteRoundError, VflsimError
 from vflsim.learning.data.loaded import LoadedData
-from vflsim.protocols.defaults import participants_of
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.document import Problem, failure
 from vflsim.scenario.evaluate import Record, Recording
@@ -93,7 +92,7 @@ def settings_that_end(scenario: Scenario, name: str, seed: int) -> Iterator[tupl
     """Yield every party's settings that end for good under a protocol: (party, setting, seconds)."""
     protocol, timings = scenario.protocols[name].protocol, party_timings(scenario)
     lasting = set[tuple[int, ...]]()  # links, availabilities and activations without an end, by identity
-    for party in (0, *participants_of(protocol, scenario.clients, scenario.symbols)):
+    for party in (0, *protocol.participants(scenario.clients, scenario.symbols)):
         timing = timings[party]
         its = id(timing.link), id(timing.availability), id(timing.activation)
         if its in lasting:

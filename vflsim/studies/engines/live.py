@@ -14,7 +14,6 @@ from tempfile import mkdtemp
 from typing import Self
 
 from vflsim.errors import RunError, VflsimError
-from vflsim.protocols.defaults import participants_of
 from vflsim.remote.channel import LostError
 from vflsim.remote.client import LocalClient, play
 from vflsim.remote.keys import make_identities
@@ -95,7 +94,7 @@ class LivePool:
         if asked.deadline is None or outcome.error is not None:
             return outcome
         data = self._data.of(scenario.training_of(name))
-        clients = tuple(participants_of(scenario.protocols[name].protocol, scenario.clients, scenario.symbols))
+        clients = tuple(scenario.protocols[name].protocol.participants(scenario.clients, scenario.symbols))
         if why := not_answerable(data, clients, outcome.weights):
             return replace(outcome, note="; ".join(filter(None, [outcome.note, f"{_UNASKED}: {why}"])))
         try:

@@ -7,7 +7,6 @@ from typing import Literal, TypeAlias
 from vflsim.errors import ScenarioError
 from vflsim.files import machine_memory
 from vflsim.learning.data.loaded import LoadedData
-from vflsim.protocols.defaults import participants_of
 from vflsim.results.store.schema import SimulationPath
 from vflsim.scenario.document import Problem, failure
 from vflsim.scenario.models import Scenario
@@ -72,7 +71,7 @@ def _fitting(scenario: Scenario, chosen: Mapping[str, Choice]) -> Mapping[str, C
     problems = []
     for name, choice in chosen.items():
         if choice.path == "event" and scenario.clients * BYTES_A_PARTY > there:
-            clients = len(participants_of(scenario.protocols[name].protocol, scenario.clients, symbols))
+            clients = len(scenario.protocols[name].protocol.participants(scenario.clients, symbols))
             if clients * BYTES_A_PARTY > there:
                 why = f", which it does since {choice.why}" if choice.why else ""
                 needed = quantity(clients * BYTES_A_PARTY, "B")
