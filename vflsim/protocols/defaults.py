@@ -181,5 +181,9 @@ def numbers_a_round_of(protocol: Protocol, clients: int) -> int:
 
 
 def vectorised_keys_of(protocol: Vectorisable) -> frozenset[str]:
-    """Return the keys that the recurrence of a protocol knows: those of the class that defines it."""
-    return frozenset({"kind", *getattr(_owner(type(protocol), "recurrence"), "model_fields", ())})
+    """Return the keys that a recurrence knows: those of the class from outside that defines it, or of vflsim's own."""
+    kinds = [each for each in type(protocol).__mro__ if issubclass(each, Protocol)]
+    owner = _owner(type(protocol), "recurrence")
+    if owner.__module__.startswith("vflsim."):
+        owner = next(each for each in kinds if each.__module__.startswith("vflsim."))
+    return frozenset(owner.model_fields if owner in kinds else {"kind"})

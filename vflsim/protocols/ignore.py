@@ -10,7 +10,6 @@ from pydantic import model_validator
 from vflsim.analysis.cycles import Cycles
 from vflsim.analysis.findings import Finding
 from vflsim.analysis.rounds import ignoring
-from vflsim.learning.privacy.blinding import Blinding
 from vflsim.protocols.base import ROUNDS, CheckContext, Protocol, Traits, UnsuitableError, replace
 from vflsim.protocols.blinded import agree_on_keys, blinds, of_all, relay_keys
 from vflsim.protocols.capabilities import Vectorisable
@@ -37,19 +36,73 @@ async def in_time(
     return arrived or await node.gather("embedding", count=1, round=k)
 
 
-async def take_part(node: ClientNode) -> None:
-    """Client, each round: embed, upload, step if the round used the embedding; then join the current round."""
-    for k in node.rounds(over="gradient"):
-        await node.activated()
-        batch = node.batch(k)
-        h = await node.compute(node.learner.embed(batch))
-        await node.upload("server", Embedding(batch, h, round=k))
-        gradient = await node.recv("gradient", round=k)
-        if gradient.value is not None:
-            await node.compute(node.learner.client_step(batch, gradient))
+class InTime(Vectorisable, Protocol):
+    """Rounds that use all embeddings, the ``fastest`` few, or those before a ``deadline``."""
+
+    kind: str
+    """The name of this kind, as scenarios write it."""
+    fastest: Count | None = None
+    """Each round uses the first embeddings, this many."""
+    deadline: PositiveSeconds | None = None
+    """Each round uses the embeddings that arrive within this time (at least one)."""
+    traits: ClassVar[Traits] = replace(ROUNDS, waits_for_all=False)
+
+    @property
+    def drops(self) -> bool:
+        """Whether a round may end without the embeddings of some clients."""
+        return self.fastest is not None or self.deadline is not None
+
+    async def server(self, node: ServerNode) -> None:
+        """Collect the embeddings that arrive in time; step; send all clients the end of the round."""
+        await relay_keys(node)
+        for k in node.rounds():
+            arrived = await in_time(node, k, self.fastest, self.deadline, not self.drops and blinds(node))
+            if embeddings := await of_all(node, k, arrived):
+                step = await node.compute(node.learner.server_step(embeddings))
+                used = {embedding.sender: step.gradient_for(embedding) for embedding in embeddings}
+                dropped = [client for client in node.clients if client not in used]
+                for client in [*used, *dropped]:
+                    await node.send(client, Gradient(value=used.get(client), round=k))
+
+    async def client(self, node: ClientNode) -> None:
+        """Each round: embed, upload, step if the round used the embedding; then join the current round."""
+        await agree_on_keys(node)
+        for k in node.rounds(over="gradient"):
+            await node.activated()
+            batch = node.batch(k)
+            h = await node.compute(node.learner.embed(batch))
+            await node.upload("server", Embedding(batch, h, round=k))
+            gradient = await node.recv("gradient", round=k)
+            if gradient.value is not None:
+                await node.compute(node.learner.client_step(batch, gradient))
+
+    def check(self, context: CheckContext) -> None:
+        """Raise ``ValueError`` if a round needs more clients than there are."""
+        super().check(context)
+        count = len(self.participants(context.clients, context.symbols))
+        if self.fastest is not None and self.fastest > count:
+            raise ValueError(f"fastest: {self.fastest} of {count} clients; allowed: 1 to {count}")
+
+    def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
+        """Return the laws of synchronous rounds. Raises ``Unanalysable`` if they may leave a participant out."""
+        return ignoring(Cycles(self, setting), self.fastest, self.deadline)
+
+    @property
+    def vectorised_with(self) -> frozenset[str]:
+        """Return what rounds know that wait for all participants."""
+        return frozenset() if self.drops else WITH_EVENTS
+
+    @property
+    def trains(self) -> Literal["", "together", "own pace"]:
+        """Return that all participants train on one batch, unless rounds end without some."""
+        return "" if self.drops else "together"
+
+    def recurrence(self, world: TimedWorld) -> Recurrence:
+        """Return the recurrence of rounds that wait for all participants, or that end without late ones."""
+        return Dropping(world, self.fastest, self.deadline) if self.drops else lockstep(world)
 
 
-class Ignore(Vectorisable, Protocol):
+class Ignore(InTime):
     """Synchronous rounds without the stragglers: exactly one of ``exclude``, ``fastest`` and ``deadline``.
 
     ``exclude``: these clients never take part. ``fastest``: each round uses the first embeddings, this many.
@@ -63,29 +116,7 @@ class Ignore(Vectorisable, Protocol):
     kind: Literal["ignore"] = "ignore"
     exclude: Selection | None = None
     """These clients never take part."""
-    fastest: Count | None = None
-    """Each round uses the first embeddings, this many."""
-    deadline: PositiveSeconds | None = None
-    """Each round uses the embeddings that arrive within this time (at least one)."""
-    traits: ClassVar[Traits] = replace(ROUNDS, waits_for_all=False, blindable=True)
-
-    async def server(self, node: ServerNode) -> None:
-        """Collect the embeddings that arrive in time; step; send all clients the end of the round."""
-        await relay_keys(node)
-        for k in node.rounds():
-            forgoing = self.exclude is not None and blinds(node)
-            arrived = await in_time(node, k, self.fastest, self.deadline, forgoing)
-            if embeddings := await of_all(node, k, arrived):
-                step = await node.compute(node.learner.server_step(embeddings))
-                used = {embedding.sender: step.gradient_for(embedding) for embedding in embeddings}
-                dropped = [client for client in node.clients if client not in used]
-                for client in [*used, *dropped]:
-                    await node.send(client, Gradient(value=used.get(client), round=k))
-
-    async def client(self, node: ClientNode) -> None:
-        """Each round: embed, upload, step if the round used it; then join the current round."""
-        await agree_on_keys(node)
-        await take_part(node)
+    traits: ClassVar[Traits] = replace(InTime.traits, blindable=True)
 
     def participants(self, clients: int, symbols: Mapping[str, float]) -> list[int]:
         """Return the clients that are not excluded."""
@@ -95,44 +126,14 @@ class Ignore(Vectorisable, Protocol):
         """Return this protocol with these clients excluded."""
         return super().without(clients) if self.exclude is None else Ignore(exclude=clients)
 
-    def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
-        """Return the laws of synchronous rounds of the participants.
-
-        Raises ``Unanalysable`` if rounds may leave one out.
-        """
-        return ignoring(Cycles(self, setting), self.fastest, self.deadline)
-
-    @property
-    def vectorised_with(self) -> frozenset[str]:
-        """Return what rounds know that wait for all participants."""
-        return WITH_EVENTS if self.exclude is not None else frozenset()
-
-    @property
-    def trains(self) -> Literal["", "together", "own pace"]:
-        """Return that all participants train on one batch, if the others never take part."""
-        return "together" if self.exclude is not None else ""
-
-    def recurrence(self, world: TimedWorld) -> Recurrence:
-        """Return a synchronous recurrence of the participants, or one whose rounds end without late clients."""
-        if self.exclude is not None:
-            return lockstep(world)
-        return Dropping(world, self.fastest, self.deadline)
-
     def check(self, context: CheckContext) -> None:
-        """Raise ``ValueError`` if no client is left, or if a round needs more clients than there are."""
+        """Raise ``ValueError`` if no client is left, or if rounds of the fastest would always miss masks."""
         super().check(context)
         count = len(self.participants(context.clients, context.symbols))
         if count == 0:
             raise ValueError(f"exclude leaves none of the {context.clients} clients; at least one must stay")
-        if self.fastest is not None and self.fastest > count:
-            raise ValueError(f"fastest: {self.fastest} of {count} clients; allowed: 1 to {count}")
-        if context.blinding is not None:
-            self._check_blinding(context.blinding, context)
-
-    def _check_blinding(self, blinding: Blinding, context: CheckContext) -> None:
-        """Refuse rules for missing embeddings that rounds of the fastest clients would always meet."""
-        count = len(self.participants(context.clients, context.symbols))
-        if self.fastest is not None and self.fastest < count and blinding.missing != "wait":
+        blinding = context.blinding
+        if blinding is not None and blinding.missing != "wait" and self.fastest is not None and self.fastest < count:
             raise UnsuitableError(
                 "blinding",
                 f"missing: {blinding.missing} applies to every round of the fastest {self.fastest} of {count} clients, "
