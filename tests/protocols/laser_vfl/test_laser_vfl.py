@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from vflsim.errors import ScenarioError
 from vflsim.learning.batches import BatchSequence
-from vflsim.protocols.laser_vfl.learning import SubsetServer
+from vflsim.protocols.laser_vfl import SubsetServer
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
 from vflsim.vocabulary.execution_options import USUAL, Execution

@@ -1,18 +1,18 @@
-"""The server of LASER-VFL: a head for every party, on the mean of any set of embeddings that includes the party's."""
+"""LASER-VFL: late and missing embeddings are masked, in training and in inference (Valdeira et al., ICLR 2025)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property, partial
 from math import comb
 from operator import attrgetter
 from statistics import fmean
-from typing import cast
+from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import model_validator
 from torch import Tensor, nn
 
 from vflsim.learning.batches import Batch, Split
@@ -23,7 +23,9 @@ from vflsim.learning.learners.party_model import descend
 from vflsim.learning.learners.server import OwnEmbedding, ServerLearner
 from vflsim.learning.models.build import seeded
 from vflsim.protocols.answering import Scores, of_parties
-from vflsim.setting import Setting, server_parts
+from vflsim.protocols.base import CheckContext, Traits, replace
+from vflsim.protocols.ignore import InTime
+from vflsim.setting import Learners, Setting, server_parts, split_clients
 from vflsim.streams import SERVER, generator, torch_seed
 
 
@@ -182,3 +184,36 @@ class SubsetServer(ServerLearner):
 def _mean_of(h: Tensor, here: Tensor) -> Tensor:
     """Return the mean embedding of each row over the parties that have it: (rows, width); 0 where nobody has."""
     return (h * here.unsqueeze(2)).sum(1) / here.sum(1, keepdim=True).clamp(min=1)
+
+
+class LaserVfl(InTime):
+    """Rounds in which every party has a head on the mean of any set of embeddings with its own.
+
+    A step uses the observed embeddings: of clients that have the row, and that are in time where ``fastest`` or
+    ``deadline`` is given. All heads are at the server, where the labels are; ``models.server`` is one of them. The
+    paper's parties hold theirs, and the labels, themselves.
+
+    Examples: ``{kind: laser_vfl, deadline: 2 s}``, ``{kind: laser_vfl, fastest: 3}``
+    """
+
+    kind: Literal["laser_vfl"] = "laser_vfl"
+    traits: ClassVar[Traits] = replace(InTime.traits, party_scores=True)
+
+    def check(self, context: CheckContext) -> None:
+        """Raise ``ValueError`` for another aggregate than the mean, and for more clients than there are."""
+        super().check(context)
+        if context.aggregate != "mean":
+            raise ValueError(
+                f"heads predict from the mean of embeddings, not their {context.aggregate}; "
+                "allowed: models.aggregate: mean"
+            )
+
+    @model_validator(mode="after")
+    def _one_rule(self) -> Self:
+        if None not in (self.fastest, self.deadline):
+            raise ValueError("laser_vfl takes fastest or deadline, not both")
+        return self
+
+    def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
+        """Make the clients of split training, and a server with a head for every party."""
+        return Learners(SubsetServer(setting, seed), split_clients(setting, seed))
