@@ -58,7 +58,7 @@ ROOMS: dict[str, list[set[str]]] = {
         {"defaults"},
         {"own_pace"},
         {"asynchronous", "fedbcd", "fedvs", "hook_checks", "ignore", "t_synchronous", "vim"},
-        {"bs_vfl", "c_vfl", "celu_vfl", "ef_vfl", "flex_vfl", "laser_vfl", "synchronous"},
+        {"bs_vfl", "celu_vfl", "ef_vfl", "laser_vfl", "sharing", "synchronous"},
         {"centralised", "easter"},
     ],
     "results": [

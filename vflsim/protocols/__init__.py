@@ -10,16 +10,15 @@ from pydantic import Field
 from vflsim.protocols.asynchronous import Asynchronous
 from vflsim.protocols.base import CheckContext, Protocol, Traits
 from vflsim.protocols.bs_vfl import BsVfl
-from vflsim.protocols.c_vfl import CVfl
 from vflsim.protocols.celu_vfl import CeluVfl
 from vflsim.protocols.centralised import Centralised
 from vflsim.protocols.easter import AggVfl, Easter, Local, PyVertical
 from vflsim.protocols.ef_vfl import EfVfl
 from vflsim.protocols.fedbcd import FedBcd
 from vflsim.protocols.fedvs import FedVS
-from vflsim.protocols.flex_vfl import FlexVfl
 from vflsim.protocols.ignore import Ignore
 from vflsim.protocols.laser_vfl import LaserVfl
+from vflsim.protocols.sharing import CVfl, FlexVfl
 from vflsim.protocols.synchronous import Synchronous
 from vflsim.protocols.t_synchronous import TSynchronous
 from vflsim.protocols.vim import Fdml, VimAdmm, VimAdmmJ, VimSgd

@@ -14,11 +14,11 @@ from vflsim.analysis.rounds import ROUND, conditions_of
 from vflsim.learning.batches import Batch
 from vflsim.protocols.base import ROUNDS, Protocol, Traits, replace
 from vflsim.protocols.capabilities import ActsByHand
-from vflsim.protocols.fedbcd.learning import BlockServer
+from vflsim.protocols.fedbcd.learning import BlockServer, block_learners
 from vflsim.protocols.in_flight import serve_in_flight, train_in_flight
 from vflsim.recurrences import Activated, Acts, ClientWork, Recurrence, ServerWork, TimedWorld
 from vflsim.recurrences.in_flight import InFlightRounds
-from vflsim.setting import Learners, Setting, server_parts, split_clients
+from vflsim.setting import Learners, Setting
 from vflsim.timing.delays.sums import total
 from vflsim.tracing.acts import embedding, trip
 from vflsim.tracing.recording import Traceable
@@ -117,7 +117,7 @@ class BsVfl(ActsByHand, Protocol):
 
     def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
         """Make the clients of split training, and a server that can step repeatedly on the same embeddings."""
-        return Learners(BlockServer(server_parts(setting, seed)), split_clients(setting, seed))
+        return block_learners(setting, seed)
 
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
         """Return bounds of the mean round; with D = 0 the law of FedBCD's parallel rounds."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
+from vflsim.errors import DisconnectedError
 from vflsim.learning.batches import Batch
 from vflsim.world.messages import Embedding, Gradient, Message
 from vflsim.world.node import ClientNode, Node
@@ -88,6 +90,15 @@ async def train_in_flight(node: ClientNode, depth: int, steps: int, kind: str = 
             await node.compute(first(embedded, reply))
             for _ in range(steps - 1):
                 await node.compute(node.learner.step_again(embedded, reply))
+
+
+async def answered(node: Node[Any], client: int, message: Message) -> Message:
+    """Server: send a message, and return the client's answer. Ask a client that crashes before it answers again."""
+    while True:
+        await node.back(client)
+        await node.send(client, message)
+        with suppress(DisconnectedError):
+            return await node.recv("answer", round=message.round, sender=client)
 
 
 async def serve_in_flight(node: Node[Any], further: int) -> None:

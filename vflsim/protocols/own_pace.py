@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from functools import cache
 from operator import attrgetter
 from typing import Any, ClassVar, Literal
@@ -12,12 +11,12 @@ from typing import Any, ClassVar, Literal
 from vflsim.analysis.cycles import Cycles, Unanalysable
 from vflsim.analysis.findings import Finding
 from vflsim.analysis.own_pace import own_pace
-from vflsim.errors import DisconnectedError
 from vflsim.learning.batches import Batch, BatchSequence
 from vflsim.learning.execution.operations import Operation
 from vflsim.learning.learners.server import ServerStep
 from vflsim.protocols.base import TABLE, Protocol, Traits
 from vflsim.protocols.capabilities import Vectorisable
+from vflsim.protocols.in_flight import answered
 from vflsim.recurrences import Obstacle, Recurrence
 from vflsim.recurrences.batch_rows import BatchRows
 from vflsim.recurrences.own_pace import OfStep, OwnPace
@@ -86,16 +85,8 @@ class TableProtocol(Protocol):
     async def requery(self, node: ServerNode, fresh: list[Message]) -> list[Message]:
         """Server: query fresh embeddings of the rows about to be used that are older than ``max_staleness``."""
         stale = node.learner.too_old(fresh, self.max_staleness, self.bounds)
-        asked = [self.ask(node, client, Query(batch, round=n)) for n, (client, batch) in enumerate(stale)]
+        asked = [answered(node, client, Query(batch, round=n)) for n, (client, batch) in enumerate(stale)]
         return sorted(await node.together(*asked), key=attrgetter("arrived", "sender"))
-
-    async def ask(self, node: ServerNode, client: int, query: Query) -> Message:
-        """Server: return a client's answer. Ask a client that crashes before it answers again when it is back."""
-        while True:
-            await node.back(client)
-            await node.send(client, query)
-            with suppress(DisconnectedError):
-                return await node.recv("answer", round=query.round, sender=client)
 
     async def answer_queries(self, node: ClientNode) -> None:
         """Client: answer every query at once, concurrently with its other work."""

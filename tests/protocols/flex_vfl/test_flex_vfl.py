@@ -13,7 +13,7 @@ from three_clients import three_clients
 from tiny_worlds import EAGER, RANDOM_TIMING, data_of, events, metrics, rounds, run, same_times, same_weights, tiny
 
 from vflsim.errors import ScenarioError
-from vflsim.protocols.fedbcd.sharing import StepCounts
+from vflsim.protocols.sharing import StepCounts
 from vflsim.scenario import load
 from vflsim.vocabulary.execution_options import USUAL, Execution
 

@@ -54,6 +54,16 @@ class Handle(Generic[T]):
         self._value: T | None = None
         self._compute: Callable[[], T] | None = None
 
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> Handle[torch.Tensor]:
+        """Return a handle whose value is there.
+
+        Example: ``Handle.of(torch.ones(2, 3)).ready  # True``
+        """
+        handle: Handle[torch.Tensor] = Handle(tuple(tensor.shape), tensor.dtype)
+        handle.set(tensor)
+        return handle
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # Python and its libraries look for these
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

@@ -81,8 +81,7 @@ class OwnEmbedding:
 
     def __init__(self, graph: Tensor, batch: Batch | None = None) -> None:
         self.sender, self.batch, self.graph = SERVER, batch, graph
-        self.value: Handle[Tensor] = Handle(tuple(graph.shape), graph.dtype)
-        self.value.set(graph.detach())
+        self.value = Handle.of(graph.detach())
 
 
 class ServerLearner(PartyLearner):

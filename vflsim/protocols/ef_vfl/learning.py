@@ -181,8 +181,7 @@ class SurrogateClient(ClientLearner):
         super().take_up(under_way, send)
         if fields := under("made", under_way):
             number, value = int(fields["round"]), fields["value"]
-            held: Handle[Tensor] = Handle(tuple(value.shape), value.dtype)
-            held.set(value.clone())
+            held = Handle.of(value.clone())
             batch = Batch(number, fields["rows"].numpy().copy(), int(fields["origin"]))
             message = Difference(batch, held, round=number)
             send(message)

@@ -19,7 +19,7 @@ from vflsim.learning.learners.finite import LOCAL, check_finite
 from vflsim.learning.learners.inputs import Received
 from vflsim.learning.learners.party_model import descend
 from vflsim.learning.learners.server import OwnEmbedding, ServerLearner, ServerParts, ServerStep
-from vflsim.setting import Learners, Setting, client_parts, server_parts
+from vflsim.setting import Learners, Setting, client_parts, server_parts, split_clients
 from vflsim.streams import SERVER, party_name
 from vflsim.world.messages import Message
 
@@ -67,7 +67,7 @@ class BlockServer(ServerLearner):
         """
         operation = self.server_step(embeddings)
         operation.kind, operation.counts, operation.commit = "local_step", None, None
-        operation.cost = self._as_step
+        operation.cost = lambda _, rows: self.step_flops(rows)
         return operation
 
     def sharing_step(self, embeddings: Sequence[Received]) -> Operation[dict[str, Handle[Tensor]]]:
@@ -122,15 +122,11 @@ class BlockServer(ServerLearner):
         embedding = next(message for message in ordered if message.sender == client)
         result = self.promise(*embedding.value.shape)
 
-        operation = self.operation(
-            "gradient",
-            lambda: result.set(self._gradient(ordered, client)),
-            result,
-            inputs=[message.value for message in ordered],
-            rows=len(embedding.batch),
-        )
-        operation.cost = self._as_step
-        return operation
+        rows = len(embedding.batch)
+        return self.operation(
+            "gradient", lambda: result.set(self._gradient(ordered, client)), result,
+            inputs=[message.value for message in ordered], rows=rows, cost=lambda: self.step_flops(rows),
+        )  # fmt: skip
 
     def _gradient(self, ordered: Sequence[Received], client: int) -> Tensor:
         embedding = next(message for message in ordered if message.sender == client)
@@ -142,9 +138,6 @@ class BlockServer(ServerLearner):
     def step_flops(self, rows: int) -> float:
         """Count the FLOPs of a server step on ``rows`` rows."""
         return self._cost("server_step", rows)
-
-    def _as_step(self, _: str, rows: int) -> float:
-        return self.step_flops(rows)
 
 
 # --- clients that recompute the loss ----------------------------------------------------------------------------------
@@ -197,21 +190,17 @@ class RecomputingClient(ClientLearner):
         """Step along ∂ℓ/∂h_m at the current h_m, the server's ``weights`` and the ``others``' embeddings."""
         h = self._uploaded.take(batch)
         values = {**others, self.party: h.detach()}
-        embeddings = [HeldEmbedding(client, batch, _ready(values[client])) for client in sorted(values)]
+        embeddings = [HeldEmbedding(client, batch, Handle.of(values[client])) for client in sorted(values)]
         gradient = self._server.gradient_at(weights, embeddings, self.party)
         check_finite(gradient, LOCAL)
         descend([h], [gradient], [self.embedding])
 
 
-def _ready(tensor: Tensor) -> Handle[Tensor]:
-    handle: Handle[Tensor] = Handle(tuple(tensor.shape), tensor.dtype)
-    handle.set(tensor)
-    return handle
-
-
-def recomputing_learners(setting: Setting, seed: int) -> Learners[BlockServer, RecomputingClient]:
-    """Make a server, and clients that hold the labels and a copy of the server."""
+def block_learners(setting: Setting, seed: int, recomputed: bool = False) -> Learners[BlockServer, ClientLearner]:
+    """Make a server, and the clients of split training; or such that hold the labels and a copy of the server."""
     parts = server_parts(setting, seed)
+    if not recomputed:
+        return Learners(BlockServer(parts), split_clients(setting, seed))
     clients = {m: RecomputingClient(client_parts(setting, m, seed), server_copy(parts)) for m in setting.clients}
     return Learners(BlockServer(parts), clients)
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any, ClassVar, Literal
 
-from vflsim.errors import DisconnectedError
-from vflsim.protocols.base import ROUNDS, CheckContext, Protocol, Traits
-from vflsim.protocols.fedbcd.learning import BlockServer, RoundOver, recomputing_learners, shared_values_of
-from vflsim.protocols.in_flight import serve_in_flight, step_further, train_in_flight
-from vflsim.setting import Learners, Setting, server_parts, split_clients
+from vflsim.protocols.base import ROUNDS, CheckContext, Protocol, Traits, replace
+from vflsim.protocols.fedbcd.learning import BlockServer, RoundOver, block_learners, shared_values_of
+from vflsim.protocols.in_flight import answered, serve_in_flight, step_further, train_in_flight
+from vflsim.setting import Learners, Setting
 from vflsim.vocabulary.quantities import Count
-from vflsim.world.messages import Answer, Embedding, Gradient, Message
+from vflsim.world.messages import Answer, Embedding, Gradient
 from vflsim.world.node import ClientNode, Node
 
 
@@ -37,37 +34,33 @@ class FedBcd(Protocol):
     gradients: Literal["held", "recomputed"] = "held"
     """The ∂ℓ/∂h_m of a client's steps: the server's, ``held`` for all Q steps; or ``recomputed`` by the client in each
     step, at its present h_m, from the server's weights, the others' embeddings, and labels that it has."""
-    traits: ClassVar[Traits] = ROUNDS
+    traits: ClassVar[Traits] = replace(ROUNDS, awaited_replies=("answer",))
 
     async def server(self, node: Node[BlockServer]) -> None:
-        """Run the server of ``order``."""
-        await (self.parallel_server(node) if self.order == "parallel" else self.sequential_server(node))
-
-    async def client(self, node: ClientNode) -> None:
-        """Run a client of ``order``."""
-        await (self.parallel_client(node) if self.order == "parallel" else self.sequential_client(node))
-
-    # --- in parallel ------------------------------------------------------------------------------------------------
-
-    async def parallel_server(self, node: Node[BlockServer]) -> None:
         """Send each client ∂ℓ/∂h_m of B(t); take Q steps of θ_0 with all h_m fixed, the first before sending.
 
         ``recomputed``: send θ_0 from before the step, and the others' h_j.
         """
-        if self.gradients == "held":
+        if self.order == "sequential":
+            await self.sequential_server(node)
+        elif self.gradients == "held":
             await serve_in_flight(node, self.further_steps)
-            return
-        for t in node.rounds():
-            embeddings = await node.gather("embedding", senders=node.clients, round=t)
-            values = await node.compute(node.learner.sharing_step(embeddings))
-            for client in node.clients:
-                others = [embedding for embedding in embeddings if embedding.sender != client]
-                await node.send(client, shared_values_of(values, others, t))
-            await step_further(node, embeddings, self.further_steps)
+        else:
+            for t in node.rounds():
+                embeddings = await node.gather("embedding", senders=node.clients, round=t)
+                values = await node.compute(node.learner.sharing_step(embeddings))
+                for client in node.clients:
+                    others = [embedding for embedding in embeddings if embedding.sender != client]
+                    await node.send(client, shared_values_of(values, others, t))
+                await step_further(node, embeddings, self.further_steps)
 
-    async def parallel_client(self, node: ClientNode) -> None:
+    async def client(self, node: ClientNode) -> None:
         """Send h_m of B(t); take Q steps of θ_m with ∂ℓ/∂h_m fixed: a window of no batch in flight."""
-        await train_in_flight(node, 0, self.local_steps, "gradient" if self.gradients == "held" else "shared_values")
+        if self.order == "sequential":
+            await self.sequential_client(node)
+        else:
+            reply = "gradient" if self.gradients == "held" else "shared_values"
+            await train_in_flight(node, 0, self.local_steps, reply)
 
     # --- in turn ----------------------------------------------------------------------------------------------------
 
@@ -77,19 +70,11 @@ class FedBcd(Protocol):
             latest = {each.sender: each for each in await node.gather("embedding", senders=node.clients, round=t)}
             for client in node.clients:
                 gradient = await node.compute(node.learner.gradient([*latest.values()], client))
-                latest[client] = await self.give_turn(node, client, Gradient(value=gradient, round=t))
+                latest[client] = await answered(node, client, Gradient(value=gradient, round=t))
             await step_further(node, [*latest.values()], self.further_steps)
             await node.compute(node.learner.server_step([*latest.values()]))
             for client in node.clients:
                 await node.send(client, RoundOver(round=t))
-
-    async def give_turn(self, node: Node[BlockServer], client: int, gradient: Gradient) -> Message:
-        """Server: return the client's new embedding. A client that crashes during its turn begins it again."""
-        while True:
-            await node.back(client)
-            await node.send(client, gradient)
-            with suppress(DisconnectedError):
-                return await node.recv("answer", round=gradient.round, sender=client)
 
     async def sequential_client(self, node: ClientNode) -> None:
         """Send h_m of B(t). In the client's turn, take Q steps of θ_m with ∂ℓ/∂h_m fixed, and send the new h_m."""
@@ -129,12 +114,5 @@ class FedBcd(Protocol):
             )
 
     def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
-        """Make the clients of split training, and a server that can step repeatedly on the same embeddings."""
-        if self.gradients == "recomputed":
-            return recomputing_learners(setting, seed)
-        clients = split_clients(setting, seed)
-        return Learners(BlockServer(server_parts(setting, seed)), clients)
-
-    def facts(self) -> Mapping[str, Any]:
-        """Return the message kinds that a sequential server also awaits: answers."""
-        return {"awaited_replies": ("answer",) if self.order == "sequential" else ()}
+        """Make a server that can step repeatedly on the same embeddings, and clients."""
+        return block_learners(setting, seed, self.gradients == "recomputed")
