@@ -36,6 +36,7 @@ A scenario names it by path: ``{kind: module, path: "mine:Resting", rest: 1 s}``
 
 from vflsim.analysis.cycles import Unanalysable as Unanalysable
 from vflsim.analysis.findings import (
+    Choices as Choices,
     ClosedForm as ClosedForm,
     Formula as Formula,
     NoClosedForm as NoClosedForm,
@@ -77,7 +78,6 @@ from vflsim.protocols.base import (
     ROUNDS as ROUNDS,
     TABLE as TABLE,
     CheckContext as CheckContext,
-    Choices as Choices,
     Protocol as Protocol,
     Traits as Traits,
     UnsuitableError as UnsuitableError,

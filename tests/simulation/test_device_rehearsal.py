@@ -18,7 +18,7 @@ from torch import Tensor
 from vflsim.learning.batches import Batch
 from vflsim.learning.learners.graphs import KeptGraph
 from vflsim.learning.tasks import task_of
-from vflsim.protocols.vim.learning.proximal import proximal
+from vflsim.protocols.vim.proximal import proximal
 from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.simulation.vectorised import run_trained
 from vflsim.vocabulary.execution_options import Execution

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from vflsim.errors import VflsimError
+from vflsim.tables import Cell
 from vflsim.timing.delays.base import sympy
 from vflsim.timing.laws.law import Law
 from vflsim.vocabulary.amounts import Amount
@@ -199,6 +200,34 @@ class Simulated:
 
 
 Finding: TypeAlias = ClosedForm | NoClosedForm | Simulated
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """A table that shows the effects of other values of the parameter ``key``. Each of ``rows`` begins with a value.
+
+    Protocols that differ in this parameter alone have equal ``same``; only one of their tables is shown. ``best`` is
+    the value with the best row, if one is.
+
+    Example::
+
+        Choices(
+            key="t",
+            title="mean round by t",
+            columns=("mean round [s]",),
+            rows=((1, "0.8"), (2, "1.3")),
+            notes=("waits for the first t embeddings",),
+            same="exponential uploads",
+        ).rows[1][0]  # 2
+    """
+
+    key: str
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    notes: tuple[str, ...]
+    same: object
+    best: str = ""
 
 
 def _readable(expression: sympy.Basic) -> sympy.Basic:

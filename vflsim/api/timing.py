@@ -13,9 +13,8 @@ from vflsim.errors import ScenarioError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from vflsim.analysis.findings import ClosedForm, Formula
+    from vflsim.analysis.findings import Choices, ClosedForm, Formula
     from vflsim.plotting.style import Picture
-    from vflsim.protocols.base import Choices
     from vflsim.scenario.data import ScenarioData
     from vflsim.scenario.models import Scenario
     from vflsim.studies.checks.closed_forms import Analysis

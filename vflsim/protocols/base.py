@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
-from vflsim.analysis.findings import Finding
+from vflsim.analysis.findings import Choices, Finding
 from vflsim.analysis.lockstep import lockstep_law
 from vflsim.codecs import Codec
 from vflsim.learning.batches import Split
@@ -29,7 +29,6 @@ from vflsim.setting import (
     split_prediction,
 )
 from vflsim.streams import SERVER
-from vflsim.tables import Cell
 from vflsim.tracing.exchanges import Contents
 from vflsim.vocabulary.base import Part
 from vflsim.world.node import Node
@@ -146,34 +145,6 @@ class CheckContext:
     setting: Setting | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Choices:
-    """A table that shows the effects of other values of the parameter ``key``. Each of ``rows`` begins with a value.
-
-    Protocols that differ in this parameter alone have equal ``same``; only one of their tables is shown. ``best`` is
-    the value with the best row, if one is.
-
-    Example::
-
-        Choices(
-            key="t",
-            title="mean round by t",
-            columns=("mean round [s]",),
-            rows=((1, "0.8"), (2, "1.3")),
-            notes=("waits for the first t embeddings",),
-            same="exponential uploads",
-        ).rows[1][0]  # 2
-    """
-
-    key: str
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    notes: tuple[str, ...]
-    same: object
-    best: str = ""
-
-
 class UnsuitableError(ValueError):
     """Raised if a protocol cannot run with a codec, a blinding or a loss. ``key`` is the scenario's key that is wrong.
 
@@ -233,6 +204,11 @@ class Protocol(Part, ABC):
         """
         if self.traits.shared_batches and context.batches == "own":
             raise ValueError("this protocol's clients must work on the same batch; allowed: training.batches: shared")
+        if self.traits.predictors and context.active is None:
+            raise ValueError(
+                "the active party has an embedding net, and the server holds no features; "
+                "set partition.active: true and models.active"
+            )
         up, down = (context.codec.towards(receiver).lossless for receiver in (SERVER, 1))
         if context.blinding is not None and down and not up and self.traits.only_embeddings_up:
             raise UnsuitableError(

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from operator import attrgetter
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import torch
@@ -20,7 +19,7 @@ from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.learners.client import ClientLearner
 from vflsim.learning.learners.finite import check_loss
-from vflsim.learning.learners.inputs import Received
+from vflsim.learning.learners.inputs import Received, in_client_order
 from vflsim.learning.learners.party_model import descend
 from vflsim.learning.learners.server import OwnEmbedding, ServerLearner, ServerStep
 from vflsim.protocols.base import ROUNDS, Protocol, Traits
@@ -77,7 +76,7 @@ class CachingServer(ServerLearner):
         A row's loss is weighted by the cosine of ∂ℓ/∂h now and then, over the embeddings of all clients side by side,
         or 0 if it is below ``least``. The loss has to be a mean over rows. Raises ``NonFiniteError`` when it runs.
         """
-        ordered = sorted(embeddings, key=attrgetter("sender"))
+        ordered = in_client_order(embeddings)
         cached = [step.gradient_for(message) for message in ordered]
         rows, batch = len(ordered[0].batch), ordered[0].batch
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from math import comb
-from operator import attrgetter
 from statistics import fmean
 from typing import Any, ClassVar, Literal, Self, cast
 
@@ -18,7 +17,7 @@ from torch import Tensor, nn
 from vflsim.learning.batches import Batch, Split
 from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.learners.finite import set_loss
-from vflsim.learning.learners.inputs import Received
+from vflsim.learning.learners.inputs import Received, in_client_order
 from vflsim.learning.learners.party_model import descend
 from vflsim.learning.learners.server import OwnEmbedding, ServerLearner
 from vflsim.learning.models.build import seeded
@@ -76,7 +75,7 @@ class SubsetServer(ServerLearner):
         have the row.
         """
         operation: Operation[Handle[Scores]] = super().evaluate(split, answers)
-        ordered, result = sorted(answers, key=attrgetter("sender")), operation.result
+        ordered, result = in_client_order(answers), operation.result
 
         def run() -> None:
             self.model.eval()

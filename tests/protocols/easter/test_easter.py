@@ -187,7 +187,7 @@ def test_every_party_has_metrics_of_its_own(name: str) -> None:
     with torch.no_grad():
         h = {party: each.embedding(each.features("test")) for party, each in parties.items()}
         mean = sum(h.values()) / 4
-        o = {party: each.predictor(mean if name == "easter" else h[party]) for party, each in parties.items()}
+        o = {party: each.models["predictor"](mean if name == "easter" else h[party]) for party, each in parties.items()}
     right = {party: (each.argmax(1) == y).double().mean().item() for party, each in o.items()}
     together = sum(o.values()) / 4
     row = metrics(outcome).iloc[-1]

@@ -16,7 +16,7 @@ from vflsim.learning.learners.server import ServerParts
 from vflsim.learning.models.aggregates import ConcatAggregate
 from vflsim.learning.optimizers import Sgd
 from vflsim.learning.tasks import REGRESSION
-from vflsim.protocols.vim.learning.admm import HeadsFirstServer
+from vflsim.protocols.vim.admm import HeadsFirstServer
 from vflsim.scenario import load
 from vflsim.vocabulary.execution_options import USUAL, Execution
 

@@ -204,7 +204,8 @@ class ClientLearner(PartyLearner):
         release = Release(None if evaluates else self.releases, kind, slice(None)).of_those(self._present(split))
 
         def run() -> None:
-            self.model.eval()
+            for model in self.models.values():
+                model.module.eval()
             with torch.no_grad(), nullcontext() if evaluates else self._perturbed(kind):
                 result.set(release(self._h(features)))
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self, TypeAlias
+from operator import attrgetter
+from typing import Any, ClassVar, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -62,6 +63,14 @@ class Received(Protocol):
     @property
     def value(self) -> Any:
         """The ``Handle`` of its only tensor, or None."""
+
+
+ReceivedT = TypeVar("ReceivedT", bound=Received)
+
+
+def in_client_order(messages: Sequence[ReceivedT]) -> list[ReceivedT]:
+    """Return messages sorted by sender."""
+    return sorted(messages, key=attrgetter("sender"))
 
 
 Rows: TypeAlias = Batch | Split

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from operator import attrgetter
 from weakref import ref
 
 import torch
@@ -15,7 +14,7 @@ from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.learners.client import ClientParts
 from vflsim.learning.learners.embedding_table import EmbeddingTable, SummedTable
 from vflsim.learning.learners.finite import set_loss
-from vflsim.learning.learners.inputs import PartyParts, Received
+from vflsim.learning.learners.inputs import PartyParts, Received, in_client_order
 from vflsim.learning.learners.joint import Joining, Used, arrivals_of, groups_of
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.party_model import FlatModel, descend
@@ -185,7 +184,7 @@ class ServerLearner(PartyLearner):
             step = await node.compute(node.learner.server_step(embeddings))
             await node.send(embedding.sender, Gradient(value=step.gradient_for(embedding), round=k))
         """
-        ordered = sorted(embeddings, key=_sender)
+        ordered = in_client_order(embeddings)
         groups = groups_of(ordered)
         step = ServerStep()
         promised = {id(message): step.promise(message, self.dtype) for message in ordered}
@@ -218,7 +217,7 @@ class ServerLearner(PartyLearner):
     def evaluate(self, split: Split, answers: Sequence[Received]) -> Operation[Handle[dict[str, float]]]:
         """Compute the loss and the task's metrics on a split, from messages of (rows of the split, embedding)."""
         result: Handle[dict[str, float]] = Handle()
-        rows, ordered = len(self.labels(split)), sorted(answers, key=_sender)
+        rows, ordered = len(self.labels(split)), in_client_order(answers)
 
         def run() -> None:
             self.model.eval()
@@ -339,6 +338,3 @@ class ServerLearner(PartyLearner):
             flops = [model.training_flops(rows) if trains else model.forward_flops(rows) for model in models]
             self._flops[kind, rows] = beside + sum(flops)
         return self._flops[kind, rows]
-
-
-_sender = attrgetter("sender")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from operator import attrgetter
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -12,55 +11,31 @@ from torch import Tensor
 
 from vflsim.learning.batches import Batch, Split
 from vflsim.learning.execution.operations import Handle, Operation
-from vflsim.learning.learners.inputs import Received
+from vflsim.learning.learners.inputs import Received, in_client_order
+from vflsim.learning.learners.party_model import PartyModel
 from vflsim.learning.learners.server import ServerStep
 from vflsim.learning.learners.staleness import Staleness
-from vflsim.protocols.answering import Answering, Scores, of_parties
+from vflsim.learning.models.build import seeded
+from vflsim.protocols.answering import Answering, of_parties
 from vflsim.protocols.base import ROUNDS, CheckContext, Protocol, Traits
-from vflsim.protocols.easter.learning import PREDICTORS, TwoNets, need_features
+from vflsim.protocols.easter.learning import PREDICTORS, TwoNets
 from vflsim.protocols.synchronous import Synchronous
 from vflsim.protocols.vim import Fdml
-from vflsim.protocols.vim.learning.whole import Combine
-from vflsim.setting import ClientsMade, Learners, ServerPrediction, Setting, prediction_of
-from vflsim.streams import SERVER
+from vflsim.protocols.vim.admm import round_step
+from vflsim.protocols.vim.whole import Combine, WholeClient
+from vflsim.setting import ClientsMade, Learners, ServerPrediction, Setting, client_parts, prediction_of
+from vflsim.streams import SERVER, torch_seed
 from vflsim.world.node import ClientNode, Node, ServerNode
 
 
-class WholeParty(TwoNets):
-    """A passive party, which uploads its predictions o_k = p(h(x_k)), (rows, outputs)."""
-
-    def __init__(self, setting: Setting, party: int, seed: int) -> None:
-        super().__init__(setting, party, seed)
-        self._predicted = self.add_graph("predicted", self.whole, self.embedding, self.predictor)
-
-    def flops(self, kind: str, rows: int) -> float:
-        """Count the FLOPs of both nets."""
-        return super().flops(kind, rows) if kind == "client_step" else _forward(self, rows)
-
-    def embed(self, batch: Batch) -> Operation[Handle[Tensor]]:
-        """Predict for a batch."""
-        o = self.promise(len(batch), self.outputs)
-        return self.operation(
-            "embed", lambda: o.set(self._predicted.forward(batch)), o,
-            rows=len(batch), cost=partial(self.flops, "embed", len(batch)),
-        )  # fmt: skip
-
-    def client_step(self, batch: Batch, gradient: Received) -> Operation[None]:
-        """Step both nets along ∂ℓ/∂o_k."""
-
-        def run() -> None:
-            self._predicted.backward(batch, gradient.value.value)
-
-        return self.operation(
-            "client_step", run, None, inputs=[gradient.value], rows=len(batch), counts="update",
-            cost=partial(self.flops, "client_step", len(batch)),
-        )  # fmt: skip
-
-    def embed_split(self, split: Split) -> Operation[Handle[Tensor]]:
-        """Predict for all rows of a split."""
-        x = self.features(split)
-        o, cost = self.promise(len(x), self.outputs), partial(self.flops, "evaluate", len(x))
-        return self.operation("evaluate", lambda: o.set(self.whole(x)), o, rows=len(x), cost=cost)
+def whole_party(setting: Setting, client: int, seed: int) -> WholeClient:
+    """Make a passive party, which uploads its predictions o_k = p(h(x_k)), (rows, outputs)."""
+    rule, inputs, outputs = setting.optimizer_of(client), (setting.models[client - 1].embedding,), setting.data.outputs
+    build = partial(setting.predictor_of(client).build, *inputs, outputs)
+    weights = torch_seed(seed, client, "weights/predictor")
+    factory = partial(seeded, build, weights, setting.dtype, setting.device)
+    predictor = PartyModel("predictor", factory, rule, inputs, setting.dtype, True, build)
+    return WholeClient(client_parts(setting, client, seed), predictor, outputs)
 
 
 class WholeActive(TwoNets):
@@ -76,7 +51,7 @@ class WholeActive(TwoNets):
 
         ``batch`` is needed without messages. Raises ``NonFiniteError`` when it runs.
         """
-        ordered, step = sorted(messages, key=attrgetter("sender")), ServerStep()
+        ordered, step = in_client_order(messages), ServerStep()
         batch = batch or ordered[0].batch
         promised = [step.promise(message) for message in ordered]
 
@@ -88,16 +63,14 @@ class WholeActive(TwoNets):
                 assert leaf.grad is not None, "every prediction counts"
                 handle.set(leaf.grad)
 
-        return self.operation(
-            "server_step", run, step, inputs=[message.value for message in ordered],
-            promises=[step.loss, *promised], rows=len(batch), counts="round",
-            cost=lambda: _forward(self, len(batch)) + self.flops("server_step", len(batch)),
-            commit=lambda: self.staleness.complete([(batch, self.clients)] if ordered else [], step.loss),
-        )  # fmt: skip
+        def cost() -> float:
+            return self.embedding.training_flops(len(batch)) + self.predictor.training_flops(len(batch))
+
+        return round_step(self, ordered, step, promised, run, cost, batch)
 
     def evaluate(self, split: Split, answers: Sequence[Received]) -> Operation[Handle[dict[str, float]]]:
         """Return loss and metrics of the combined prediction, and if there are several parties, of each party's own."""
-        x, result, ordered = self.features(split), Handle[dict[str, float]](), sorted(answers, key=attrgetter("sender"))
+        x, result, ordered = self.features(split), Handle[dict[str, float]](), in_client_order(answers)
 
         def run() -> None:
             prediction, others = self.whole(x), {each.sender: each.value.value for each in ordered}
@@ -107,7 +80,7 @@ class WholeActive(TwoNets):
 
         return self.operation(
             "evaluate", run, result, inputs=[message.value for message in ordered], rows=len(x),
-            cost=partial(_forward, self, len(x)),
+            cost=lambda: self.embedding.forward_flops(len(x)) + self.predictor.forward_flops(len(x)),
         )  # fmt: skip
 
     def combined(self, predictions: Sequence[Tensor | None]) -> Tensor:
@@ -115,11 +88,16 @@ class WholeActive(TwoNets):
         return self._combine(torch.stack([o for o in predictions if o is not None]), 0)
 
 
-def _forward(party: TwoNets, rows: int) -> float:
-    return party.embedding.forward_flops(rows) + party.predictor.forward_flops(rows)
+class WholeNets(Protocol):
+    """The base of protocols whose parties have whole networks, without a trained model on top."""
+
+    def prediction(self, learners: Learners[Any, Any]) -> ServerPrediction:
+        """Return the combined predictions of all parties as a function of embeddings."""
+        active: WholeActive = learners.server
+        return prediction_of(active, active.combined, lambda split: active.whole(active.features(split)))
 
 
-class AggVfl(Answering, Protocol):
+class AggVfl(Answering, WholeNets):
     """Round t: clients send their predictions of B(t), the active party aggregates them with its own and returns the
     gradients; every party steps its two nets. There is no trained model on top.
 
@@ -135,24 +113,14 @@ class AggVfl(Answering, Protocol):
         """Combine the predictions; send each client ∂ℓ/∂o_k."""
         await Fdml().server(node)
 
-    async def client(self, node: Node[WholeParty]) -> None:
+    async def client(self, node: Node[WholeClient]) -> None:
         """Send o_k of B(t); step along the gradient."""
         await Fdml().client(node)
 
-    def check(self, context: CheckContext) -> None:
-        """Raise ``ValueError`` for a server without features."""
-        super().check(context)
-        need_features(context)
-
     def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
         """Make parties with whole models."""
-        clients = ClientsMade(WholeParty, setting.clients, lambda client: WholeParty(setting, client, seed))
+        clients = ClientsMade(WholeClient, setting.clients, lambda client: whole_party(setting, client, seed))
         return Learners(WholeActive(setting, seed, self.combine), clients)
-
-    def prediction(self, learners: Learners[Any, Any]) -> ServerPrediction:
-        """Return the combined predictions of all parties as a function of embeddings."""
-        active: WholeActive = learners.server
-        return prediction_of(active, active.combined, lambda split: active.whole(active.features(split)))
 
     def answer(self, learners: Learners[Any, Any], embeddings: Mapping[int, Tensor | None]) -> Tensor:
         """Combine the active party's prediction with those that came."""
@@ -165,7 +133,7 @@ class AggVfl(Answering, Protocol):
         return active.whole(active.features("test"))
 
 
-class Local(Protocol):
+class Local(WholeNets):
     """Round t: the active party steps its two nets on B(t) of its own features. No client takes part.
 
     Example: ``{kind: local}``
@@ -193,25 +161,9 @@ class Local(Protocol):
     async def client(self, node: ClientNode) -> None:
         """Do nothing; there are no clients."""
 
-    async def evaluate(
-        self, node: Node[WholeActive], splits: Sequence[Split], number: int
-    ) -> dict[Split, Handle[Scores]]:
-        """Return loss and metrics of the active party's predictions."""
-        return {split: await node.compute(node.learner.evaluate(split, [])) for split in splits}
-
-    def check(self, context: CheckContext) -> None:
-        """Raise ``ValueError`` for a server without features."""
-        super().check(context)
-        need_features(context)
-
     def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
         """Make the active party."""
         return Learners(WholeActive(setting, seed), {})
-
-    def prediction(self, learners: Learners[Any, Any]) -> ServerPrediction:
-        """Return the active party's prediction from its own features."""
-        active: WholeActive = learners.server
-        return prediction_of(active, active.combined, lambda split: active.whole(active.features(split)))
 
 
 class PyVertical(Protocol):

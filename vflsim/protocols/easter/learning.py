@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from operator import attrgetter
 from statistics import fmean
 from typing import TypeVar
 
@@ -15,12 +14,12 @@ from torch import Tensor
 from vflsim.learning.batches import Batch, Split
 from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.learners.finite import set_loss
-from vflsim.learning.learners.inputs import EmbedWork, Received, Rows, StepWork
+from vflsim.learning.learners.inputs import EmbedWork, Received, Rows, StepWork, in_client_order
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.releases import Release
 from vflsim.learning.learners.staleness import Staleness
 from vflsim.protocols.answering import of_parties
-from vflsim.protocols.base import CheckContext, Traits
+from vflsim.protocols.base import Traits
 from vflsim.setting import Setting
 from vflsim.streams import SERVER
 
@@ -64,15 +63,6 @@ class TwoNets(PartyLearner):
         if kind in ("embed", "predict"):
             return (self.embedding if kind == "embed" else self.predictor).forward_flops(rows)
         return self.embedding.backward_flops(rows) + self.predictor.backward_flops(rows)
-
-
-def need_features(context: CheckContext) -> None:
-    """Raise ``ValueError`` if the active party holds no features."""
-    if context.active is None:
-        raise ValueError(
-            "the active party has an embedding net, and the server holds no features; "
-            "set partition.active: true and models.active"
-        )
 
 
 # --- parties ----------------------------------------------------------------------------------------------------------
@@ -182,7 +172,7 @@ class ActiveParty(EasterParty):
 
         The E_k of a round are blinded (``kind`` join), those of an evaluation are not.
         """
-        others, mean = _in_client_order(theirs), self.promise(*active.shape)
+        others, mean = _values(theirs), self.promise(*active.shape)
         group = self.held.blinded_sum if kind == "join" else None
 
         def run() -> None:
@@ -202,7 +192,7 @@ class ActiveParty(EasterParty):
 
         Raises ``NonFiniteError`` when it runs.
         """
-        predictions, loss = {SERVER: mine, **_in_client_order(theirs)}, Handle[float]()
+        predictions, loss = {SERVER: mine, **_values(theirs)}, Handle[float]()
         gradients = {client: self.promise(len(batch), self.outputs) for client in self.clients}
 
         def run() -> None:
@@ -242,7 +232,7 @@ class ActiveParty(EasterParty):
         self, split: Split, mean: Handle[Tensor], theirs: Sequence[Received]
     ) -> Operation[Handle[dict[str, float]]]:
         """Return each party's loss and metrics, and their means over the parties."""
-        predictions, result = _in_client_order(theirs), Handle[dict[str, float]]()
+        predictions, result = _values(theirs), Handle[dict[str, float]]()
 
         def run() -> None:
             scores = {SERVER: self.scores(self.predictor(mean.value), split)}
@@ -257,5 +247,5 @@ class ActiveParty(EasterParty):
         )  # fmt: skip
 
 
-def _in_client_order(messages: Sequence[Received]) -> dict[int, Handle[Tensor]]:
-    return {message.sender: message.value for message in sorted(messages, key=attrgetter("sender"))}
+def _values(messages: Sequence[Received]) -> dict[int, Handle[Tensor]]:
+    return {message.sender: message.value for message in in_client_order(messages)}

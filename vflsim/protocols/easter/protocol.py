@@ -16,7 +16,7 @@ from vflsim.learning.privacy.blinding import Blinding
 from vflsim.protocols.answering import Answering, Scores
 from vflsim.protocols.base import CheckContext, Protocol, Traits, replace
 from vflsim.protocols.blinded import agree_on_keys, of_all, relay_keys
-from vflsim.protocols.easter.learning import PREDICTORS, ActiveParty, EasterParty, need_features
+from vflsim.protocols.easter.learning import PREDICTORS, ActiveParty, EasterParty
 from vflsim.protocols.easter.stack import stack_parties
 from vflsim.setting import ClientsMade, Learners, ServerPrediction, Setting, prediction_of
 from vflsim.world.messages import Embedding, EvaluationAnswer, EvaluationRequest, Gradient, Message
@@ -130,14 +130,13 @@ class Easter(Answering, Protocol):
     # --- requirements ----------------------------------------------------------------------------------------------
 
     def check(self, context: CheckContext) -> None:
-        """Raise ``ValueError`` for another aggregate than the mean, and for a server without features."""
+        """Raise ``ValueError`` for another aggregate than the mean."""
         super().check(context)
         if context.aggregate != "mean":
             raise ValueError(
                 f"parties predict from the mean of all embeddings, not {context.aggregate}; "
                 "allowed: models.aggregate: mean"
             )
-        need_features(context)
 
     def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
         """Make parties with two nets each; those that are alike are computed together."""

@@ -14,7 +14,7 @@ from typing_extensions import override
 from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.learners.client import ClientLearner
-from vflsim.learning.learners.inputs import Received
+from vflsim.learning.learners.inputs import Received, in_client_order
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.server import ServerStep
 from vflsim.learning.states import State, named, under
@@ -113,7 +113,7 @@ class SurrogateServer(BlockServer):
         return self._adding(operation, differences, embeddings, *(() if arrived is None else arrived.values.values()))
 
     def _promised(self, differences: Sequence[Received]) -> list[HeldEmbedding]:
-        ordered = sorted(differences, key=lambda each: each.sender)
+        ordered = in_client_order(differences)
         return [HeldEmbedding(each.sender, each.batch, self.promise(*each.value.shape)) for each in ordered]
 
     def _adding(

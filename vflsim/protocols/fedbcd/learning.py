@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from operator import attrgetter
 from typing import Any, ClassVar, cast
 
 import torch
@@ -16,7 +15,7 @@ from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.learners.client import ClientLearner, ClientParts
 from vflsim.learning.learners.finite import LOCAL, check_finite
-from vflsim.learning.learners.inputs import Received
+from vflsim.learning.learners.inputs import Received, in_client_order
 from vflsim.learning.learners.party_model import descend
 from vflsim.learning.learners.server import OwnEmbedding, ServerLearner, ServerParts, ServerStep
 from vflsim.setting import Learners, Setting, client_parts, server_parts, split_clients
@@ -36,10 +35,9 @@ class SharedValues(Message):
     rowless: ClassVar[frozenset[str]] = frozenset({MODEL})
 
 
-def shared_values_of(values: Mapping[str, Handle[Any]], embeddings: Iterable[Message], round: int) -> SharedValues:
+def shared_values_of(values: Mapping[str, Handle[Any]], embeddings: Sequence[Message], round: int) -> SharedValues:
     """Return the message with the server's ``values`` and these embeddings, in client order."""
-    ordered = sorted(embeddings, key=lambda each: each.sender)
-    theirs = {party_name(each.sender): each.value for each in ordered if each.value is not None}
+    theirs = {party_name(each.sender): each.value for each in in_client_order(embeddings) if each.value is not None}
     return SharedValues(round=round, tensors={**values, **theirs})
 
 
@@ -118,7 +116,7 @@ class BlockServer(ServerLearner):
 
     def gradient(self, embeddings: Sequence[Received], client: int) -> Operation[Handle[Tensor]]:
         """Compute ∂ℓ/∂h_m of ``client`` at these embeddings of one batch, and at the present θ_0."""
-        ordered = sorted(embeddings, key=attrgetter("sender"))
+        ordered = in_client_order(embeddings)
         embedding = next(message for message in ordered if message.sender == client)
         result = self.promise(*embedding.value.shape)
 

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vflsim.analysis.findings import Range
-from vflsim.protocols.base import Choices
+from vflsim.analysis.findings import Choices, Range
 from vflsim.protocols.fedvs.rounds import CodedRound, bounds_of, data_sharing
 from vflsim.protocols.fedvs.stages import CodedStages
 from vflsim.setting import Setting

@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import nullcontext
 from typing import Any, ClassVar
 
-from vflsim.analysis.findings import Finding
+from vflsim.analysis.findings import Choices, Finding
 from vflsim.codecs import Codec
 from vflsim.coding.field import MERSENNE_31, MERSENNE_61
 from vflsim.learning.batches import Batch
 from vflsim.protocols.answering import Answering, InferenceQuery
-from vflsim.protocols.base import CheckContext, Choices, Traits, UnsuitableError
+from vflsim.protocols.base import CheckContext, Traits, UnsuitableError
 from vflsim.protocols.capabilities import ActsByHand, Peering
 from vflsim.protocols.fedvs.answers import Answers, coded_reply
 from vflsim.protocols.fedvs.best_k import choices_of

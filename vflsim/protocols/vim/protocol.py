@@ -14,9 +14,17 @@ from vflsim.learning.losses import Auto, BinaryCrossEntropy, CrossEntropy, MeanS
 from vflsim.learning.models.server import LinearServer
 from vflsim.protocols.answering import Answering
 from vflsim.protocols.base import ROUNDS, CheckContext, Protocol, Traits, UnsuitableError, replace
-from vflsim.protocols.vim.learning.admm import AdmmClient, AdmmServer, HeadsFirstServer, ResidualHeads
-from vflsim.protocols.vim.learning.joint import JointAdmmClient, JointAdmmServer
-from vflsim.protocols.vim.learning.whole import Combine, LogitsServer, WholeClient, heads_of, stack_whole, whole_clients
+from vflsim.protocols.vim.admm import AdmmClient, AdmmServer, HeadsFirstServer, ResidualHeads
+from vflsim.protocols.vim.whole import (
+    Combine,
+    JointAdmmClient,
+    JointAdmmServer,
+    LogitsServer,
+    WholeClient,
+    heads_of,
+    stack_whole,
+    whole_clients,
+)
 from vflsim.setting import (
     ClientsMade,
     Learners,

@@ -1,4 +1,4 @@
-"""Clients that hold whole models, f(x; θ_k) W_k, and a server without one."""
+"""Clients that hold whole models, f(x; θ_k) W_k, and servers without one; those of VIMADMM-J take local steps."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from vflsim.learning.batches import Batch, Split
 from vflsim.learning.batching.stack import Backward, Stack, checked
 from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.learners.client import ClientLearner, ClientParts, affine_layers
-from vflsim.learning.learners.finite import LOCAL, set_loss
-from vflsim.learning.learners.inputs import ByEmbeddings, PartyParts, Received
+from vflsim.learning.learners.finite import LOCAL, check_finite, set_loss
+from vflsim.learning.learners.inputs import ByEmbeddings, PartyParts, Received, in_client_order
 from vflsim.learning.learners.party import PartyLearner
-from vflsim.learning.learners.party_model import PartyModel
+from vflsim.learning.learners.party_model import PartyModel, descend
 from vflsim.learning.learners.server import ServerStep
 from vflsim.learning.learners.staleness import Staleness
 from vflsim.learning.optimizers import STACKED
 from vflsim.learning.states import named, under
-from vflsim.protocols.vim.learning.admm import in_client_order
+from vflsim.protocols.vim.admm import AdmmStep, round_step
+from vflsim.protocols.vim.proximal import ByLogits, Duals
 from vflsim.setting import ClientsMade, Learners, Setting, client_parts, server_parts, stack_split_learners
 from vflsim.streams import SERVER
 
@@ -110,36 +112,16 @@ class LogitsServer(PartyLearner):
         ordered, step = in_client_order(messages), ServerStep()
         promised = [step.promise(message) for message in ordered]
 
-        def run(batch: Batch, prediction: Tensor) -> None:
-            prediction.requires_grad_()
-            loss = self.task.loss(prediction, self.y(batch))
+        def run() -> None:
+            prediction = self.prediction(ordered).requires_grad_()
+            loss = self.task.loss(prediction, self.y(ordered[0].batch))
             set_loss(step.loss, loss.detach())
             (gradient,) = torch.autograd.grad(loss, prediction)
             received = gradient / len(ordered) if self._combine == "mean" else gradient
             for handle in promised:
                 handle.set(received)
 
-        return self.round_step(ordered, step, promised, run)
-
-    def round_step(
-        self,
-        ordered: Sequence[Received],
-        step: ServerStep,
-        promises: Sequence[Handle[Any]],
-        run: Callable[[Batch, Tensor], None],
-    ) -> Operation[Any]:
-        """Make the operation of a round; ``run`` takes the batch and the prediction for it. No FLOPs: no product."""
-        batch, senders = ordered[0].batch, [message.sender for message in ordered]
-        return self.operation(
-            "server_step",
-            lambda: run(batch, self.prediction(ordered)),
-            step,
-            inputs=[message.value for message in ordered],
-            promises=(step.loss, *promises),
-            rows=len(batch),
-            commit=lambda: self.staleness.complete([(batch, senders)], step.loss),
-            counts="round",
-        )
+        return round_step(self, ordered, step, promised, run)
 
     def prediction(self, messages: Sequence[Received]) -> Tensor:
         """Return Σ_k o^k, or the mean, of messages in client order."""
@@ -160,6 +142,77 @@ class LogitsServer(PartyLearner):
 
         inputs = [message.value for message in ordered]
         return self.operation("evaluate", run, result, inputs=inputs, rows=rows, units=rows / self.held.batch)
+
+
+class JointAdmmServer(LogitsServer):
+    """Holds λ and z of every training row, and no model."""
+
+    def __init__(self, setting: Setting, rho: float) -> None:
+        super().__init__(setting)
+        self.duals = Duals(self, self.task, self.outputs, rho)
+
+    def server_step(self, messages: Sequence[Received]) -> Operation[Any]:
+        """Update z and λ for the rows of the round, and compute all s^k = z − Σ_{i≠k} o^i (VIM Eq. 17–19).
+
+        The loss is that of the predictions. Raises ``NonFiniteError`` when it runs.
+        """
+        ordered = in_client_order(messages)
+        rows = len(ordered[0].batch)
+        step = AdmmStep(self.promise(rows, self.outputs))
+        step.residuals = {message.sender: self.promise(rows, self.outputs) for message in ordered}
+
+        def run() -> None:
+            prediction, batch = self.prediction(ordered), ordered[0].batch
+            set_loss(step.loss, self.task.loss(prediction, self.y(batch)).detach())
+            z, duals = self.duals.update(batch, prediction)
+            step.duals.set(duals)
+            for message in ordered:
+                step.residuals[message.sender].set(z - prediction + message.value.value)
+
+        return round_step(self, ordered, step, step.promises, run)
+
+
+class JointAdmmClient(WholeClient):
+    """Computes logits, and takes local steps of its head and of its embedding model in turn."""
+
+    def __init__(self, parts: ClientParts, head: PartyModel, outputs: int, rho: float) -> None:
+        super().__init__(parts, head, outputs)
+        self._gradient = ByLogits(rho)
+
+    def embed(self, batch: Batch) -> Operation[Handle[Tensor]]:
+        """Compute the logits of a batch: a handle of shape (batch, d_c). No gradient comes back for them."""
+        return self.answer(batch, "embed")
+
+    def client_step(self, batch: Batch, variables: Any) -> Operation[None]:
+        """Take one local step of W_k, and then one of θ_k at the new W_k (VIM Eq. 20, 21; Alg. 3, lines 14, 15).
+
+        Both are on means over the rows. The step recomputes the logits without the mechanism. Raises ``NonFiniteError``
+        when it runs.
+        """
+        received = [variables["duals"], variables["residuals"]]
+
+        def run() -> None:
+            duals, residuals = (handle.value for handle in received)
+            h = self.embedding(self.x(batch))
+            o = self.head(h.detach())
+            self._descend(o, self._gradient(o.detach(), duals, residuals), self.head)
+            o = functional.linear(h, self.head.module.get_parameter("weight").detach())
+            self._descend(o, self._gradient(o.detach(), duals, residuals), self.embedding)
+
+        def cost() -> float:
+            # ∇W_k and ∇h need different products, so W_k is applied once more than in the passes through both models.
+            return (
+                self.embedding.training_flops(len(batch))
+                + 2 * self.head.forward_flops(len(batch))
+                + (self.head.backward_flops(len(batch)))
+            )
+
+        operation = self.operation("client_step", run, None, rows=len(batch), cost=cost)
+        return self.stepping_locally(operation, batch, self._gradient, received)
+
+    def _descend(self, o: Tensor, gradient: Tensor, model: PartyModel) -> None:
+        check_finite(gradient, LOCAL)
+        descend([o], [gradient], [model])
 
 
 # --- stacks of clients ------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import attrgetter
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -13,11 +12,36 @@ from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.learners.client import ClientLearner, ClientParts
 from vflsim.learning.learners.finite import check_loss, set_loss
-from vflsim.learning.learners.inputs import Received
+from vflsim.learning.learners.inputs import Received, in_client_order
 from vflsim.learning.learners.server import ServerLearner, ServerParts, ServerStep
-from vflsim.protocols.vim.learning.proximal import ByEmbedding, Duals, lagrangian
+from vflsim.protocols.vim.proximal import ByEmbedding, Duals, lagrangian
 
 StepT = TypeVar("StepT", bound=ServerStep)
+
+
+def round_step(
+    server: Any,
+    ordered: Sequence[Received],
+    step: StepT,
+    promises: Sequence[Handle[Any]],
+    run: Callable[[], None],
+    cost: Callable[[], float] | None = None,
+    batch: Batch | None = None,
+) -> Operation[StepT]:
+    """Make the operation of a round of a ``server``, on messages in client order; ``batch`` is theirs, if any."""
+    batch, senders = batch or ordered[0].batch, [message.sender for message in ordered]
+    operation: Operation[StepT] = server.operation(
+        "server_step",
+        run,
+        step,
+        inputs=[message.value for message in ordered],
+        promises=(step.loss, *promises),
+        rows=len(batch),
+        cost=cost,
+        commit=lambda: server.staleness.complete([(batch, senders)] if senders else [], step.loss),
+        counts="round",
+    )
+    return operation
 
 
 class HeadsServer(ServerLearner):
@@ -39,32 +63,19 @@ class HeadsServer(ServerLearner):
         ``run`` takes the batch and the embeddings side by side; ``products`` is how many products with all heads, of
         2 b Σ d_f d_c FLOPs each, it computes.
         """
-        batch, senders = embeddings[0].batch, [message.sender for message in embeddings]
+        batch = embeddings[0].batch
 
         def on_joined() -> None:
             self.top.train()
             run(batch, self._joining.all_of([message.value for message in embeddings]))
 
-        return self.operation(
-            "server_step",
-            on_joined,
-            step,
-            inputs=[message.value for message in embeddings],
-            promises=(step.loss, *promises),
-            rows=len(batch),
-            cost=lambda: products * self.top.forward_flops(len(batch)),
-            commit=lambda: self.staleness.complete([(batch, senders)], step.loss),
-            counts="round",
+        return round_step(
+            self, embeddings, step, promises, on_joined, lambda: products * self.top.forward_flops(len(batch))
         )
 
     def loss_of(self, prediction: Tensor, batch: Batch) -> Tensor:
         """Return the mean loss of predictions for the rows of ``batch``."""
         return self.parts.task.loss(prediction, self.y(batch))
-
-
-def in_client_order(messages: Sequence[Received]) -> list[Received]:
-    """Return the messages sorted by sender."""
-    return sorted(messages, key=attrgetter("sender"))
 
 
 class HeadsFirstServer(HeadsServer):
