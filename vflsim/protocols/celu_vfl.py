@@ -20,8 +20,8 @@ from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.learners.client import ClientLearner
 from vflsim.learning.learners.finite import check_loss
 from vflsim.learning.learners.inputs import Received, in_client_order
-from vflsim.learning.learners.party_model import descend
-from vflsim.learning.learners.server import OwnEmbedding, ServerLearner, ServerStep
+from vflsim.learning.learners.joint import Used
+from vflsim.learning.learners.server import ServerLearner, ServerStep
 from vflsim.protocols.base import ROUNDS, Protocol, Traits
 from vflsim.protocols.capabilities import ActsByHand
 from vflsim.protocols.message_cache import MessageCache
@@ -80,37 +80,23 @@ class CachingServer(ServerLearner):
         cached = [step.gradient_for(message) for message in ordered]
         rows, batch = len(ordered[0].batch), ordered[0].batch
 
+        def weighted(used: Used) -> Tensor:
+            prediction = self.top(used.joined)
+            loss = self.parts.task.loss(prediction, self.y(batch))
+            check_loss(loss.detach())
+            (by_prediction,) = torch.autograd.grad(loss, prediction, retain_graph=True)
+            now = used.spread(torch.autograd.grad(prediction, used.leaves, by_prediction, retain_graph=True))
+            then = torch.cat([handle.value for handle in cached], 1)
+            weights = weights_of(torch.cat(list(now[len(now) - len(ordered) :]), 1), then, least)
+            # A row's loss depends on that row of the prediction alone, so weighting ∂ℓ/∂prediction weights the losses.
+            return (prediction * (by_prediction * weights)).sum()
+
         def run() -> None:
-            self._step_weighted(batch, ordered, torch.cat([handle.value for handle in cached], 1), least)
+            self.step_on(self.inputs_of([(batch, ordered)], []), lambda _: None, weighted)
 
         inputs = [*(message.value for message in ordered), *cached]
         flops = self._cost("server_step", rows) + 6.0 * sum(self.parts.widths) * rows
         return self.operation("local_step", run, None, inputs=inputs, rows=rows, cost=lambda: flops)
-
-    def _step_weighted(self, batch: Batch, ordered: Sequence[Received], cached: Tensor, least: float) -> None:
-        self.top.train()
-        mixed = []
-        if self.mixing is not None:
-            self.mixing.train()
-            mixed = self.mixing.vector_parts
-        embeddings = [] if self.embedding is None else [self._embedded(batch)]
-        fresh = [*embeddings, *ordered]
-        used = self._joining.used(batch, fresh, [self._place[each.sender] for each in fresh], None)
-        prediction = self.top(used.joined)
-        loss = self.parts.task.loss(prediction, self.y(batch))
-        check_loss(loss.detach())
-        (by_prediction,) = torch.autograd.grad(loss, prediction, retain_graph=True)
-        now = used.spread(torch.autograd.grad(prediction, used.leaves, by_prediction, retain_graph=True))
-        weights = weights_of(torch.cat(list(now[len(embeddings) :]), 1), cached, least)
-        # A row's loss depends on that row of the prediction alone, so weighting ∂ℓ/∂prediction weights the losses.
-        weighted = (prediction * (by_prediction * weights)).sum()
-        gradient, others = self.top.gradients(weighted, [*used.leaves, *mixed])
-        self.top.step(gradient)
-        if self.mixing is not None:
-            self.mixing.step(others[len(used.leaves)])
-        if self.embedding is not None:
-            mine: OwnEmbedding = embeddings[0]
-            descend([mine.graph], [used.spread(others[: len(used.leaves)])[0]], [self.embedding])
 
 
 LATE = "bounds: a message may find its receiver at a local step, which is finished first"

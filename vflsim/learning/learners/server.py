@@ -293,10 +293,12 @@ class ServerLearner(PartyLearner):
             used.append(self._joining.used(batch, fresh, [self._place[each.sender] for each in fresh], table, unlike))
         return used
 
-    def step_on(self, used: Sequence[Used], note: Callable[[Tensor], None]) -> list[Sequence[Tensor]]:
+    def step_on(
+        self, used: Sequence[Used], note: Callable[[Tensor], None], loss: Callable[[Used], Tensor] | None = None
+    ) -> list[Sequence[Tensor]]:
         """Step on the inputs of each batch; return ∂ℓ/∂h_m of the fresh embeddings of each, of its own loss.
 
-        ``note`` gets the mean loss () before anything has moved.
+        ``note`` gets the mean loss () before anything has moved; ``loss`` is the task's, unless given.
         """
         top = self.top
         top.train()
@@ -304,7 +306,8 @@ class ServerLearner(PartyLearner):
         if self.mixing is not None:
             self.mixing.train()
             mixed = self.mixing.vector_parts
-        losses = [self.parts.task.loss(top(each.joined), self.y(each.batch)) for each in used]
+        loss = loss or (lambda each: self.parts.task.loss(top(each.joined), self.y(each.batch)))
+        losses = [loss(each) for each in used]
         total = torch.stack(losses).sum() if len(losses) > 1 else losses[0]
         note(total.detach() / len(losses))
         gradient, others = top.gradients(total, [*(leaf for each in used for leaf in each.leaves), *mixed])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -37,24 +36,6 @@ from vflsim.learning.optimizers import STACKED, Optimizer
 from vflsim.learning.states import named, under
 from vflsim.protocols.easter.learning import ActiveParty, EasterParty, PredictWork
 from vflsim.setting import Learners, Setting
-
-
-@dataclass(frozen=True, slots=True)
-class NetParts:
-    """The update rule of an embedding net. Nothing protects its embeddings but masks, which are added afterwards."""
-
-    optimizer: Optimizer
-    mechanism: None = None
-
-
-@dataclass(slots=True)
-class EmbeddingNet:
-    """The embedding net of a party, as its stack knows it."""
-
-    model: nn.Module
-    parts: NetParts
-    stack: PartyStack | None = None
-    place: int = 0
 
 
 class TwoNetStack(PartyStack):
@@ -173,14 +154,13 @@ def stack_parties(setting: Setting, learners: Learners[ActiveParty, EasterParty]
         else:
             groups.setdefault((model, predictor, rule), []).append(client)
     columns = {client: setting.data.columns[client - 1] for client in learners.clients}
-    for (model, _, rule), clients in groups.items():
+    for (model, *_), clients in groups.items():
         kind = KERNELS[type(model)]
         assert not isinstance(kind, str)
         for some in cut(clients, {client: columns[client].stop - columns[client].start for client in clients}):
             parties = [learners.clients[client] for client in some]
-            nets = [EmbeddingNet(party.embedding.module, NetParts(rule)) for party in parties]
             features = StackedFeatures(setting.data.joint, [columns[client] for client in some])
-            TwoNetStack(parties, kind(nets, features, False, False))
+            TwoNetStack(parties, kind(parties, features, False, False))
     return [f"{count} {what}" for what, count in others.items()]
 
 

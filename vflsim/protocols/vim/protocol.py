@@ -21,7 +21,6 @@ from vflsim.protocols.vim.whole import (
     JointAdmmServer,
     LogitsServer,
     WholeClient,
-    heads_of,
     stack_whole,
     whole_clients,
 )
@@ -137,7 +136,8 @@ class WholeModels(Answering, LinearHeads):
 
     def heads(self, setting: Setting, learners: Learners[Any, Any]) -> dict[int, Tensor]:
         """Return the head of each client."""
-        return heads_of(learners)
+        modules = {client: learner.head.module for client, learner in learners.clients.items()}
+        return {client: module.get_parameter("weight").detach().T for client, module in modules.items()}
 
     def prediction(self, learners: Learners[Any, Any]) -> ServerPrediction:
         """Return the combined logits of the clients as a function of embeddings."""

@@ -83,12 +83,6 @@ def whole_clients(
     return ClientsMade(WholeClient, setting.clients, new_client)
 
 
-def heads_of(learners: Learners[Any, WholeClient]) -> dict[int, Tensor]:
-    """Return W_k of every client, (d_f, d_c)."""
-    modules = {client: learner.head.module for client, learner in learners.clients.items()}
-    return {client: module.get_parameter("weight").detach().T for client, module in modules.items()}
-
-
 class LogitsServer(PartyLearner):
     """Predicts by the sum, or the mean, of the clients' logits. It has labels and no model."""
 
