@@ -141,6 +141,7 @@ def _cut(
         max_staleness=10_000,
         staleness_bounds="client_age",
         counts={"rounds": len(kept)},
+        steps=("compute.client_step",),
         **protocol_facts(KINDS[protocol]),
     )
     return RunTables(metrics, table, columns), info

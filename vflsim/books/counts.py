@@ -17,6 +17,10 @@ BYTES = ("bytes_up", "bytes_down", "bytes_peer")
 """Counts of bytes: of messages from clients to the server, from the server to clients, and between clients."""
 
 
+OF_RUN = {"rounds": "round", "updates": "updates"}
+"""What ``run.json`` counts besides events: each of the ``Counts``, and the column of metrics that has it."""
+
+
 def way_of(sender: Any, receiver: Any) -> Any:
     """Return the place in ``BYTES`` of what counts a message, or each of many."""
     return (receiver != SERVER) * (1 + (sender != SERVER))
@@ -46,6 +50,10 @@ class Counts:
     def counted(self) -> dict[str, Any]:
         """Return the counts by name."""
         return {count.name: getattr(self, count.name) for count in fields(Counts)}
+
+    def of_run(self, events: int) -> dict[str, int]:
+        """Return the counts of ``run.json``, given those of recorded events."""
+        return {**{name: getattr(self, name) for name in OF_RUN}, "events": events}
 
 
 def ended_until(

@@ -279,6 +279,7 @@ class Party:
         if operation.counts is not None:
             if operation.counts == "update":
                 run.recorder.updates += 1
+                run.recorder.events.steps.add(operation.kind)
             else:
                 run.recorder.step(_step_facts(operation, facts), run.world.instant)
             progressed = run.progressed

@@ -122,6 +122,8 @@ class Events:
     def __init__(self) -> None:
         self._rows = bytearray()
         self.kinds: dict[str, int] = {}
+        self.steps = set[str]()
+        """The kinds of operations that count as steps of a client, whether they leave events or not."""
 
     def __len__(self) -> int:
         return len(self._rows) // _ROW.itemsize
@@ -159,6 +161,11 @@ class Events:
         open_ = (table["end_s"] > end) | (table["outcome"] == unfinished)
         table["end_s"][open_], table["outcome"][open_] = end, unfinished
         self._rows = bytearray(table[np.lexsort((table["party"], table["end_s"]))].tobytes())
+
+    @property
+    def named_steps(self) -> tuple[str, ...]:
+        """The kinds of the events that are steps of clients."""
+        return tuple(sorted({f"compute.{kind}" for kind in self.steps} & self.kinds.keys()))
 
     @property
     def table(self) -> NDArray[np.void]:

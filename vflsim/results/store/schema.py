@@ -156,7 +156,8 @@ class RunInfo(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     age that ``max_staleness`` bounds, in server steps. ``crashing`` are the participants whose outages lose work
     and messages. ``learning_plane`` is how training was computed, and ``one_by_one`` lists clients that were not
     computed together, with the reason. ``rows`` counts the rows of each split (empty without training), ``data``
-    the facts about their preparation. ``tf32``: whether a GPU rounded float32 products, ``execution``: other
+    the facts about their preparation. ``steps`` are the kinds of recorded events that count as ``updates``.
+    ``tf32``: whether a GPU rounded float32 products, ``execution``: other
     unusual options that the bits depend on, and left out if there are none. ``stalled`` lists clients
     that waited in vain at the end. ``privacy`` is present if a mechanism protected training, ``blinding`` if
     clients blinded their embeddings, ``codec`` if a codec with a range, or with latent noise, transformed tensors.
@@ -190,6 +191,7 @@ class RunInfo(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     rows: dict[str, NonNegativeInt] = Field(default_factory=dict)
     data: dict[str, Any] = Field(default_factory=dict)
     counts: dict[str, NonNegativeInt] = Field(default_factory=dict)
+    steps: tuple[str, ...] = ()
     wall_clock_s: float = Field(ge=0)
     participants: tuple[PositiveInt, ...]
     crashing: tuple[PositiveInt, ...] = ()

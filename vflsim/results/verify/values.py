@@ -1,14 +1,13 @@
 """Rules about single values, counts and ages: each within its range, and events and rounds add up to them."""
 
 from collections.abc import Iterator
-from itertools import chain, combinations
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
-from vflsim.books.counts import BYTES, ended_until, way_of
+from vflsim.books.counts import BYTES, OF_RUN, ended_until, way_of
 from vflsim.learning.learners.staleness import ArrivalSteps
 from vflsim.results.statistics.improper import broken_rows, improper_metrics
 from vflsim.results.store.columns import range_of_column
@@ -83,13 +82,13 @@ def _counts_are_those_of_the_tables(frames: Frames, info: RunInfo) -> Iterator[s
     if frames.rounds is not None:
         counts["rounds"] = len(frames.rounds)
     if len(frames.metrics):
-        for name, column in (("rounds", "round"), ("updates", "updates")):
+        for name, column in OF_RUN.items():
             counted = int(frames.metrics[column][-1])
             if not frames.cut:
                 counts[name] = counted
             elif info.counts.get(name, counted) < counted:
                 yield f"run.json: counts.{name} is {info.counts[name]}, and the metrics have {counted}"
-        for name in ("round", "updates"):
+        for name in OF_RUN.values():
             if (first := frames.metrics[name][0]) != 0:
                 yield f"metrics at {frames.metrics['time_s'][0]} s (row 0): {name} is {first:g}, and begins at 0"
     for name, count in counts.items():
@@ -189,11 +188,6 @@ VALUE_RULES: tuple[Rule, ...] = (
 )
 
 
-_STEP = "compute.client_step"
-_NO_STEPS = {"embed", "first_fill", "answer", "predict", "share_data", "share_model", "coded_embed"}
-"""Clients' computations of vflsim's own that are no update, beside those that are. Others' may be one or not."""
-_MANY = 8
-"""Kinds of others' computations of which all choices are looked at, at most."""
 _Bounds = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
@@ -246,21 +240,14 @@ def _rounds_add_up(frames: Frames, info: RunInfo) -> Iterator[str]:
 
 
 def _updates_add_up(frames: Frames, info: RunInfo) -> Iterator[str]:
-    """A row of metrics counts the client steps until then: computations of clients, all of a kind or none."""
+    """A row of metrics counts the client steps until then: the computations of ``steps``."""
     if frames.events is None or info.reference or info.path == "live":  # whose clients' steps leave no events in time
         return
     computes = frames.of("compute.")
-    computes = computes.where(~computes.names("party").are(SERVER) & computes.names("outcome").are("done"))
-    done = {
-        kind: np.stack(_until(frames, computes["end_s"][at], whole=False)) for (kind,), at in computes.groups("kind")
-    }
-    kinds = [kind for kind in done if not (_STEP in done and kind.partition(".")[2] in _NO_STEPS)]
-    counted, none = frames.metrics["updates"], np.zeros((2, len(frames.metrics)), np.int64)
-    choices = chain.from_iterable(combinations(kinds, many) for many in range(len(kinds) + 1))
-    sums = [sum((done[kind] for kind in some), none) for some in (choices if len(kinds) <= _MANY else ())]
-    if sums and not any(((least <= counted) & (counted <= most)).all() for least, most in sums):
-        least, most = done.get(_STEP, sums[-1])
-        yield from _other_counts(frames, "updates", (least, most), "the clients' steps until then")
+    steps = computes.names("kind").matching(lambda kind: kind in info.steps)
+    done = computes.where(steps & ~computes.names("party").are(SERVER) & computes.names("outcome").are("done"))
+    bounds = _until(frames, done["end_s"], whole=False)
+    yield from _other_counts(frames, "updates", bounds, "the clients' steps until then")
 
 
 def _clients_have_sent_what_rounds_use(frames: Frames, info: RunInfo) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from vflsim.books.counts import EndedAmounts, StepEnds
+from vflsim.books.counts import Counts, EndedAmounts, StepEnds
 from vflsim.recurrences.chunk import AgeSums, Chunk, Direction, Moves, undecided
 from vflsim.scenario.evaluate import Every
 from vflsim.simulation.vectorised.energy import ROW, Asked, EnergyBooks
@@ -166,7 +166,8 @@ class Books:
         self._rows: list[dict[str, float]] = []
         self._horizon = 0.0
         self._begun = self._ended = self._aged = 0  # rounds of the chunk with noted parts, consequences, ages
-        self.rounds = self.updates = 0
+        self.counts = Counts()
+        """What the run has counted until the latest row."""
         self.end: End | None = None
 
     def begin(self) -> None:
@@ -200,7 +201,7 @@ class Books:
                 break
             rounds = int(np.searchsorted(chunk.ends, now, side="right"))
             self._settle(chunk, rounds, now)
-            if (chunk.first + rounds, self._steps.total) != (self.rounds, self.updates):
+            if (chunk.first + rounds, self._steps.total) != (self.counts.rounds, self.counts.updates):
                 self._write(now, chunk.first + rounds, self._steps.total)
         if end is not None:
             self._finish(chunk, end)
@@ -298,11 +299,11 @@ class Books:
             raise undecided("a message arrives with the last client step", chunk.first + end.rounds, now)
 
     def _write(self, now: float, rounds: int, updates: int) -> None:
-        self.rounds, self.updates = rounds, updates
         ages, self._ages = self._ages, AgeSums()
         sent = {f"bytes_{direction}": way.total for direction, way in self._ways.items()}
         loss, scores = (math.nan, {}) if self._scored is None else self._scored(now, rounds, updates)
         facts = MetricsRow(
             rounds, updates, **sent, time_s=now, train_loss=loss, row_ages=ages.rows, client_ages=ages.clients
         )
+        self.counts = facts
         self._rows.append(metrics_row(facts, scores, self._energy is not None))

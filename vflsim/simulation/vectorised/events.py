@@ -64,7 +64,9 @@ class EventBooks:
 
     def _record(self, rows: NDArray[np.void], ranks: Ints) -> None:
         rows = rows[np.lexsort((rows["place"], rows["step"], ranks))]
-        self._updates += int(np.count_nonzero(rows["counts"] == _UPDATE))
+        updates, kinds = rows["event"][rows["counts"] == _UPDATE], [*self.events.kinds]
+        self._updates += len(updates)
+        self.events.steps |= {kinds[code].removeprefix("compute.") for code in np.unique(updates["kind"]).tolist()}
         self.events.append(rows["event"])
 
     # --- the end of the run -------------------------------------------------------------------------------------------

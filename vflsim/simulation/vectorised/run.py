@@ -224,8 +224,8 @@ def run_vectorised(
         first += count
         if report is not None and training is None:
             now = float(chunk.ends[-1])
-            share = share_of(rules, Tally(first, books.updates, books.embeddings_used, time_s=now))
-            report(Progress(now, first, books.updates, dict(books.row), share))
+            share = share_of(rules, Tally(first, books.counts.updates, books.embeddings_used, time_s=now))
+            report(Progress(now, first, books.counts.updates, dict(books.row), share))
         count = min(2 * count, most)
         if stop.rounds is not None:
             count = min(count, -(-(stop.rounds - first) // least) * least)
@@ -239,11 +239,12 @@ def run_vectorised(
         "path": "vectorised",
         "measures": measures,
         "blinding": None if resolved.blinded_sum is None else BlindingFacts.of(resolved.blinded_sum, ()),
-        "counts": {"rounds": books.rounds, "updates": books.updates, "events": 0 if log is None else len(log.events)},
+        "counts": books.counts.of_run(0 if log is None else len(log.events)),
+        "steps": () if log is None else log.events.named_steps,
         "wall_clock_s": time.monotonic() - (began if training is None else training.began),
     }
     info = run_info(scenario, name, seed, failed, **facts, **({} if training is None else training.facts()))
-    ends = (rule.note(info.stop_reason, books.rounds, books.row["time_s"]) for rule in rules)
+    ends = (rule.note(info.stop_reason, books.counts.rounds, books.row["time_s"]) for rule in rules)
     notes = ["" if training is None else training.note, *cautions(info), *ends]
     records = OwnTables()
     for table, row in records_of(protocol, world):

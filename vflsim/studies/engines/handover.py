@@ -23,6 +23,7 @@ from typing import Any
 import cloudpickle
 from joblib.externals.loky import process_executor
 
+from vflsim.books.counts import Counts
 from vflsim.errors import ResultsError, RunError, ScenarioError, VflsimError
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.data.shelf import Outline
@@ -66,7 +67,7 @@ def report_of_lost(spec: StudySpec, run: StudyRun, error: VflsimError, seconds: 
         timing_only=spec.timing_only,
         path=spec.paths[run.protocol].path,
         **execution.facts(spec.device_of(run.protocol), not spec.timing_only),
-        counts={"rounds": 0, "updates": 0, "events": 0},
+        counts=Counts().of_run(events=0),
         wall_clock_s=seconds,
     )
     place = spec.address(run.protocol, run.seed)

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
+from vflsim.books.counts import OF_RUN
 from vflsim.files import opened
 from vflsim.results.read import StoredRun
 from vflsim.results.store.schema import RunInfo
@@ -111,7 +112,7 @@ class Identity:
         if course_part(earlier.scenario, self.protocol) != course_part(self.scenario, self.protocol):
             return False
         end = {"time": run.table("metrics")["time_s"][-1].as_py(), "wall_clock": run.info.wall_clock_s}
-        end |= {count: run.info.counts[count] for count in ("rounds", "updates")}
+        end |= {count: run.info.counts[count] for count in OF_RUN}
         return ends_alike(run.info.stop_reason, end, earlier.rules, self.rules)
 
     def passes(self, waypoint: Waypoint) -> bool:
