@@ -11,9 +11,10 @@ from vflsim.recurrences.chunk import AT_SERVER, Bools, Chunk, Moves, Stretches, 
 from vflsim.recurrences.client_times import ClientTimes
 from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.synchronous import fresh
-from vflsim.recurrences.timed import Draw, SingleTrip, TimedActivation, TimedService, TimedWork
+from vflsim.recurrences.timed import Draw, SingleTrip, TimedService, TimedWork
 from vflsim.recurrences.world import TimedWorld
 from vflsim.timing.floats import Floats
+from vflsim.tracing.acts import Activated
 
 _NEVER = np.iinfo(np.int64).max
 
@@ -115,7 +116,7 @@ class CachingRounds:
 
     def __init__(self, world: TimedWorld, size: int, uses: int) -> None:
         self._world, self._times = world, ClientTimes(world)
-        acts = [act for act in world.round if not isinstance(act, TimedActivation)]
+        acts = [act for act in world.round if not isinstance(act, Activated)]
         self._trip = SingleTrip.of(tuple(acts[:6]))
         again, cached, of_server = acts[6:]
         assert isinstance(again, TimedWork)

@@ -10,16 +10,10 @@ from vflsim.recurrences.chunk import AT_SERVER, Chunk, Moves, Stretches, undecid
 from vflsim.recurrences.client_times import ClientTimes
 from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.synchronous import fresh
-from vflsim.recurrences.timed import (
-    Draw,
-    SingleTrip,
-    TimedActivation,
-    TimedService,
-    TimedWork,
-    of_kinds,
-)
+from vflsim.recurrences.timed import Draw, SingleTrip, TimedService, TimedWork, of_kinds
 from vflsim.recurrences.world import TimedWorld
 from vflsim.timing.floats import Floats
+from vflsim.tracing.acts import Activated
 
 _READY, _EMBEDDED, _UPLOADS, _SENT, _MOVES, _THERE = range(6)
 """The times of an embedding: its computation, its upload delay and its transfer begin and end."""
@@ -55,7 +49,7 @@ class InFlightRounds:
 
     def __init__(self, world: TimedWorld, window: int, steps: int) -> None:
         self._world, self._window, self._steps = world, window, steps
-        acts = [act for act in world.round if not isinstance(act, TimedActivation)]
+        acts = [act for act in world.round if not isinstance(act, Activated)]
         self._trip = SingleTrip.of(tuple(acts[:6]))
         again, *further = acts[6:]
         assert isinstance(again, TimedWork)

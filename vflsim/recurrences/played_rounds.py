@@ -18,14 +18,11 @@ from vflsim.recurrences.timed import (
     Draw,
     Series,
     TimedAnswers,
-    TimedClientsWait,
     TimedDelay,
     TimedSending,
     TimedService,
-    TimedSleep,
     TimedToPeers,
     TimedTurns,
-    TimedWait,
     TimedWork,
     Way,
     of_kinds,
@@ -35,6 +32,7 @@ from vflsim.recurrences.turns import TurnByTurn
 from vflsim.recurrences.world import TimedWorld
 from vflsim.timing.arrivals import ActivationProcess
 from vflsim.timing.floats import Floats
+from vflsim.tracing.acts import ClientSleep, ClientsWait, ServerWaits
 
 
 class PlayedRounds:
@@ -100,7 +98,7 @@ class PlayedRounds:
             yield from self._sending(act)
         elif isinstance(act, TimedAnswers):
             yield from self._answers(act)
-        elif isinstance(act, TimedWait):
+        elif isinstance(act, ServerWaits):
             if act.count is None or self.answers is None:
                 yield self._waiting(act)
             else:
@@ -108,12 +106,12 @@ class PlayedRounds:
         elif isinstance(act, TimedDelay):
             taken = self.drawn(act.draw) * act.factor
             yield self._noted("radio", self._passing(taken), act, taken)
-        elif isinstance(act, TimedSleep):
+        elif isinstance(act, ClientSleep):
             taken = np.broadcast_to(act.seconds, self.shape)
             yield self._noted("sleep", self._passing(taken), act, taken)
         elif isinstance(act, TimedToPeers):
             yield self._to_peers(act)
-        elif isinstance(act, TimedClientsWait):
+        elif isinstance(act, ClientsWait):
             yield self._clients_wait()
         elif isinstance(act, TimedService):
             yield self._service(act)
@@ -267,7 +265,7 @@ class PlayedRounds:
         (self.after if self.over else self.during).append(moves)
         return moves
 
-    def _waiting(self, act: TimedWait) -> Play:
+    def _waiting(self, act: ServerWaits) -> Play:
         return self._wait
 
     def _wait(self, k: int, _: int) -> None:
@@ -335,5 +333,5 @@ class PlayedRounds:
         return Played(self.ends, self.waited, steps, self.steps_during, during, after, used, spans)
 
 
-Passes: TypeAlias = TimedWork | TimedDelay | TimedSending | TimedSleep
+Passes: TypeAlias = TimedWork | TimedDelay | TimedSending | ClientSleep
 """What lets a client's time pass."""

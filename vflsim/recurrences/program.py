@@ -13,24 +13,19 @@ from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.timed import (
     Draw,
     Timed,
-    TimedActivation,
     TimedAnswers,
-    TimedClientsWait,
     TimedDelay,
     TimedSending,
     TimedService,
-    TimedSleep,
     TimedTurns,
-    TimedWait,
     TimedWork,
 )
 from vflsim.recurrences.trail import Now
 from vflsim.recurrences.world import TimedWorld
 from vflsim.timing.arrivals import ActivationProcess
+from vflsim.tracing.acts import Activated, ClientSleep, ClientsWait, ServerWaits
 
-_PAUSABLE = (
-    TimedActivation | TimedWork | TimedDelay | TimedSleep | TimedService | TimedSending | TimedAnswers | TimedWait
-)
+_PAUSABLE = Activated | TimedWork | TimedDelay | ClientSleep | TimedService | TimedSending | TimedAnswers | ServerWaits
 """The acts of rounds in which clients may pause."""
 
 
@@ -49,7 +44,7 @@ class Program:
         self._processes: list[ActivationProcess | None] = []
         if world.pauses and not (self.waits_for_all and all(isinstance(act, _PAUSABLE) for act in acts)):
             raise undecided("clients pause while others wait for them one by one", 0, 0.0)
-        if any(isinstance(act, TimedActivation) for act in acts):
+        if any(isinstance(act, Activated) for act in acts):
             self._processes = world.activations()
 
     def play(self, first: int, kinds: Ints, now: Now) -> Played:
@@ -82,11 +77,11 @@ def _steps(act: object) -> int:
 
 def _waits_for_all(acts: Timed) -> bool:
     """Return whether the server waits for all clients. Raises ValueError if nothing says what becomes of late ones."""
-    counts = [place for place, act in enumerate(acts) if isinstance(act, TimedWait) and act.count is not None]
+    counts = [place for place, act in enumerate(acts) if isinstance(act, ServerWaits) and act.count is not None]
     if not counts:
         return True
     (place,) = counts[:1]
-    ready = [act for act in acts[:place] if isinstance(act, TimedClientsWait)]
+    ready = [act for act in acts[:place] if isinstance(act, ClientsWait)]
     late = [act for act in acts[place:] if isinstance(act, TimedAnswers) and act.late is not None]
     if len(counts) > 1 or len(ready) != 1 or len(late) != 1:
         raise ValueError(

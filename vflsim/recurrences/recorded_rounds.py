@@ -32,12 +32,12 @@ from vflsim.recurrences.timed import (
     TimedService,
     TimedToPeers,
     TimedTurns,
-    TimedWait,
     TimedWork,
     Way,
 )
 from vflsim.recurrences.trail import ACT, MessageTrail, Trail
 from vflsim.timing.floats import Floats
+from vflsim.tracing.acts import ServerWaits
 
 
 class RecordedRounds(PlayedRounds):
@@ -193,7 +193,7 @@ class RecordedRounds(PlayedRounds):
         yield followed
 
     @override
-    def _waiting(self, act: TimedWait) -> Play:
+    def _waiting(self, act: ServerWaits) -> Play:
         if act.how == "singly":
             raise undecided("the server waits for one client after the other", self.first, 0.0)
         now, trail, wait = self.now, self._trail, super()._waiting(act)

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from vflsim.recurrences.chunk import Direction, Moves, undecided
 from vflsim.recurrences.stages import Ints
-from vflsim.recurrences.timed import Timed, TimedAnswers, TimedSending, TimedToPeers, TimedTurns, TimedWait, Way
+from vflsim.recurrences.timed import Timed, TimedAnswers, TimedSending, TimedToPeers, TimedTurns, Way
 from vflsim.recurrences.trail import Now
 from vflsim.timing.capacity import Link
 from vflsim.timing.floats import Floats
 from vflsim.timing.profile import TRACE
+from vflsim.tracing.acts import ServerWaits
 from vflsim.world.hub import MOST_CAPS, REBASED, TICKS, Hub
 from vflsim.world.transfers import Transfer
 
@@ -261,7 +262,7 @@ def _overlap(acts: Timed) -> bool:
             if down:
                 return True
             down, answered = True, False
-        elif isinstance(act, TimedWait):
+        elif isinstance(act, ServerWaits):
             if act.count is not None:
                 return True
             up, down = False, down and not answered
@@ -273,6 +274,6 @@ def _flat(acts: Timed) -> Iterator[object]:
     for act in acts:
         if isinstance(act, TimedTurns):
             yield from (each for each in act.acts if isinstance(each, TimedSending | TimedAnswers))
-            yield TimedWait()
+            yield ServerWaits()
         else:
             yield act

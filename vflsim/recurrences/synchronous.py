@@ -7,10 +7,11 @@ import numpy as np
 from vflsim.recurrences.chunk import AT_SERVER, NOBODY, Chunk, Moves, Recurrence, RoundAges, Stretches, Told, undecided
 from vflsim.recurrences.program import Program
 from vflsim.recurrences.stages import Ints
-from vflsim.recurrences.timed import TimedActivation, TimedService, of_kinds
+from vflsim.recurrences.timed import TimedService, of_kinds
 from vflsim.recurrences.trail import Now, Trail
 from vflsim.recurrences.world import TimedWorld, running
 from vflsim.timing.floats import Floats
+from vflsim.tracing.acts import Activated
 
 BARRIERS = frozenset({"activation", "blinding", "energy", "pauses"})
 """What of a scenario rounds know whose server waits for all clients.
@@ -35,7 +36,7 @@ class SynchronousRounds:
 
     def __init__(self, world: TimedWorld) -> None:
         self._world = world
-        if not any(isinstance(act, TimedActivation) for act in world.round) and any(world.activations()):
+        if not any(isinstance(act, Activated) for act in world.round) and any(world.activations()):
             raise undecided("clients wait for activations, which the protocol's acts leave out", 0, 0.0)
         links = world.shared_links
         if links is not None:

@@ -15,8 +15,7 @@ from typing_extensions import override
 from vflsim.recurrences.chunk import Bools
 from vflsim.recurrences.stages import Ints, Stage
 from vflsim.timing.floats import Floats
-from vflsim.tracing.acts import Late
-from vflsim.tracing.notes import How
+from vflsim.tracing.acts import Activated, ClientSleep, ClientsWait, Late, ServerWaits
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,11 +87,6 @@ class UnlikeDraw(Draw):
     def numbers(self, rounds: Ints) -> Ints:
         assert isinstance(self.series, UnlikeSeries)
         return self.series.skipped + rounds[:, None] * self.series.own + self.places
-
-
-@dataclass(frozen=True, slots=True)
-class TimedActivation:
-    """The clients wait for activations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,13 +190,6 @@ class TimedDelay:
 
 
 @dataclass(frozen=True, slots=True)
-class TimedSleep:
-    """A wait of every client for so many seconds."""
-
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
 class TimedSending:
     """A message of every client to the server, after its upload delay."""
 
@@ -230,19 +217,6 @@ class TimedToPeers:
 
 
 @dataclass(frozen=True, slots=True)
-class TimedClientsWait:
-    """The clients wait for each other's messages."""
-
-
-@dataclass(frozen=True, slots=True)
-class TimedWait:
-    """The server waits for all clients, or for the first ``count``; ``how``: see ``ServerWaits``."""
-
-    count: int | None = None
-    how: How = ""
-
-
-@dataclass(frozen=True, slots=True)
 class TimedTurns:
     """One client after the other does these acts with the server."""
 
@@ -250,16 +224,16 @@ class TimedTurns:
 
 
 TimedAct: TypeAlias = (
-    TimedActivation
+    Activated
+    | ClientSleep
+    | ClientsWait
+    | ServerWaits
     | TimedWork
     | TimedDelay
-    | TimedSleep
     | TimedService
     | TimedSending
     | TimedAnswers
     | TimedToPeers
-    | TimedClientsWait
-    | TimedWait
     | TimedTurns
 )
 Timed: TypeAlias = tuple[TimedAct, ...]
@@ -284,7 +258,7 @@ class SingleTrip:
     @classmethod
     def of(cls, acts: Timed) -> SingleTrip:
         """Take a round apart."""
-        embed, up, _, serve, down, step = (act for act in acts if not isinstance(act, TimedActivation))
+        embed, up, _, serve, down, step = (act for act in acts if not isinstance(act, Activated))
         assert isinstance(embed, TimedWork)
         assert isinstance(up, TimedSending)
         assert isinstance(serve, TimedService)

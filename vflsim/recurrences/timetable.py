@@ -17,16 +17,12 @@ from vflsim.recurrences.timed import (
     Series,
     Timed,
     TimedAct,
-    TimedActivation,
     TimedAnswers,
-    TimedClientsWait,
     TimedDelay,
     TimedSending,
     TimedService,
-    TimedSleep,
     TimedToPeers,
     TimedTurns,
-    TimedWait,
     TimedWork,
     UnlikeDraw,
     UnlikeSeries,
@@ -108,14 +104,8 @@ class Timetable:
 
         if isinstance(act, InTurn):
             return TimedTurns(self._in_turn([probe.inner(number) for probe in probes], series, taken))
-        if isinstance(act, Activated):
-            return TimedActivation()
-        if isinstance(act, ServerWaits):
-            return TimedWait(act.count, act.how)
-        if isinstance(act, ClientsWait):
-            return TimedClientsWait()
-        if isinstance(act, ClientSleep):
-            return TimedSleep(act.seconds)
+        if isinstance(act, Activated | ServerWaits | ClientsWait | ClientSleep):
+            return act
         if isinstance(act, ClientDelay):
             return TimedDelay(draw(_of_delay(act)), act.factor, act.round)
         if isinstance(act, ClientWork):
