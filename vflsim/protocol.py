@@ -101,7 +101,6 @@ from vflsim.recurrences import (
     ToClients as ToClients,
     ToPeers as ToPeers,
     ToServer as ToServer,
-    lockstep as lockstep,
 )
 from vflsim.setting import (
     BatchPlan as BatchPlan,

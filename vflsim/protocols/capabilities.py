@@ -18,7 +18,7 @@ class Vectorisable(ABC):
 
         class Same(Vectorisable, Protocol):
             def recurrence(self, world: TimedWorld) -> Recurrence:
-                return lockstep(world)
+                return SynchronousRounds(world)
     """
 
     @abstractmethod

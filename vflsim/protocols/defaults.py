@@ -14,7 +14,7 @@ from vflsim.learning.data.loaded import LoadedData
 from vflsim.protocols.answering import Answering
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.capabilities import ActsByHand, Peering, Vectorisable
-from vflsim.recurrences import WITH_EVENTS, Recurrence, TimedWorld, lockstep
+from vflsim.recurrences import WITH_EVENTS, Recurrence, SynchronousRounds, TimedWorld
 from vflsim.setting import Setting
 from vflsim.tracing.exchanges import Exchanges
 from vflsim.tracing.node import Untraceable
@@ -155,7 +155,7 @@ def untraced(protocol: Protocol, setting: Setting) -> str:
 def recurrence_of(protocol: Protocol, world: TimedWorld) -> Recurrence:
     """Return the recurrence of a protocol's rounds: its own, or that of rounds that wait for all clients."""
     by_hand = vectorised_by_hand(protocol)
-    return lockstep(world) if by_hand is None else by_hand.recurrence(world)
+    return SynchronousRounds(world) if by_hand is None else by_hand.recurrence(world)
 
 
 def records_of(protocol: Protocol, world: TimedWorld | None) -> list[tuple[str, Mapping[str, Any]]]:

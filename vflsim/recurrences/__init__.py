@@ -1,7 +1,7 @@
 """Recurrences of rounds on arrays of clients: every round follows from the previous one."""
 
 from vflsim.recurrences.chunk import Obstacle, Recurrence
-from vflsim.recurrences.synchronous import BARRIERS, WITH_EVENTS, SynchronousRounds, lockstep
+from vflsim.recurrences.synchronous import BARRIERS, WITH_EVENTS, SynchronousRounds
 from vflsim.recurrences.world import TimedWorld
 from vflsim.tracing.acts import (
     Activated,
@@ -35,5 +35,4 @@ __all__ = [
     "ToClients",
     "ToPeers",
     "ToServer",
-    "lockstep",
 ]

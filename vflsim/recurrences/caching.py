@@ -10,7 +10,6 @@ import numpy as np
 from vflsim.recurrences.chunk import AT_SERVER, Bools, Chunk, Moves, Stretches, undecided
 from vflsim.recurrences.client_times import ClientTimes
 from vflsim.recurrences.stages import Ints
-from vflsim.recurrences.synchronous import fresh
 from vflsim.recurrences.timed import Draw, SingleTrip, TimedService, TimedWork
 from vflsim.recurrences.world import TimedWorld
 from vflsim.timing.floats import Floats
@@ -157,13 +156,12 @@ class CachingRounds:
         steps = np.full((count, 1 + most, len(self._columns)), np.inf)
         for k, (round_, after) in enumerate(zip(done, following, strict=True)):
             steps[k, : 1 + len(after.cached)] = [round_.step.ends, *(work.ends for work in after.cached)]
-        before, self._before = self._before, ()
-        spans, self._spans = self._spans, ()
+        before, spans = ((), ()) if first else (self._before, self._spans)
         if self._world.metered:
             spans = (*spans, *self._receiving(done), *self._sending(following, after=True))
         ends, waited = (np.array([float(getattr(each.serve, name)[0]) for each in done]) for name in ("ends", "began"))
-        ages = fresh(self._world, kinds[:-1])
-        return Chunk(first, ends, waited, None, steps, (), (down, up), ages, ordered=False, before=before, spans=spans)
+        ages = self._world.fresh_ages(kinds[:-1])
+        return Chunk(first, ends, waited, None, steps, (), (down, up), ages, before=before, spans=spans)
 
     def _draw(self, first: int, count: int) -> tuple[Ints, Floats, Floats, Floats, Floats, Floats]:
         """Draw what batches from ``first`` on take: their kinds; embeddings, uploads, latencies up and down; steps."""

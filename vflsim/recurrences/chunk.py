@@ -225,7 +225,7 @@ class Chunk:
     during: tuple[Moves, ...]
     after: tuple[Moves, ...]
     ages: Callable[[int, int], AgeSums]
-    ordered: bool
+    ordered: bool = False
     before: tuple[Moves, ...] = ()
     steps_during: bool = False
     all_fresh: bool = False
@@ -265,24 +265,6 @@ class Obstacle:
     key: str
     what: str
     allowed: str
-
-
-@dataclass(frozen=True, slots=True)
-class Played:
-    """What n rounds leave: ends and starts (n,) of the steps that end them; client steps (n, steps, M); transfers.
-
-    ``used`` (n, M) are the clients for whom the server has waited, None if for all.
-    """
-
-    ends: Floats
-    waited: Floats
-    steps: Floats
-    steps_during: bool
-    during: tuple[Moves, ...]
-    after: tuple[Moves, ...]
-    used: Bools | None
-    spans: tuple[Stretches, ...]
-    course: EventCourse | None = None
 
 
 class UndecidedError(RunError):

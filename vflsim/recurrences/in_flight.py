@@ -9,7 +9,6 @@ import numpy as np
 from vflsim.recurrences.chunk import AT_SERVER, Chunk, Moves, Stretches, undecided
 from vflsim.recurrences.client_times import ClientTimes
 from vflsim.recurrences.stages import Ints
-from vflsim.recurrences.synchronous import fresh
 from vflsim.recurrences.timed import Draw, SingleTrip, TimedService, TimedWork, of_kinds
 from vflsim.recurrences.world import TimedWorld
 from vflsim.timing.floats import Floats
@@ -106,8 +105,7 @@ class InFlightRounds:
             "down", self._trip.down.way, gradients[:, _LEAVES], gradients[:, _ARRIVES], kinds[:, None], places
         )
         up = self._times.moves("up", self._trip.up.way, of[_MOVES], of[_THERE], draws.kinds[:, None], places)
-        before, self._before = self._before, ()
-        spans, self._spans = self._spans, ()
+        before, spans = ((), ()) if first else (self._before, self._spans)
         if self._world.metered:
             spans += self._sending([*of], draws.kinds[:, None], places, draws.embed, after=True)
             spans = (*spans, *self._receiving(kinds, server, gradients, steps, anew))
@@ -119,8 +117,7 @@ class InFlightRounds:
             steps[:, :, _ENDS],
             (),
             (down, up),
-            fresh(self._world, kinds),
-            ordered=False,
+            self._world.fresh_ages(kinds),
             before=before,
             spans=spans,
         )

@@ -74,8 +74,8 @@ class OwnPace:
         before: tuple[Moves, ...] = ()
         self._spans: tuple[Stretches, ...] = ()
         if world.before:
-            played = Program(world, world.before).play(0, np.zeros(1, np.int64), now)
-            before, self._spans = played.during, played.spans
+            played = Program(world, world.before).play(0, 1, now)
+            before, self._spans = played.during, played.spans or ()
         self._free = now.server
         self._heap: list[tuple[float, int]] = []
         self._before = self._first_messages(now, before)
@@ -241,9 +241,9 @@ class OwnPace:
         def ages(start: int, stop: int) -> AgeSums:
             return self._ages.window(first + start, *(each[start:stop] for each in arrivals))
 
-        before, self._before = self._before, ()
+        before = () if first else self._before
         waited = np.array(served.waited)
-        spans, self._spans = self._spans, ()
+        spans = () if first else self._spans
         if self._world.metered:
             flops = self._flops_of_steps(indices.reshape(shape))
             spans += (
@@ -252,7 +252,7 @@ class OwnPace:
                     times.reshape(*shape, -1), taken.reshape(*shape, -1), indices.reshape(shape), places.reshape(shape)
                 ),
             )
-        return Chunk(first, ends, waited, used, at(STEP), (), after, ages, ordered=False, before=before, spans=spans)
+        return Chunk(first, ends, waited, used, at(STEP), (), after, ages, before=before, spans=spans)
 
     def _cycle_times(self, served: Served, ends: Floats, taken: Floats) -> tuple[Floats, Floats, Floats]:
         """Return when activities of cycles begin and end that follow ``ends`` (n,), (n, 1 + k).

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from vflsim.recurrences.chunk import AT_SERVER, Bools, Direction, Moves, Played, State, Stretches, undecided
+from vflsim.recurrences.chunk import AT_SERVER, Bools, Chunk, Direction, Moves, State, Stretches, undecided
 from vflsim.recurrences.first_answers import FirstAnswers, Play, Skipped
 from vflsim.recurrences.peers import PeerMessages
 from vflsim.recurrences.shared_links import Carry, SharedLinks
@@ -310,7 +310,7 @@ class PlayedRounds:
         self.scratch[:] = self.world.pauses.active(self.processes, self.now.clients, self.first + k)
         self.now.clients = self.scratch
 
-    def played(self) -> Played:
+    def played(self) -> Chunk:
         """Return what the rounds leave, once they have been played."""
         for turns in self.turns:
             moves = turns.moves(self.links)
@@ -329,8 +329,11 @@ class PlayedRounds:
             self.ends.fill(math.nan)
             self.waited.fill(math.nan)
         steps = self.steps[:, 0] if self.steps.shape[1] == 1 else self.steps
-        during, after, spans = tuple(self.during), tuple(self.after), tuple(self.spans)
-        return Played(self.ends, self.waited, steps, self.steps_during, during, after, used, spans)
+        return Chunk(
+            self.first, self.ends, self.waited, used, steps, tuple(self.during), tuple(self.after),
+            self.world.fresh_ages(self.kinds), ordered=self.skipped is None, steps_during=self.steps_during,
+            all_fresh=used is not None, spans=tuple(self.spans) if used is None else None,
+        )  # fmt: skip
 
 
 Passes: TypeAlias = TimedWork | TimedDelay | TimedSending | ClientSleep

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from vflsim.recurrences.chunk import Played, undecided
+from vflsim.recurrences.chunk import Chunk, undecided
 from vflsim.recurrences.first_answers import Skipped
 from vflsim.recurrences.played_rounds import PlayedRounds
 from vflsim.recurrences.recorded_rounds import RecordedRounds
 from vflsim.recurrences.shared_links import SharedLinks
-from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.timed import (
     Draw,
     Timed,
@@ -47,11 +46,12 @@ class Program:
         if any(isinstance(act, Activated) for act in acts):
             self._processes = world.activations()
 
-    def play(self, first: int, kinds: Ints, now: Now) -> Played:
-        """Play the rounds from ``first`` on, with batches of ``kinds`` (n,). Raises ``UndecidedError``."""
+    def play(self, first: int, count: int, now: Now) -> Chunk:
+        """Play ``count`` rounds from ``first`` on. Raises ``UndecidedError``."""
         rounds = PlayedRounds if now.trail is None else RecordedRounds
         answers = any(isinstance(act, TimedAnswers) for act in self._acts)
         orders = self._world.orders[self._acts is not self._world.before] if answers else ()
+        kinds = self._world.kind_of(np.arange(first, first + count))
         chunk = rounds(self._world, first, kinds, now, self._steps, self._processes, self._shared, orders)
         if not self.waits_for_all:
             chunk.skipped = self._skipped

@@ -52,7 +52,7 @@ class Racing(ABC):
         now = Now(clients)
         self._before: tuple[Moves, ...] = ()
         if world.before:
-            self._before = Program(world, world.before).play(0, np.zeros(1, np.int64), now).during
+            self._before = Program(world, world.before).play(0, 1, now).during
         self.free, self._first_free, self.end = now.clients, now.server, 0.0
         series = trip.embed.draw.series, trip.up.delay.series, self.up.latency.series, trip.step.draw.series
         self.embeds, self.uploads, self.sends, self.steps = (np.full(clients, each.skipped) for each in series)
@@ -92,8 +92,8 @@ class Racing(ABC):
             down.began[k], down.ends[k] = heat.answered, heat.heard
             sizes[k] = np.where(heat.used, self.down.sizes[kind], world.empty)
             self._ages.note(ages, k, heat.number, heat.used)
-        before, self._before = self._before, ()
-        return Chunk(first, ends, waited, used, steps, (up,), (down,), ages, ordered=False, before=before)
+        before = () if first else self._before
+        return Chunk(first, ends, waited, used, steps, (up,), (down,), ages, before=before)
 
     def _heat(self, number: int, kind: int, server: float, back: Floats) -> Heat:
         embedded = self.free + self.trip.embed.take(self.embeds, kind)

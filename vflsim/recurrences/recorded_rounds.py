@@ -13,9 +13,9 @@ from vflsim.recurrences.chunk import (
     AT_SERVER,
     NOBODY,
     Bools,
+    Chunk,
     Direction,
     Moves,
-    Played,
     State,
     Stretches,
     Told,
@@ -295,6 +295,6 @@ class RecordedRounds(PlayedRounds):
         return self._facts(act.delay, self.drawn(act.delay), *events, **named)
 
     @override
-    def played(self) -> Played:
+    def played(self) -> Chunk:
         played = super().played()
         return played if self._trail.early else replace(played, course=self._trail.course(self.now.horizon))

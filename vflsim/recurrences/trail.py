@@ -176,4 +176,4 @@ class Now:
     @property
     def horizon(self) -> float:
         """How far all parties are."""
-        return min(float(self.clients.min()), self.server)
+        return min(float(self.clients.min(initial=math.inf)), self.server)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vflsim.errors import RunError
-from vflsim.recurrences.chunk import Bools, Direction, undecided
+from vflsim.recurrences.chunk import Bools, Direction, RoundAges, undecided
 from vflsim.recurrences.shared_links import SharedLinks
 from vflsim.recurrences.sources import Probe
 from vflsim.recurrences.stages import Ints
@@ -252,13 +252,13 @@ class TimedWorld:
         lengths: Ints = np.array([len(batch) for batch in self._batches])[kinds]
         return lengths
 
+    def fresh_ages(self, kinds: Ints) -> RoundAges:
+        """Return the ages of rounds on batches of ``kinds`` that use fresh embeddings of all clients: 0."""
+        rows, clients = np.zeros((2, len(kinds), 3), np.int64)
+        rows[:, 1], clients[:, 1] = len(self.clients) * self.lengths(kinds), len(self.clients)
+        return RoundAges(rows, clients)
+
     def activations(self) -> list[ActivationProcess | None]:
         """Return a new activation process of every client, None where it begins at once."""
         timings = self.setting.timings
         return [timings[client].activation.process(self.seed, client) for client in self.clients.tolist()]
-
-
-def running(start: float, seconds: Floats) -> Floats:
-    """Return the running sums of ``start`` and ``seconds`` (n,), added one by one from the left."""
-    sums: Floats = np.add.accumulate(np.concatenate([[start], seconds]))
-    return sums[1:]
