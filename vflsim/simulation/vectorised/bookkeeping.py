@@ -63,39 +63,23 @@ def evaluation_schedule(every: Every) -> EvaluationSchedule:
     """Make the schedule of ``evaluate.every``."""
     if every.unit == "seconds":
         return _Seconds(every.amount)
-    return _Rounds(int(every.amount)) if every.unit == "rounds" else _Updates(int(every.amount))
+    return _Counted(int(every.amount), every.unit == "rounds")
 
 
-class _Rounds:
-    """Evaluates at the end of every ``amount``-th round."""
+class _Counted:
+    """Evaluates at the instants in which the number of rounds, or of client steps, passes a multiple of ``amount``."""
 
-    def __init__(self, amount: int) -> None:
-        self._amount = amount
-        self._deferred = np.empty(0)
-
-    def times(self, chunk: Chunk) -> Floats:
-        done = chunk.first + 1 + np.arange(len(chunk.ends))
-        times = np.concatenate([self._deferred, chunk.ends[done % self._amount == 0]])
-        early = times < chunk.ends[-1]
-        self._deferred = times[~early]
-        due: Floats = times[early]
-        return due
-
-
-class _Updates:
-    """Evaluates at the instants in which the number of client steps passes a multiple of ``amount``."""
-
-    def __init__(self, amount: int) -> None:
-        self._amount = amount
+    def __init__(self, amount: int, rounds: bool) -> None:
+        self._amount, self._of_rounds = amount, rounds
         self._count = 0
         self._later = np.empty(0)
 
     def times(self, chunk: Chunk) -> Floats:
-        steps = np.sort(_progress(self._later, chunk.steps, after=-math.inf))
-        early = int(np.searchsorted(steps, chunk.ends[-1]))
+        times = np.sort(_progress(self._later, chunk.ends if self._of_rounds else chunk.steps, after=-math.inf))
+        early = int(np.searchsorted(times, chunk.ends[-1]))
         number = self._count + 1 + np.arange(early)
-        self._count, self._later = self._count + early, steps[early:]
-        due: Floats = steps[:early][number % self._amount == 0]
+        self._count, self._later = self._count + early, times[early:]
+        due: Floats = times[:early][number % self._amount == 0]
         return due
 
 
