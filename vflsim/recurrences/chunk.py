@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from vflsim.books.spans import ArrayFields
 from vflsim.errors import RunError
 from vflsim.learning.learners.staleness import NO_AGES, Ages
 from vflsim.recurrences.stages import Ints
@@ -47,8 +48,8 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Happenings:
-    """Events (n, m) of the world by ``numbers``, at ``times``, where ``there`` (None: all).
+class Happenings(ArrayFields):
+    """Events (n,) of the world by ``numbers``, at ``times``.
 
     Each is scheduled in the event that is its cause, by ``steps`` and ``places`` of what is done in it. ``collects``: 1
     for one in which a party gets its messages as an instant ends, when all that it awaits is there; 2 if it awaits
@@ -59,20 +60,23 @@ class Happenings:
     times: Floats
     causes: Ints
     steps: Ints
-    places: Ints | None
-    there: Bools | None
-    collects: int
+    places: Ints
+    collects: Ints
 
 
-Joins: TypeAlias = tuple[tuple[Ints, Ints], ...]
-"""Collections, and events of the same instant that each of them awaits."""
+@dataclass(frozen=True, slots=True)
+class Joins(ArrayFields):
+    """Collections (n,), and for each an event of the same instant that it awaits."""
+
+    collections: Ints
+    causes: Ints
 
 
 @dataclass(frozen=True, slots=True)
 class EventCourse:
     """The events of some rounds; none of those of later rounds is sooner than ``horizon`` (s)."""
 
-    happenings: tuple[Happenings, ...]
+    happenings: Happenings
     joins: Joins
     horizon: float
 

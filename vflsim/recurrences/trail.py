@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from vflsim.recurrences.chunk import Bools, EventCourse, Happenings
+from vflsim.recurrences.chunk import Bools, EventCourse, Happenings, Joins
 from vflsim.recurrences.stages import Ints
 from vflsim.timing.floats import Floats
 
@@ -29,8 +29,9 @@ class Trail:
         self.server = 0
         self.early = True
         self._next = clients + 1
-        self._happenings: list[Happenings] = []
-        self._joins: list[tuple[Ints, Ints]] = []
+        self._happenings: list[tuple[Any, ...]] = []
+        """The columns of happenings, each broadcast to that of the times; and which of them are there, None if all."""
+        self._joins: list[Joins] = []
 
     def steps(self, first: int, count: int, act: int) -> Ints:
         """Return the steps of an act in ``count`` rounds (n, 1)."""
@@ -47,7 +48,7 @@ class Trail:
     def events(self, times: Floats, causes: Ints, steps: Ints, places: Ints | None, there: Bools | None = None) -> Ints:
         """Return the numbers of new events (n, m) at times, each scheduled by another, its cause."""
         numbers = self._numbers(times.shape)
-        self._happenings.append(Happenings(numbers, times, causes, steps, places, there, 0))
+        self._happenings.append((numbers, times, causes, steps, 0 if places is None else places, 0, there))
         return numbers
 
     def collections(self, times: Floats, there: Bools | None = None, singly: bool = False) -> Ints:
@@ -56,13 +57,12 @@ class Trail:
         ``singly``: it gets each, and goes on with the last.
         """
         numbers = self._numbers(times.shape)
-        never = np.broadcast_to(-1, times.shape)
-        self._happenings.append(Happenings(numbers, times, never, never, None, there, 2 if singly else 1))
+        self._happenings.append((numbers, times, -1, -1, 0, 2 if singly else 1, there))
         return numbers
 
     def join(self, events: Ints, causes: Ints) -> None:
         """Note that collections (m,) await events of the same instant."""
-        self._joins.append((events, causes))
+        self._joins.append(Joins(events, causes))
 
     def _numbers(self, shape: tuple[int, ...]) -> Ints:
         count = int(np.prod(shape))
@@ -71,9 +71,16 @@ class Trail:
 
     def course(self, horizon: float) -> EventCourse:
         """Return what has been noted since the last call; nothing that follows is sooner than ``horizon``."""
-        happenings, joins = tuple(self._happenings), tuple(self._joins)
+        happenings = Happenings.joined([_flat(*each) for each in self._happenings])
+        joins = Joins.joined([Joins(*np.empty((2, 0), np.int64)), *self._joins])
         self._happenings, self._joins = [], []
         return EventCourse(happenings, joins, horizon)
+
+
+def _flat(*columns: Any) -> Happenings:
+    *each, there = columns
+    chosen, shape = slice(None) if there is None else there, each[1].shape
+    return Happenings(*(np.broadcast_to(np.asarray(column), shape)[chosen].ravel() for column in each))
 
 
 class ActivityTrail:

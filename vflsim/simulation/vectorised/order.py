@@ -3,39 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from vflsim.books.spans import ArrayFields
-from vflsim.recurrences.chunk import EventCourse, Happenings
+from vflsim.recurrences.chunk import EventCourse, Happenings, Joins
 from vflsim.recurrences.stages import Ints
-from vflsim.timing.floats import Floats
 
 LATER = 2**62
 """The rank of events that have not been ranked."""
 EVENT, WHOLE, SINGLY = range(3)
 """What ``Happenings.collects`` says."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Events(ArrayFields):
-    """``Happenings`` as flat arrays (n,)."""
-
-    numbers: Ints
-    times: Floats
-    causes: Ints
-    steps: Ints
-    places: Ints
-    collects: Ints
-
-    @classmethod
-    def of(cls, some: Happenings) -> _Events:
-        there = slice(None) if some.there is None else some.there
-        places = np.int64(0) if some.places is None else some.places
-        each: tuple[Any, ...] = some.numbers, some.times, some.causes, some.steps, places, np.int64(some.collects)
-        return cls(*(np.broadcast_to(column, some.times.shape)[there].ravel() for column in each))
 
 
 class EventOrder:
@@ -47,8 +24,8 @@ class EventOrder:
 
     def __init__(self, clients: int) -> None:
         self._numbers = self._ranks = np.arange(clients + 1)
-        self._open = _Events(*(np.empty(0, kind) for kind in (int, float, int, int, int, int)))
-        self._joins: tuple[Ints, Ints] = np.empty(0, np.int64), np.empty(0, np.int64)
+        self._open = Happenings(*(np.empty(0, kind) for kind in (int, float, int, int, int, int)))
+        self._joins = Joins(*np.empty((2, 0), np.int64))
         self._count = clients + 1
 
     def rank(self, numbers: Ints) -> Ints:
@@ -58,10 +35,8 @@ class EventOrder:
 
     def add(self, course: EventCourse) -> None:
         """Take in the events of some rounds."""
-        self._open = _Events.joined([self._open, *map(_Events.of, course.happenings)])
-        pairs = ((self._joins[end], *(join[end] for join in course.joins)) for end in (0, 1))
-        collections, causes = map(np.concatenate, pairs)
-        self._joins = collections, causes
+        self._open = Happenings.joined([self._open, course.happenings])
+        self._joins = Joins.joined([self._joins, course.joins])
 
     def settle(self, before: float, others: Ints) -> None:
         """Rank the events ``before`` a time, to which none will be added; keep the ranks of these and ``others``."""
@@ -78,10 +53,10 @@ class EventOrder:
             at = np.minimum(np.searchsorted(sorted_, numbers), len(sorted_) - 1)
             return np.where(sorted_[at] == numbers, by_number[at], -1)
 
-        collections, causes = (places(each) for each in self._joins)
+        collections = places(self._joins.collections)
         here = collections >= 0
-        self._joins = self._joins[0][~here], self._joins[1][~here]
-        collections, causes = collections[here], causes[here]
+        collections, causes = collections[here], places(self._joins.causes[here])
+        self._joins = self._joins.only(~here)
         direct = places(events.causes)
         latest = direct.copy()
         np.maximum.at(latest, collections, causes)
@@ -110,7 +85,7 @@ class _Instants:
     """
 
     def __init__(
-        self, events: _Events, direct: Ints, early: Ints, collections: Ints, causes: Ints, ranks: list[int]
+        self, events: Happenings, direct: Ints, early: Ints, collections: Ints, causes: Ints, ranks: list[int]
     ) -> None:
         self.ranks = ranks
         self._early, self._direct = early.tolist(), direct.tolist()
