@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
-from vflsim.codecs import Codec
 from vflsim.learning.execution.operations import Operation
 from vflsim.recurrences.stages import Ints, Source, Stage
 from vflsim.recurrences.timed import Draw, PeerWay
@@ -18,8 +17,19 @@ from vflsim.timing.delays import Constant
 from vflsim.timing.delays.base import Delay
 from vflsim.timing.latency import LatencyMatrix
 from vflsim.timing.sampler import Sampler
-from vflsim.tracing.acts import Acts, ClientWork, InTurn, ServerWork, bytes_of
 from vflsim.world.transfers import Latency
+
+_Part = TypeVar("_Part")
+_Fact = TypeVar("_Fact")
+
+
+def once_each(fact: Callable[[_Part], _Fact], parts: Sequence[_Part]) -> list[_Fact]:
+    """Return a fact of every part, found once for those that are the same object: of a million clients there are few.
+
+    Example: ``once_each(law, computes)``
+    """
+    facts = {key: fact(part) for key, part in {id(part): part for part in parts}.items()}
+    return [facts[id(part)] for part in parts]
 
 
 def unit_seconds(compute: AnyCompute, operation: Operation[Any]) -> float:
@@ -95,37 +105,3 @@ def _sorts(links: Sequence[Link], matrix: LatencyMatrix | None) -> list[int]:
     if matrix is None and all(isinstance(link.latency, Constant) for link in links):
         return [known.setdefault((link.latency, link.down), len(known)) for link in links]
     return list(range(len(links)))
-
-
-class Probe:
-    """The acts of one round on one batch, by the first client of each sort: ``by_place`` of the client.
-
-    ``alike`` is the place of the first client of every client's sort.
-    """
-
-    def __init__(self, by_place: Mapping[int, Acts], alike: Sequence[int], codec: Codec) -> None:
-        self.by_place, self.alike, self._codec = by_place, alike, codec
-        *_, self.acts = by_place.values()
-
-    def inner(self, number: int) -> Probe:
-        """Return the acts that act ``number`` repeats for each client."""
-        inner = {}
-        for place, acts in self.by_place.items():
-            act = acts[number]
-            assert isinstance(act, InTurn)
-            inner[place] = act.acts
-        return Probe(inner, self.alike, self._codec)
-
-    def operations(self, number: int) -> dict[int, Operation[Any]]:
-        """Return the operations of act ``number`` by the place of the first client of a sort."""
-        operations = {}
-        for place, acts in self.by_place.items():
-            act = acts[number]
-            assert isinstance(act, ClientWork | ServerWork)
-            operations[place] = act.operation
-        return operations
-
-    def sizes(self, number: int, clients: Sequence[int]) -> Ints:
-        """Return the bytes of the messages of act ``number`` (M,)."""
-        sizes = {place: bytes_of(acts[number], self._codec, clients[place]) for place, acts in self.by_place.items()}
-        return np.array([sizes[place] for place in self.alike])

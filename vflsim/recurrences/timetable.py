@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
+from vflsim.learning.execution.operations import Operation
 from vflsim.recurrences.chunk import Bools
-from vflsim.recurrences.sources import PeerLinks, Probe, delays, latencies, rate, unit_seconds
+from vflsim.recurrences.sources import PeerLinks, delays, latencies, once_each, rate, unit_seconds
 from vflsim.recurrences.stages import Ints, Stage
 from vflsim.recurrences.timed import (
     Draw,
@@ -46,24 +48,31 @@ from vflsim.tracing.acts import (
     ToClients,
     ToPeers,
     ToServer,
+    bytes_of,
 )
+
+Probe: TypeAlias = Mapping[int, Acts]
+"""The acts of a round on one batch, by the place of the first client of each sort."""
 
 
 class Timetable:
-    """Knows how many draws of each purpose the acts so far have taken. Acts come in the order of time."""
+    """Knows how many draws of each purpose the acts so far have taken. Acts come in the order of time.
 
-    def __init__(self, setting: Setting, seed: int, clients: list[int]) -> None:
-        self._setting, self._seed, self._clients = setting, seed, clients
+    ``alike`` is the place of the first client of every client's sort: clients of one sort have the same acts.
+    """
+
+    def __init__(self, setting: Setting, seed: int, clients: list[int], alike: list[int]) -> None:
+        self._setting, self._seed, self._clients, self._alike = setting, seed, clients, alike
         self._stages: dict[tuple[str, str], Stage] = {}
         self._taken: Counter[tuple[str, str]] = Counter()
         self._known_factors: dict[tuple[int, ...], tuple[Floats, object]] = {}
-        self._known_sorts: tuple[list[int], list[int]] | None = None
 
     def timed(self, probes: Sequence[Probe]) -> Timed:
         """Return the acts of a round with their times, from the acts on a batch of each size."""
-        each = _purposes(probes[0].acts, len(self._clients))
+        acts = _sample(probes[0])
+        each = _purposes(acts, len(self._clients))
         series = {key: Series(self._stage(key), count, self._taken[key], key[1]) for key, count in each.items()}
-        for key, counts in self._unlike(probes[0].acts).items():
+        for key, counts in self._unlike(acts).items():
             series[key] = UnlikeSeries.of(self._stage(key), counts, self._taken[key], key[1])
         self._taken += each
         return self._timed(probes, series, Counter())
@@ -87,7 +96,7 @@ class Timetable:
     def _timed(
         self, probes: Sequence[Probe], series: Mapping[tuple[str, str], Series], taken: Counter[tuple[str, str]]
     ) -> Timed:
-        return tuple(self._act(probes, number, act, series, taken) for number, act in enumerate(probes[0].acts))
+        return tuple(self._act(probes, number, act, series, taken) for number, act in enumerate(_sample(probes[0])))
 
     def _act(
         self,
@@ -103,7 +112,8 @@ class Timetable:
             return Draw(series[key], place)
 
         if isinstance(act, InTurn):
-            return TimedTurns(self._in_turn([probe.inner(number) for probe in probes], series, taken))
+            inner = [{place: cast(InTurn, acts[number]).acts for place, acts in probe.items()} for probe in probes]
+            return TimedTurns(self._in_turn(inner, series, taken))
         if isinstance(act, Activated | ServerWaits | ClientsWait | ClientSleep):
             return act
         if isinstance(act, ClientDelay):
@@ -113,14 +123,16 @@ class Timetable:
             factors, drawn = self._factors(probes, number), draw(_of_work(act))
             if not isinstance(drawn.series, UnlikeSeries):
                 return TimedWork(drawn, factors, steps, flops)
-            by, works = self._done_by(act), [each for each in probes[0].acts[:number] if isinstance(each, ClientWork)]
+            by, before = self._done_by(act), _sample(probes[0])[:number]
+            works = [each for each in before if isinstance(each, ClientWork)]
             places = self._works(each for each in works if _of_work(each) == _of_work(act))
             flops = None if flops is None else flops * by
             return TimedWork(UnlikeDraw(drawn.series, drawn.place, places), factors, steps, flops, by)
         if isinstance(act, ServerWork):
             ends, flops = act.operation.counts == "round", self._flops(probes, number, at_server=True)
             return TimedService(draw(_of_work(act)), self._of_server(probes, number), ends, flops, act.ahead)
-        sizes = np.array([probe.sizes(number, self._clients) for probe in probes])
+        codec, clients = self._setting.codec, self._clients
+        sizes = self._facts(probes, number, lambda place, act: bytes_of(act, codec, clients[place]))
         if isinstance(act, ToPeers):
             return TimedToPeers(self._peers.way(draw(_PEERS), sizes))
         rates, round_ = self._rates(upward=isinstance(act, ToServer)), act.message.round
@@ -134,8 +146,8 @@ class Timetable:
     ) -> Timed:
         """Return the acts of every client's turn: the server takes its draws for one client after the other."""
         acts: list[TimedAct] = []
-        each, begun = _purposes(probes[0].acts, 1), Counter(taken)
-        for number, act in enumerate(probes[0].acts):
+        each, begun = _purposes(_sample(probes[0]), 1), Counter(taken)
+        for number, act in enumerate(_sample(probes[0])):
             if isinstance(act, ServerWork):
                 key = _of_work(act)
                 place = begun[key]
@@ -161,9 +173,7 @@ class Timetable:
         if what == "server":
             return delays(seed, [SERVER], [law(timings[SERVER].compute)], purpose)
         if what == "client":
-            _, firsts, sorts = self._sorts
-            laws = [law(timings[clients[place]].compute) for place in firsts]
-            return delays(seed, clients, [laws[sort] for sort in sorts], purpose)
+            return delays(seed, clients, once_each(law, self._computes), purpose)
         if what.startswith("messages"):
             return Stage(np.zeros(len(clients)), [])
         if what == "upload":
@@ -178,27 +188,24 @@ class Timetable:
         return PeerLinks(self._setting, self._seed, self._clients)
 
     @cached_property
-    def _sorts(self) -> tuple[list[Any], list[int], list[int]]:
-        """Compute models of clients, the place of the first client with each, and every client's sort by it."""
-        computes = [self._setting.timings[client].compute for client in self._clients]
-        known: dict[int, int] = {}
-        firsts: list[int] = []
-        sorts = []
-        for place, compute in enumerate(computes):
-            if id(compute) not in known:
-                known[id(compute)] = len(known)
-                firsts.append(place)
-            sorts.append(known[id(compute)])
-        return computes, firsts, sorts
+    def _computes(self) -> list[Any]:
+        return [self._setting.timings[client].compute for client in self._clients]
+
+    @cached_property
+    def _sorts(self) -> tuple[list[int], list[int]]:
+        """The first client of each compute model and sort, and every client's number among these."""
+        known: dict[tuple[int, int], int] = {}
+        pairs = zip(self._computes, self._alike, strict=True)
+        sorts = [known.setdefault((id(compute), sort), len(known)) for compute, sort in pairs]
+        _, firsts = np.unique(sorts, return_index=True)
+        return firsts.tolist(), sorts
 
     def _factors(self, probes: Sequence[Probe], number: int) -> Floats:
         """Return the seconds per unit drawn (2, M) of a computation of the clients."""
-        operations = [probe.operations(number) for probe in probes]
+        operations = [_operations(probe, number) for probe in probes]
         key = tuple(id(operation) for each in operations for operation in each.values())
         if key not in self._known_factors:
-            computes, _, _ = self._sorts
-            alike = probes[0].alike
-            firsts, sorts = self._work_sorts(alike)
+            computes, alike, (firsts, sorts) = self._computes, self._alike, self._sorts
             rows = [
                 np.array([unit_seconds(computes[place], each[alike[place]]) for place in firsts])[sorts]
                 for each in operations
@@ -206,39 +213,25 @@ class Timetable:
             self._known_factors[key] = np.array(rows), operations  # which keeps the identities
         return self._known_factors[key][0]
 
-    def _work_sorts(self, alike: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Return the first client of each compute model and sort, and every client's number among these."""
-        if self._known_sorts is None:
-            known: dict[tuple[int, int], int] = {}
-            pairs = zip(self._sorts[0], alike, strict=True)
-            sorts = [known.setdefault((id(compute), model), len(known)) for compute, model in pairs]
-            _, firsts = np.unique(sorts, return_index=True)
-            self._known_sorts = firsts.tolist(), sorts
-        return self._known_sorts
-
     def _of_server(self, probes: Sequence[Probe], number: int, turns: bool = False) -> Floats:
         """Return the seconds per unit drawn of a computation of the server: (2, 1), or in ``turns`` (2, M)."""
         compute = self._setting.timings[SERVER].compute
-        rows = []
-        for probe in probes:
-            operations = probe.operations(number)
-            if not turns:
-                *_, operation = operations.values()
-                rows.append([unit_seconds(compute, operation)])
-                continue
-            factors = {place: unit_seconds(compute, operation) for place, operation in operations.items()}
-            rows.append([factors[place] for place in probe.alike])
-        return np.array(rows)
+        return self._facts(probes, number, lambda _, act: unit_seconds(compute, act.operation), not turns)
 
     def _flops(self, probes: Sequence[Probe], number: int, at_server: bool = False) -> Floats | None:
         """Return the operations (2, M) of a computation, or (2, 1) of the server's; None if they have no energy."""
         if not self._counts_flops:
             return None
-        rows = []
-        for probe in probes:
-            flops = {place: operation.flops() for place, operation in probe.operations(number).items()}
-            rows.append([[*flops.values()][-1]] if at_server else [flops[place] for place in probe.alike])
-        return np.array(rows)
+        return self._facts(probes, number, lambda _, act: act.operation.flops(), at_server)
+
+    def _facts(
+        self, probes: Sequence[Probe], number: int, fact: Callable[[int, Any], Any], alone: bool = False
+    ) -> NDArray[Any]:
+        """Return a fact of an act of the client at a place (kinds, M), or (kinds, 1) of one ``alone``."""
+        if alone:
+            return np.array([[fact(0, _sample(probe)[number])] for probe in probes])
+        rows = ({place: fact(place, acts[number]) for place, acts in probe.items()} for probe in probes)
+        return np.array([[row[place] for place in self._alike] for row in rows])
 
     @cached_property
     def _counts_flops(self) -> bool:
@@ -249,14 +242,21 @@ class Timetable:
         """Return the rates of the paths to the server, or from it (M,)."""
         timings = self._setting.timings
         server, links = timings[SERVER].link, [timings[client].link for client in self._clients]
-        known = {id(link): link for link in links}  # alike clients share one
-        rates = {
-            key: rate(link.up, server.down) if upward else rate(server.up, link.down) for key, link in known.items()
-        }
-        return np.array([rates[id(link)] for link in links])
+        way = (lambda link: rate(link.up, server.down)) if upward else (lambda link: rate(server.up, link.down))
+        return np.array(once_each(way, links))
 
 
 _PEERS = "latency", "peers"
+
+
+def _sample(probe: Probe) -> Acts:
+    *_, acts = probe.values()
+    return acts
+
+
+def _operations(probe: Probe, number: int) -> dict[int, Operation[Any]]:
+    """Return the operations of act ``number`` by the place of the first client of a sort."""
+    return {place: cast(ClientWork | ServerWork, acts[number]).operation for place, acts in probe.items()}
 
 
 def _purposes(acts: Acts, clients: int) -> Counter[tuple[str, str]]:

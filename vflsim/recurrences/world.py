@@ -6,7 +6,7 @@ Sizes and FLOPs come from the learners' real operations and from the codec.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -17,9 +17,7 @@ from numpy.typing import NDArray
 from vflsim.errors import RunError
 from vflsim.recurrences.chunk import Bools, Direction, RoundAges, undecided
 from vflsim.recurrences.shared_links import SharedLinks
-from vflsim.recurrences.sources import Probe
 from vflsim.recurrences.stages import Ints
-from vflsim.recurrences.timed import Timed
 from vflsim.recurrences.timetable import Timetable
 from vflsim.setting import Setting
 from vflsim.streams import SERVER, party_name
@@ -28,7 +26,7 @@ from vflsim.timing.availability import Always
 from vflsim.timing.capacity import capacity_profile
 from vflsim.timing.floats import Floats
 from vflsim.timing.profile import Flat, Profile, gated, lowest
-from vflsim.tracing.acts import Acts, MakeActs
+from vflsim.tracing.acts import MakeActs
 from vflsim.tracing.notes import Row
 from vflsim.tracing.recording import Traceable
 from vflsim.tracing.trace import Orders, sending_orders, trace
@@ -182,11 +180,6 @@ class TimedWorld:
             batches = tuple(replace(batch, origin=1) for batch in batches)
         self.rows: Sequence[Row] = ()
         self._find_orders: Callable[[], Orders] = lambda: ([], [])
-        table = Timetable(setting, seed, clients)
-
-        def timed(parts: Sequence[Mapping[int, Acts]], alike: Sequence[int]) -> Timed:
-            return table.timed([Probe(part, alike, setting.codec) for part in parts])
-
         if acts_by_hand is None:
             known = {len(batch): batch for batch in batches}
             by_size = {many: trace(protocol, setting, seed, batch, rounds_by_hand) for many, batch in known.items()}
@@ -208,7 +201,8 @@ class TimedWorld:
             firsts = [(place, client) for place, client in enumerate(clients) if alike[place] == place]
             each = [[{place: make(learners.server, learners.clients, client, batch) for place, client in firsts}
                      for batch in batches] for make in acts_by_hand]  # fmt: skip
-        self.before, self.round = (timed(parts, alike) for parts in each)
+        table = Timetable(setting, seed, clients, alike)
+        self.before, self.round = map(table.timed, each)
         self.pauses = Pauses(setting, seed, clients)
         self.empty = setting.codec.size_of(specs_of(Gradient(round=0)))
 
