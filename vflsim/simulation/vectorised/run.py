@@ -26,12 +26,11 @@ from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
 from vflsim.simulation.info import measured, run_info
 from vflsim.simulation.reporter import Progress
-from vflsim.simulation.run import Outcome, event_columns
-from vflsim.simulation.variation import variation_of
+from vflsim.simulation.run import Outcome, RunPlan, event_columns
 from vflsim.simulation.vectorised.bookkeeping import Books
 from vflsim.simulation.vectorised.energy import EnergyBooks
 from vflsim.simulation.vectorised.events import EventBooks
-from vflsim.stopping.end_rule import RoundFacts, Tally, share_of
+from vflsim.stopping.end_rule import Tally, share_of
 from vflsim.streams import BLOCK, SERVER, party_name
 from vflsim.timing.floats import Floats
 from vflsim.tracing.node import Untraceable
@@ -174,16 +173,13 @@ def run_vectorised(
     gets every chunk of rounds, and how many of them belong to the run. Without ``ages`` rows of metrics have none.
     """
     began = time.monotonic()
-    protocol, stop = scenario.protocols[name].protocol, scenario.stop_of(name)
-    resolved = setting(scenario, name, data)
-    variation = variation_of(protocol, resolved) if stop.asks_variation else None
-    plan = protocol.batch_plan()
-    clients, batches = len(resolved.clients), plan.batches(resolved.data.rows, resolved.training, seed).per_epoch
+    protocol, stop, resolved = scenario.protocols[name].protocol, scenario.stop_of(name), setting(scenario, name, data)
+    clients, batches = len(resolved.clients), protocol.batch_plan().batches(resolved.data.rows, resolved.training, seed)
     world: TimedWorld | None = None
     course: Recurrence | None = None
     energy = EnergyBooks(resolved.powers, np.array(resolved.clients, np.int64)) if resolved.powers else None
     log = EventBooks(np.array(resolved.clients, np.int64)) if scenario.record.tables == "events" else None
-    rules = stop.each(RoundFacts.of(plan, clients, batches, variation))
+    rules = RunPlan(scenario, name, seed, resolved).rules(batches.per_epoch)
     books = Books(rules, scenario.evaluate_of(name).every, energy, None if training is None else training.scored, ages)
     columns = RoundColumns(np.array(resolved.clients, np.int32))
     least = BLOCK if clients <= WIDE else _PART
