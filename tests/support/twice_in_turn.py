@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Literal
 from vflsim.protocol import ROUNDS, Gradient, Node, Traits
 from vflsim.protocols.fedbcd import FedBcd
 from vflsim.protocols.fedbcd.learning import RoundOver
+from vflsim.protocols.in_flight import answered
 
 
 class TwiceInTurn(FedBcd):
@@ -18,7 +19,7 @@ class TwiceInTurn(FedBcd):
             for client in node.clients:
                 for _ in range(2):
                     gradient = await node.compute(node.learner.gradient([*latest.values()], client))
-                latest[client] = await self.give_turn(node, client, Gradient(value=gradient, round=t))
+                latest[client] = await answered(node, client, Gradient(value=gradient, round=t))
             await node.compute(node.learner.server_step([*latest.values()]))
             for client in node.clients:
                 await node.send(client, RoundOver(round=t))

@@ -208,7 +208,7 @@ def test_check_and_the_runs_line_name_the_reason(
     measured = {"it": {"kind": "flex_vfl", "local_time": "6 ms"}}
     with Path("flex.yaml").open("w") as file:
         YAML().dump(raw(measured, timing__network="dedicated", stop={"rounds": 3}, record="rounds"), file)
-    why = "event by event: a client reads the clock (protocol.py:"
+    why = "event by event: a client reads the clock (sharing.py:"
     assert f"timing alone goes {why}" in " ".join(vflsim("check", "flex.yaml").out.split())
     assert why in vflsim("run", "flex.yaml", "--timing-only").out
 
