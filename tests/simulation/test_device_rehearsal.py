@@ -30,7 +30,7 @@ END = {"simulation/run.py"}
 IN_ROUNDS = {
     "learning/learners/releases.py": "blinded uploads",
     "learning/privacy/blinding.py": "blinded uploads",
-    "protocols/vim/learning/proximal.py": "the z-step",
+    "protocols/vim/proximal.py": "the z-step",
     "learning/privacy/mechanisms.py": "mechanisms",
     "codecs/cast.py": "`binarise`",
 }
@@ -140,7 +140,7 @@ def test_the_z_step_reads_as_often_as_documented(iterations: int, monkeypatch: p
     row, a = torch.zeros(5, dtype=torch.int64, device="meta"), torch.zeros(5, 3, device="meta")
     with Rehearsal() as rehearsal:
         proximal(task_of("multiclass"), row, a, a, 1.0, a)
-    assert rehearsal.reads["protocols/vim/learning/proximal.py"] == 2 + 15 * iterations
+    assert rehearsal.reads["protocols/vim/proximal.py"] == 2 + 15 * iterations
 
 
 def test_a_read_in_a_round_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
