@@ -10,9 +10,10 @@ import pandas as pd
 import pytest
 from toy_runs import toy_results
 
-from vflsim.reporting.answer import answer, joined, percent, ranking, time_spent, waited_for
+from vflsim.reporting.answer import answer, joined, percent, time_spent, waited_for
 from vflsim.results import Results
 from vflsim.results.statistics.estimates import Estimate, SeedSample, estimate, paired
+from vflsim.results.tables.ranking import ranking
 
 NO_REFERENCE: Any = SimpleNamespace(runs=())
 

@@ -16,7 +16,7 @@ from vflsim.errors import printable
 from vflsim.files import text
 from vflsim.plotting.style import target_label
 from vflsim.reporting import charts
-from vflsim.reporting.answer import Conclusion, Ranking, answer, joined, ranking
+from vflsim.reporting.answer import Conclusion, answer, joined
 from vflsim.reporting.charts import embedded
 from vflsim.reporting.figures import CAPTIONS, Drawn, Ink, drawn
 from vflsim.reporting.section import ROWS, Section, failed, section, versions
@@ -27,6 +27,7 @@ from vflsim.results.sweeps.answers_table import sentences as answered
 from vflsim.results.sweeps.sweep import Sweep, SweepPage
 from vflsim.results.tables.comparison import comparison_table, difference_table
 from vflsim.results.tables.footnotes import round_measure, targets_in
+from vflsim.results.tables.ranking import Ranking, ranking
 from vflsim.scenario.emit import flow
 from vflsim.tables import Cell, DataTable
 from vflsim.version import __version__

@@ -28,6 +28,7 @@ from vflsim.results.statistics.estimates import (
     GEOMETRIC,
     SeedSample,
     binomial_error,
+    describe,
     estimate,
     independent,
     paired,
@@ -37,7 +38,7 @@ from vflsim.results.statistics.pairs import Ratio, ratio
 from vflsim.results.statistics.summary import outcomes
 from vflsim.results.statistics.targets import passage
 from vflsim.results.sweeps.answers import select_best
-from vflsim.results.tables.comparison import describe, write_summary
+from vflsim.results.tables.comparison import write_summary
 from vflsim.scenario.evaluate import Evaluate
 from vflsim.vocabulary.targets import Held, Target
 

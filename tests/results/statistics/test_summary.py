@@ -14,10 +14,9 @@ from toy_runs import toy_results, toy_run
 from vflsim.errors import ResultsError
 from vflsim.intervals.means import holm, step_values, t_interval
 from vflsim.results import Results, RunTables, comparison_table, run_folder, summarise, write_run, write_summary
-from vflsim.results.statistics.estimates import GEOMETRIC, MEAN, SeedSample, estimate
+from vflsim.results.statistics.estimates import GEOMETRIC, MEAN, SeedSample, describe, estimate
 from vflsim.results.statistics.pairs import ratio
 from vflsim.results.statistics.summary import statistic_of
-from vflsim.results.tables.comparison import describe
 from vflsim.vocabulary.amounts import Amount, quantity, span, three_digits
 from vflsim.vocabulary.metrics import higher_is_better
 

@@ -14,6 +14,7 @@ import pandas as pd
 from vflsim.intervals.means import CONFIDENCE, Interval, log_interval, narrower, one_sided, t_interval, welch_interval
 from vflsim.results.statistics.quantiles import order_statistics
 from vflsim.timing.floats import Floats
+from vflsim.vocabulary.amounts import Amount, limit, quantity, share as shared, span, spanned, with_words
 from vflsim.vocabulary.metrics import column_of
 from vflsim.vocabulary.targets import Target
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 MEAN = "mean"
 GEOMETRIC = "geometric mean"
+SYMMETRIC = 1.25
+"""Ratio of an interval's sides up to which ± stands for both."""
 WIDE = 0.1
 """Share of a cost above which the interval between two evaluations, in which the target was met, is wide."""
 
@@ -121,6 +124,39 @@ class Estimate:
     def bounds(self) -> tuple[float, float]:
         """The 95 % interval; for a single run, or pair, what its evaluations tell."""
         return (self.least, self.most) if np.isnan(self.low) else (self.low, self.high)
+
+
+def describe(estimate: Estimate, unit: str, share: bool = False) -> Amount:
+    """Return an estimate as an amount: ``12.3 ± 0.4 s``; a difference with censored runs as its limit, ``> 20 s``.
+
+    An interval that is not symmetric has its ends: ``5.3 (2.1 … 13) s``; after ± stands the longer of two nearly equal
+    sides. A ``share`` has three digits: ``0.944 ± 0.007``, ``0.990 (0.961 … 1.000)``. A cost that evaluations too far
+    apart tell has its bounds alone: ``0 … 5 s``. A censored cost has the number of runs that reached the target, their
+    median (with its interval, from six runs on), and the bound of the others: ``4 of 5: 10.5 s, > 600 s``; or the bound
+    alone.
+    """
+    if not estimate.censored:
+        if share:
+            return shared(estimate.mean, estimate.low, estimate.high)
+        if estimate.wide:
+            return span(*estimate.bounds, unit)
+        if estimate.least == estimate.most and estimate.low == estimate.high:  # a cost that is the same in all runs
+            return quantity(estimate.mean, unit)
+        below, above = estimate.mean - estimate.low, estimate.high - estimate.mean
+        if max(below, above) > SYMMETRIC * min(below, above):
+            return spanned(estimate.mean, estimate.low, estimate.high, unit)
+        return quantity(estimate.mean, unit, max(below, above))
+    if math.isnan(estimate.horizon):
+        end = estimate.at_most if math.isnan(estimate.at_least) else estimate.at_least
+        return limit("most" if math.isnan(estimate.at_least) else "least", end, unit)
+    bound = limit("least", estimate.horizon, unit)
+    if math.isnan(estimate.median):
+        return bound
+    if not math.isnan(estimate.median_low):
+        median = spanned(estimate.median, estimate.median_low, estimate.median_high, unit)
+    else:
+        median = span(estimate.least, estimate.most, unit) if estimate.wide else quantity(estimate.median, unit)
+    return with_words(median, f", {bound}", f"{estimate.reached} of {estimate.n}: ")
 
 
 def estimate(sample: SeedSample, statistic: str = MEAN) -> Estimate:

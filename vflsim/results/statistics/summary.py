@@ -111,11 +111,12 @@ def summarise(results: RunSet, targets: Mapping[str, Any] | None = None) -> pd.D
     difference of their means, with Welch's interval.
     """
     if targets is not None:
-        return _summary(results, targets)
-    return results.once("summary", lambda: _summary(results, None))
+        return estimated(results, outcomes(results, targets))
+    return results.once("summary", lambda: estimated(results, outcomes(results)))
 
 
-def _summary(results: RunSet, targets: Mapping[str, Any] | None) -> pd.DataFrame:
+def estimated(results: RunSet, measured: pd.DataFrame) -> pd.DataFrame:
+    """Estimate what was ``measured`` of each run, rows as of :func:`outcomes`; the columns of :func:`summarise`."""
     order = sorted(results.protocols, key=lambda name: name != results.baseline)
     lost = {
         name: {
@@ -125,9 +126,9 @@ def _summary(results: RunSet, targets: Mapping[str, Any] | None) -> pd.DataFrame
         for name in results.protocols
     }
     rows: list[dict[str, Any]] = []
-    for (measure, target, unit), measured in _by_protocol(outcomes(results, targets)).items():
+    for (measure, target, unit), samples in _by_protocol(measured).items():
         key = {"measure": measure, "target": target, "unit": unit}
-        runs = {name: measured[name] for name in results.protocols if name in measured}
+        runs = {name: samples[name] for name in results.protocols if name in samples}
         statistic = statistic_of(measure, [sample.values for sample in runs.values()])
         for name, sample in runs.items():
             result = estimate(sample, statistic)

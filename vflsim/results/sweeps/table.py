@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from vflsim.results.statistics.estimates import Estimate, resolution_note
+from vflsim.results.statistics.estimates import Estimate, describe, resolution_note
 from vflsim.results.statistics.heavy_tails import heavy_tail_notes
 from vflsim.results.statistics.plateau import past_best_note
 from vflsim.results.statistics.quantiles import LEVELS, QUANTILES, too_slow
@@ -17,7 +17,6 @@ from vflsim.results.sweeps.answers_table import answer_tables
 from vflsim.results.sweeps.frame import sweep_frame
 from vflsim.results.sweeps.sweep import ShownMeasure, Sweep, has_values, level_of, percentile, shown_measure
 from vflsim.results.sweeps.tuning import Tuning, tuning_table
-from vflsim.results.tables.comparison import describe
 from vflsim.results.tables.footnotes import AT_LEAST, MEANS, about_means, final_label, round_measure
 from vflsim.scenario.emit import flow
 from vflsim.tables import DataTable

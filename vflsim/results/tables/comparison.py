@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from vflsim.results.statistics.estimates import GEOMETRIC, Estimate
+from vflsim.results.statistics.estimates import GEOMETRIC, Estimate, describe
 from vflsim.results.statistics.heavy_tails import heavy_tail_notes
 from vflsim.results.statistics.pairs import ratio
 from vflsim.results.statistics.plateau import past_best
@@ -30,7 +30,7 @@ from vflsim.results.tables.footnotes import (
 from vflsim.results.tables.sections import answers_table, conditions_of_results, energy_table, round_tables
 from vflsim.tables import Cell, DataTable
 from vflsim.tables.formats import markdown as in_markdown
-from vflsim.vocabulary.amounts import Amount, limit, quantity, share as shared, span, spanned, with_words
+from vflsim.vocabulary.amounts import Amount, quantity, span, with_words
 from vflsim.vocabulary.metrics import is_share
 
 if TYPE_CHECKING:
@@ -42,8 +42,6 @@ COSTS = ("time", "rounds", "bytes", "energy")
 BEST = (
     "Best: the best value of all evaluations, and when it was. It is optimistic: chosen on the rows it is measured on."
 )
-SYMMETRIC = 1.25
-"""Ratio of an interval's sides up to which ± stands for both."""
 
 
 def comparison_table(results: RunSet, targets: Mapping[str, Any] | None = None, pairing: bool = False) -> DataTable:
@@ -94,39 +92,6 @@ def _by_protocol(
 ) -> DataTable:
     rows = [(name, *(cells[name] for cells in columns.values())) for name in results.protocols]
     return DataTable(("protocol", *columns), rows, title, notes)
-
-
-def describe(estimate: Estimate, unit: str, share: bool = False) -> Amount:
-    """Return an estimate as an amount: ``12.3 ± 0.4 s``; a difference with censored runs as its limit, ``> 20 s``.
-
-    An interval that is not symmetric has its ends: ``5.3 (2.1 … 13) s``; after ± stands the longer of two nearly equal
-    sides. A ``share`` has three digits: ``0.944 ± 0.007``, ``0.990 (0.961 … 1.000)``. A cost that evaluations too far
-    apart tell has its bounds alone: ``0 … 5 s``. A censored cost has the number of runs that reached the target, their
-    median (with its interval, from six runs on), and the bound of the others: ``4 of 5: 10.5 s, > 600 s``; or the bound
-    alone.
-    """
-    if not estimate.censored:
-        if share:
-            return shared(estimate.mean, estimate.low, estimate.high)
-        if estimate.wide:
-            return span(*estimate.bounds, unit)
-        if estimate.least == estimate.most and estimate.low == estimate.high:  # a cost that is the same in all runs
-            return quantity(estimate.mean, unit)
-        below, above = estimate.mean - estimate.low, estimate.high - estimate.mean
-        if max(below, above) > SYMMETRIC * min(below, above):
-            return spanned(estimate.mean, estimate.low, estimate.high, unit)
-        return quantity(estimate.mean, unit, max(below, above))
-    if math.isnan(estimate.horizon):
-        end = estimate.at_most if math.isnan(estimate.at_least) else estimate.at_least
-        return limit("most" if math.isnan(estimate.at_least) else "least", end, unit)
-    bound = limit("least", estimate.horizon, unit)
-    if math.isnan(estimate.median):
-        return bound
-    if not math.isnan(estimate.median_low):
-        median = spanned(estimate.median, estimate.median_low, estimate.median_high, unit)
-    else:
-        median = span(estimate.least, estimate.most, unit) if estimate.wide else quantity(estimate.median, unit)
-    return with_words(median, f", {bound}", f"{estimate.reached} of {estimate.n}: ")
 
 
 def costs_to_target(results: RunSet) -> dict[str, dict[str, Cell]]:
