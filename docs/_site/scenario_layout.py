@@ -19,6 +19,7 @@ from vflsim.timing.capacity import Link
 from vflsim.timing.delays import State
 from vflsim.timing.party import Power
 from vflsim.vocabulary import Part
+from vflsim.vocabulary.budgets import Budgets
 from vflsim.vocabulary.targets import Targets
 from vflsim.world.networks import LatencyMatrix
 
@@ -107,12 +108,13 @@ PAGES = {
         {"Activations": "activations", "Rates of activation": "rates", "Availabilities": "availabilities"},
     ),
     "stop": Sheet(
-        "stop, target, evaluate, metrics, measures",
+        "stop, target, budget, evaluate, metrics, measures",
         "",
         {
             "stop": Stop,
             "precision": Precision,
             "target": Targets,
+            "budget": Budgets,
             "evaluate": Evaluate,
             "Metrics": "metrics",
             "Measures": "measures",

@@ -44,6 +44,7 @@ made = partial(raw, TWO, constants={"base": 3, "slow": "2*base", "other": 1}, **
         {"name": "another"},
         {"seeds": [5, 6]},
         {"target": {"test_accuracy": 0.9}},
+        {"budget": {"time": "10 min"}},
         {"protocols": {"wait": TWO["wait"]}},
         {"protocols": {**TWO, "wait": {**TWO["wait"], "stop": {"rounds": 4}}}},
         {"protocols": {**TWO, "ignore": {"kind": "ignore", "fastest": 2}}},

@@ -81,7 +81,7 @@ Metric = Annotated[
     str | None,
     typer.Option(
         help="Show this at every point of a sweep: a metric (test_loss), a measure (rounds, bytes, one of your own), "
-        "or a percentile of the rounds (p99)."
+        "or a percentile of the rounds (p99). Of a budget: rank by this metric."
     ),
 ]
 Html = Annotated[bool, typer.Option("--html", help="Print the tables as HTML, and nothing else.")]

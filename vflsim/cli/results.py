@@ -248,6 +248,14 @@ def compare(
         str | None,
         typer.Option(help="Target instead of the scenario's: test_accuracy=0.85, or {test_accuracy: 0.85, for: 20 s}."),
     ] = None,
+    budget: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--budget",
+            help="Also rank the protocols when they had spent this, instead of the scenario's budget: 10 min, "
+            "200 rounds, 20 MB or 500 J (may be repeated).",
+        ),
+    ] = None,
     pairing: Annotated[
         bool, typer.Option("--pairing", help="Add paired differences, and how much narrower pairing makes them.")
     ] = False,
@@ -266,25 +274,31 @@ def compare(
     """Print the comparison of results; those of several studies are in one table."""
     from vflsim.results.joined import opened, table_of, tables_of
     from vflsim.results.statistics.targets import target_from_text
+    from vflsim.results.tables.budgets import budget_tables, budgets_from
 
     form = form_of("compare", latex, markdown, csv, html)
     targets = None if target is None else target_from_text(target)
+    budgets = budgets_from(budget, "--budget") if budget else None
     joint, sweeps = opened(results, baseline, targets)
-    if metric is not None and joint is not None:
-        remedy = f"its table shows the final metric; for others: vflsim plot {joint.folder} --metric {metric}"
-        raise ResultsError("is no sweep, of which --metric shows one", str(joint.folder), "folders of sweeps", remedy)
+    if budgets and joint is None:
+        raise ResultsError("the tables of a sweep have no budget", "--budget", "with the results of a scenario")
+    if metric is not None and joint is not None and not (budgets or joint.budgets):
+        remedy = f"add --budget, or draw it: vflsim plot {joint.folder} --metric {metric}"
+        what = "is no sweep and names no budget, whose tables show a --metric"
+        raise ResultsError(what, str(joint.folder), "folders of sweeps, or --budget", remedy)
     tables = [] if joint is None else [table_of(joint, quantiles, pairing=pairing)]
+    tables += [] if joint is None or (quantiles and not budgets) else budget_tables(joint, budgets, metric)
+    paths = [] if out is None else _written(out, joint, tables)
     for folder in sweeps:
         for table in tables_of(folder, quantiles, targets, metric=metric):
             table.title += f" ({folder})" if len(results) > 1 else ""
             tables.append(table)
-    paths = [] if out is None else _written(out, joint, tables[0])
     show(console(), tables, form)
     for path in paths:
         (say if form is None else complain)(str(path))
 
 
-def _written(folder: Path, results: Results | None, table: DataTable) -> list[Path]:
+def _written(folder: Path, results: Results | None, tables: list[DataTable]) -> list[Path]:
     """Write the comparison as Markdown, and every figure that the results have data for. Raises ResultsError."""
     from vflsim.plotting import save_all
     from vflsim.plotting.style import FORMATS
@@ -297,4 +311,4 @@ def _written(folder: Path, results: Results | None, table: DataTable) -> list[Pa
         raise ResultsError("holds results", f"--out {folder}", "a folder without results")
     if folder.suffix.lower() in FORMATS:
         raise ResultsError("is the name of one picture", f"--out {folder}", "a folder", str(folder.with_suffix("")))
-    return [write_file(folder / "comparison.md", markdown([table], table.title)), *save_all(results, folder)]
+    return [write_file(folder / "comparison.md", markdown(tables, tables[0].title)), *save_all(results, folder)]

@@ -179,7 +179,7 @@ _SECTIONS = {
     "stop": "A run stops at",
     "evaluate": "Evaluation",
 }
-_ELSEWHERE = {"name", "protocols", "timing", "seeds", "target"}
+_ELSEWHERE = {"name", "protocols", "timing", "seeds", "target", "budget"}
 
 
 def in_words(value: Any) -> str:
@@ -208,6 +208,8 @@ def facts(results: Results) -> Iterator[tuple[str, str]]:
     yield "Seeds", ", ".join(map(str, results.seeds))
     if targets := targets_of(results):
         yield "Target", "; ".join(metric_label(str(target)) for target in targets)
+    if results.budgets:
+        yield "Budget", "; ".join(map(str, results.budgets))
     for key, heading in _SECTIONS.items():
         if key in scenario:
             text = in_words(scenario[key]).removeprefix("name ").removeprefix("clients ")

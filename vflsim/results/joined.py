@@ -25,6 +25,7 @@ from vflsim.results.tables.footnotes import baseline_of
 from vflsim.scenario.evaluate import Evaluate
 from vflsim.streams import few
 from vflsim.tables import DataTable
+from vflsim.vocabulary.budgets import Budget
 from vflsim.vocabulary.targets import Target
 
 if TYPE_CHECKING:
@@ -77,6 +78,12 @@ class JoinedResults(Results):
         """The targets that every study names."""
         first, *others = (study.declared for study in self.studies)
         return tuple(target for target in first if all(target in other for other in others))
+
+    @cached_property
+    def budgets(self) -> tuple[Budget, ...]:
+        """The budgets that every study names."""
+        first, *others = (study.budgets for study in self.studies)
+        return tuple(budget for budget in first if all(budget in other for other in others))
 
     @cached_property
     def evaluated(self) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+from vflsim.errors import ResultsError
 from vflsim.results.run_set import RunSet
 from vflsim.results.store.run import NotRecordedError, StoredRun
 
@@ -38,6 +39,30 @@ class Results(RunSet):
         from vflsim.results.tables.comparison import comparison_table
 
         return comparison_table(self, targets, pairing)
+
+    def within(
+        self,
+        metric: str | None = None,
+        *,
+        time: float | str | None = None,
+        rounds: int | None = None,
+        bytes: float | str | None = None,
+        energy: float | str | None = None,
+    ) -> DataTable:
+        """Rank the protocols by a metric (default: the main one) when they had spent one budget.
+
+        See :func:`~vflsim.results.tables.budgets.budget_table`. Raises ResultsError for anything but one budget, and
+        for a metric that was not evaluated.
+
+        Example: ``results.within(time=600)``, ``results.within("test_loss", bytes="20 MB")``
+        """
+        from vflsim.results.tables.budgets import budget_table, budgets_from
+
+        given = {"time": time, "rounds": rounds, "bytes": bytes, "energy": energy}
+        budgets = budgets_from([{name: amount for name, amount in given.items() if amount is not None}], "within")
+        if len(budgets) > 1:
+            raise ResultsError(f"{len(budgets)} budgets at once", "within", "one of time, rounds, bytes and energy")
+        return budget_table(self, budgets[0], metric)
 
     def estimates(self, targets: Mapping[str, Any] | None = None) -> pd.DataFrame:
         """Estimate means, costs to targets and paired differences: see :func:`vflsim.results.summarise`."""

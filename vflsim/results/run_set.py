@@ -19,6 +19,7 @@ from vflsim.results.store.run import NotRecordedError, StoredRun
 from vflsim.results.store.schema import TableName, split_of
 from vflsim.results.store.write import SCENARIO, SWEEP
 from vflsim.scenario.evaluate import Evaluate
+from vflsim.vocabulary.budgets import Budget, Budgets
 from vflsim.vocabulary.metrics import Known, is_known
 from vflsim.vocabulary.quantities import Number
 from vflsim.vocabulary.targets import Target, Targets, named
@@ -204,6 +205,18 @@ class RunSet:
     def declared(self) -> tuple[Target, ...]:
         """The targets that the scenario names: see :func:`vflsim.results.run_set.declared`."""
         return declared(self.scenario, self.folder, self.own_metrics)
+
+    @cached_property
+    def budgets(self) -> tuple[Budget, ...]:
+        """The budgets that the scenario names. Raises ResultsError if they cannot be read."""
+        entry = self.scenario.get("budget")
+        if entry is None:
+            return ()
+        try:
+            return Budgets.model_validate(entry, context={"symbols": _symbols(self.scenario)}).each
+        except ValidationError as error:
+            problem = error.errors()[0]["msg"].removeprefix("Value error, ")
+            raise ResultsError(f"the budget cannot be read: {problem}", f"{self.folder}: scenario.yaml") from error
 
     @property
     def targets(self) -> tuple[Target, ...]:

@@ -13,6 +13,7 @@ from vflsim.protocols.base import UnsuitableError
 from vflsim.protocols.hook_checks import mismatches
 from vflsim.scenario.document import Problem
 from vflsim.scenario.ending_checks import (
+    budget_problems,
     deadline_problems,
     end_problems,
     evaluation_problems,
@@ -106,6 +107,7 @@ def problems_in(scenario: Scenario, task: str | None = None, classes: int | None
     yield from metric_problems(scenario, task)
     if scenario.target is not None:
         yield from target_problems(scenario, ("target",), scenario.target, task)
+    yield from budget_problems(scenario)
     waits = scenario.timing.network.latency is not None or any(map(takes_time, party_timings(scenario)))
     for name in scenario.protocols:
         if wrong := list(_signatures(scenario, name)):

@@ -9,8 +9,8 @@ from typing import Any
 from vflsim.scenario.emit import dump, flow
 from vflsim.scenario.models import Scenario
 
-_OF_THE_STUDY = {"name", "protocols", "seeds", "target"}
-"""Keys without effect on a run: ``target`` is for tables and figures alone (``stop.target`` ends runs)."""
+_OF_THE_STUDY = {"name", "protocols", "seeds", "target", "budget"}
+"""Keys without effect on a run: ``target`` and ``budget`` are for tables and figures (``stop.target`` ends runs)."""
 _REFINED = ("models", "training", "stop", "evaluate")
 """Sections that a protocol's entry refines key by key; null stands for "not set", or removes a criterion."""
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -20,7 +20,7 @@ def run_text(scenario: Scenario, protocol: str) -> str:
     """Return the part of a scenario that a run of ``protocol`` depends on, as YAML.
 
     Two scenarios with equal texts give byte-identical runs with the same seed, if the files that they name, and the
-    modules of the user, have the same content. The text leaves out the study's name, seeds and targets, other
+    modules of the user, have the same content. The text leaves out the study's name, seeds, targets and budgets, other
     protocols, the protocol's own name, and constants that no formula of this run uses. The overrides of the protocol's
     entry are merged. Texts may differ without effect (``20 ms`` and ``0.02 s``).
     """

@@ -79,6 +79,15 @@ def target_problems(scenario: Scenario, loc: Location, targets: Targets, task: s
             yield Problem((*loc, metric), f"{metric} needs validation rows, and there are none", remedy=remedy)
 
 
+def budget_problems(scenario: Scenario) -> Iterator[Problem]:
+    """Check that some party says what it draws if a budget is of joules."""
+    if scenario.budget is None or scenario.budget.energy is None:
+        return
+    if not any(timing.power is not None for timing in party_timings(scenario)):
+        what = "no party says what it draws, so no run counts joules"
+        yield Problem(("budget", "energy"), what, remedy="give `timing.server` or clients a `power`, or leave it out")
+
+
 def metric_problems(scenario: Scenario, task: str | None) -> Iterator[Problem]:
     """Check that the scenario's own metrics are for its task."""
     for name, metric in scenario.metrics.items():

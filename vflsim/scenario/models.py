@@ -28,6 +28,7 @@ from vflsim.timing.compute import AnyCompute
 from vflsim.timing.delays import AnyDelay, Constant
 from vflsim.timing.party import PartyTiming, Power
 from vflsim.vocabulary.base import Part, Shorthand, kind_from_text
+from vflsim.vocabulary.budgets import Budgets
 from vflsim.vocabulary.entries import Entry, OneOrMany, PerClient
 from vflsim.vocabulary.measure import AnyMeasure, MeasureName
 from vflsim.vocabulary.metric import MetricFacts
@@ -161,9 +162,9 @@ class Scenario(Part):
     models: {client: {kind: mlp, hidden: [32], embedding: 16}, aggregate: mean, server: {kind: linear}}, training:
     {batch: 64, client_optimizer: {kind: sgd, lr: 0.1}, server_optimizer: {kind: sgd, lr: 0.1}}, timing: {clients:
     {compute: 2 ms, upload_delay: {kind: exponential, mean: (slow*m) ms}}}, protocols: {wait: {kind: synchronous},
-    async: {kind: asynchronous}}, stop: {time: 10 s}, target: {test_accuracy: 90 %}, evaluate: {every: 1 s},
-    metrics: {f1: {kind: macro_f1}}, measures: {slow: {kind: round_quantile, level: 0.95}}, seeds: 0:5, record:
-    rounds, codec: float16, modules: .}``
+    async: {kind: asynchronous}}, stop: {time: 10 s}, target: {test_accuracy: 90 %}, budget: {time: 5 s},
+    evaluate: {every: 1 s}, metrics: {f1: {kind: macro_f1}}, measures: {slow: {kind: round_quantile, level: 0.95}},
+    seeds: 0:5, record: rounds, codec: float16, modules: .}``
     """
 
     name: FolderName
@@ -186,6 +187,8 @@ class Scenario(Part):
     """When a run ends: as soon as one of these criteria is met."""
     target: Targets | None = None
     """Targets whose costs tables and figures report; they end no run. ``stop.target`` is reported, too."""
+    budget: Budgets | None = None
+    """Budgets for which tables say which protocol is best when so much has been spent; they end no run."""
     evaluate: Evaluate = Evaluate()
     """How often the models are evaluated."""
     metrics: dict[MetricName, AnyMetric] = Field(default_factory=dict)

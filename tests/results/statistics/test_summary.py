@@ -7,13 +7,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from evaluated_runs import write_evaluations as write
 from rich.console import Console
 from scipy import stats
-from toy_runs import toy_results, toy_run
+from toy_runs import toy_results
 
 from vflsim.errors import ResultsError
 from vflsim.intervals.means import holm, step_values, t_interval
-from vflsim.results import Results, RunTables, comparison_table, run_folder, summarise, write_run, write_summary
+from vflsim.results import Results, RunTables, comparison_table, summarise, write_run, write_summary
 from vflsim.results.statistics.estimates import GEOMETRIC, MEAN, SeedSample, describe, estimate
 from vflsim.results.statistics.pairs import ratio
 from vflsim.results.statistics.summary import statistic_of
@@ -43,17 +44,6 @@ RUNS = {
         2: often((0, 0.1), (5, 0.2), (17, 0.92)),
     },
 }
-
-
-def write(folder: Path, protocol: str, seed: int, rows: list[tuple[float, float]], **info: object) -> None:
-    time, accuracy = np.array(rows, dtype=float).T
-    zeros = np.zeros(len(time), dtype=int)
-    metrics = {"time_s": time, "round": time.astype(int), "bytes_up": (100 * time).astype(int)}
-    metrics |= dict.fromkeys(("updates", "bytes_down", "bytes_peer"), zeros)
-    metrics |= {"train_loss": 1 - accuracy, "test_accuracy": accuracy}
-    metrics |= {f"{age}_{what}": zeros * np.nan for age in ("row_age", "client_age") for what in ("mean", "max")}
-    page = toy_run("wait", 0, horizon=2)[1].model_copy(update={"protocol": protocol, "seed": seed, **info})
-    write_run(run_folder(folder, protocol, seed), RunTables(metrics), {}, page)
 
 
 @pytest.fixture

@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from evaluated_runs import Curve, write_evaluations
 from scipy import stats
-from toy_runs import toy_run
 
 import vflsim
-from vflsim.results import RunTables, run_folder, write_run
 from vflsim.results.statistics.estimates import GEOMETRIC, MEAN, SeedSample
 from vflsim.results.statistics.pairs import Ratio
 from vflsim.results.sweeps.answers import answers, answers_frame, select_best
@@ -80,23 +79,14 @@ def test_the_truly_best_is_lost_in_at_most_one_of_twenty_studies(candidates: int
     assert lost / studies <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / studies)
 
 
-Curve = Sequence[tuple[float, float]]
 TARGET = {"test_accuracy": 0.9, "for": "1 evaluation"}
 KEY = "protocols.t-sync.t"
 
 
 def write(folder: Path, protocol: str, seed: int, curve: Curve, rate: float = 100, **info: Any) -> None:
     """One run: its accuracy after each so many seconds, with ``rate`` bytes and 2 J a second."""
-    time, accuracy = np.array(curve, dtype=float).T
-    zeros = np.zeros(len(time), dtype=int)
-    metrics = {"time_s": time, "round": np.arange(len(time)), "bytes_up": (rate * time).astype(int)}
-    metrics |= dict.fromkeys(("updates", "bytes_down", "bytes_peer"), zeros)
-    metrics |= {"train_loss": 1 - accuracy, "test_accuracy": accuracy, "energy_j": 2 * time}
-    metrics |= {f"{age}_{what}": zeros * np.nan for age in ("row_age", "client_age") for what in ("mean", "max")}
-    page = toy_run("wait", 0, horizon=2)[1].model_copy(
-        update={"protocol": protocol, "seed": seed, "stop_reason": "time", **info}
-    )
-    write_run(run_folder(folder, protocol, seed), RunTables(metrics), {}, page)
+    columns = {"round": np.arange(len(curve)), "energy_j": [2.0 * time for time, _ in curve]}
+    write_evaluations(folder, protocol, seed, curve, rate, columns, **{"stop_reason": "time", **info})
 
 
 def reached(seconds: float, end: float = 60) -> Curve:

@@ -8,7 +8,7 @@ for nothing else. Censored costs have no mean, but one-sided limits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from vflsim.results.statistics.rounds import Rounds, ages_of, means, round_pair,
 from vflsim.results.statistics.targets import passage, wanted_targets
 from vflsim.scenario.evaluate import Evaluate
 from vflsim.timing.floats import Floats
+from vflsim.vocabulary.budgets import UNITS, Cost
 from vflsim.vocabulary.metrics import higher_is_better, range_of, unit_of
 from vflsim.vocabulary.targets import Target
 from vflsim.world.run_tables import ENERGY
@@ -35,12 +36,9 @@ if TYPE_CHECKING:
 
 STEADY = "steady_round_duration"
 
-_COSTS = {
-    "time_to_target": ("time_s", "s"),
-    "rounds_to_target": ("round", "rounds"),
-    "bytes_to_target": ("bytes", "B"),
-    "energy_to_target": (ENERGY, "J"),
-}
+SPENT: dict[Cost, str] = {"time": "time_s", "rounds": "round", "bytes": "bytes", "energy": ENERGY}
+"""The columns of ``metrics_by_run`` that count each cost."""
+_COSTS = {f"{cost}_to_target": (column, UNITS[cost]) for cost, column in SPENT.items()}
 _TOTALS = {"end": ("time_s", "s"), "rounds": ("round", "rounds"), "updates": ("updates", "updates")}
 _TOTALS |= {name: (name, "B") for name in (*BYTES, "bytes")}
 _TOTALS |= {"energy": (ENERGY, "J")}
@@ -63,8 +61,7 @@ def outcomes(results: RunSet, targets: Mapping[str, Any] | None = None) -> pd.Da
 def _outcomes(results: RunSet, targets: Mapping[str, Any] | None) -> pd.DataFrame:
     wanted = wanted_targets(results, targets)
     rows: list[dict[str, Any]] = []
-    metrics = results.metrics.assign(bytes=lambda m: m[[*BYTES]].sum(axis=1))
-    by_run = dict(iter(metrics.groupby(["protocol", "seed"], observed=True, sort=False)))
+    by_run = metrics_by_run(results)
     lasted = _mean_rounds(results)
     for run in results.runs:
         frame = by_run.get((run.protocol, run.seed))
@@ -80,6 +77,12 @@ def _outcomes(results: RunSet, targets: Mapping[str, Any] | None) -> pd.DataFram
         names = ("measure", "target", "unit", "value", "lower", "censored")
         rows += [{"protocol": run.protocol, "seed": run.seed} | dict(zip(names, m, strict=True)) for m in measured]
     return pd.DataFrame(rows, columns=["protocol", "seed", "measure", "target", "unit", "value", "lower", "censored"])
+
+
+def metrics_by_run(results: RunSet) -> dict[tuple[Hashable, ...], pd.DataFrame]:
+    """Return the metrics of each run by protocol and seed, with the ``bytes`` of all directions as a column more."""
+    metrics = results.metrics.assign(bytes=lambda m: m[[*BYTES]].sum(axis=1))
+    return dict(iter(metrics.groupby(["protocol", "seed"], observed=True, sort=False)))
 
 
 def _mean_rounds(results: RunSet) -> dict[tuple[str, int], dict[str, float]]:
@@ -172,7 +175,7 @@ def _sample(runs: list[tuple[Any, ...]], cost: bool) -> SeedSample:
 def range_of_measure(measure: str, results: RunSet) -> tuple[float, float]:
     """Return the least and the greatest value of a measure; infinite for what is no evaluated metric."""
     kind, _, metric = measure.partition("_")
-    known = kind in ("end", "plateau", "best") and metric in (*results.evaluated, "train_loss")
+    known = kind in ("end", "plateau", "best", "within") and metric in (*results.evaluated, "train_loss")
     return range_of(metric, results.own_metrics) if known else (-np.inf, np.inf)
 
 

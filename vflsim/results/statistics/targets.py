@@ -50,12 +50,12 @@ def passage(metrics: pd.DataFrame, target: Target, diverged: bool = False, evalu
         return Passage(metrics.iloc[-1], metrics.iloc[-1], reached=False)
     at = int(watch.began["position"])
     row = metrics.iloc[at]
-    before = row if at == 0 else _before(metrics.iloc[at - 1], row, evaluate)
+    before = row if at == 0 else spent_before(metrics.iloc[at - 1], row, evaluate)
     return Passage(before, row, watch.complete)
 
 
-def _before(before: pd.Series, row: pd.Series, evaluate: Evaluate | None) -> pd.Series:
-    """Return what a run had certainly spent when its models first met a target: at ``row``, but not at the one before.
+def spent_before(before: pd.Series, row: pd.Series, evaluate: Evaluate | None) -> pd.Series:
+    """Return what a run had certainly spent when its models changed to those of ``row``, from those of the one before.
 
     A row ``every: 5 s`` follows the first change since the last multiple of 5 s. After every round, costs count from
     the server's step: that of the row itself, even if a client's step since the row before would have been enough.

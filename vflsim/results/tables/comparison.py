@@ -18,6 +18,7 @@ from vflsim.results.statistics.pairs import ratio
 from vflsim.results.statistics.plateau import past_best
 from vflsim.results.statistics.summary import outcomes, summarise, to_table
 from vflsim.results.store.write import write_file
+from vflsim.results.tables.budgets import budget_tables
 from vflsim.results.tables.footnotes import (
     baseline_of,
     chosen_rows,
@@ -68,7 +69,7 @@ def write_summary(results: RunSet) -> list[Path]:
 
 
 def markdown(results: RunSet, summary: pd.DataFrame) -> str:
-    """Return the whole summary as Markdown: the main table, further targets, and every pair's difference."""
+    """Return the whole summary as Markdown: the main table, further targets, budgets, and every pair's difference."""
     content = _comparison(results, summary, outcomes(results))
     tables: list[DataTable | None] = [content]
     for target in targets_in(summary)[1:]:
@@ -79,6 +80,7 @@ def markdown(results: RunSet, summary: pd.DataFrame) -> str:
         final = _cells(results, summary, f"plateau_{results.main_metric}", None)
         levels = {label.replace("final", "best", 1): _best(results, summary), label: final}
         tables.append(_by_protocol(results, levels, "Best and final", [BEST]))
+    tables += budget_tables(results)
     if (differences := difference_table(results, summary)) is not None:
         warned = heavy_tail_notes([(results, summary)], differences=True)
         differences.notes = [*differences.notes, *(note for note in warned if note not in content.notes)]

@@ -13,6 +13,7 @@ from rich.text import Text
 from vflsim.errors import VflsimError
 from vflsim.results.read import Results
 from vflsim.results.store.folder import Prepared
+from vflsim.results.tables.budgets import budget_tables
 from vflsim.results.tables.comparison import comparison_table
 from vflsim.results.tables.sections import answers_table
 from vflsim.scenario.emit import at_most
@@ -26,8 +27,9 @@ from vflsim.vocabulary.amounts import quantity
 
 
 def show_comparison(console: Console, study: Study, folder: Path) -> None:
-    """Print the comparison, the answers under deadlines if there are any, and the results folder."""
-    for table in (comparison_table(study.results), answers_table(study.results)):
+    """Print the comparison, budgets and answers under deadlines if there are any, and the results folder."""
+    results = study.results
+    for table in (comparison_table(results), *budget_tables(results), answers_table(results)):
         if table is not None:
             console.print()
             console.print(table)
