@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -83,6 +84,27 @@ def test_a_protocol_that_stopped_before_the_first_arrived_may_still_be_faster(re
     told.loc[late, "horizon"] = 0.5
     texts = answer(results, told, {}).sentences
     assert any("ignore did not" in text and "longer runs could change the order" in text for text in texts)
+
+
+def test_budgets_are_answered_behind_the_target_or_first_without_one(tmp_path: Path) -> None:
+    folder = toy_results(tmp_path / "toy", seeds=3, record="summary", horizon=40)
+    scenario = folder / "scenario.yaml"
+    scenario.write_text(scenario.read_text() + "budget: {time: 20 s, bytes: 1 kB}\n")
+    results = Results.open(folder)
+    table = results.within(time=20)
+    (best, value), close = table.rows[0][:2], [f"{row[0]} ({row[1]})" for row in table.rows if row[3] == "no"]
+    said = [
+        f"Within 20 s, {best} has the highest test accuracy {value}; not clearly behind: {joined(close)}.",
+        "Runs of async and t-sync had ended before 20 s; their last values count.",
+        "Within 1 kB, no protocol has an evaluation in all its runs.",
+    ]
+    found = answer(results, results.estimates(), {})
+    place = found.sentences.index(said[0])
+    assert [*found.sentences[place : place + 3]] == said
+    scenario.write_text(scenario.read_text().replace(", target: {test_accuracy: 0.9, for: 1 evaluation}", ""))
+    results = Results.open(folder)
+    found = answer(results, results.estimates(), {})
+    assert [found.headline, *found.sentences[:2]] == said
 
 
 def test_waits_and_times_are_named_from_the_figures_numbers() -> None:

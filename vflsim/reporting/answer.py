@@ -10,13 +10,16 @@ from vflsim.analysis.rounds import numbered
 from vflsim.plotting.style import Numbers, metric_label
 from vflsim.results.link_waits import longest_wait
 from vflsim.results.read import Results
+from vflsim.results.statistics.budgets import standings
 from vflsim.results.statistics.estimates import Estimate
 from vflsim.results.statistics.pairs import ratio
 from vflsim.results.statistics.plateau import past_best_note
 from vflsim.results.statistics.summary import outcomes
+from vflsim.results.tables.budgets import within
 from vflsim.results.tables.footnotes import baseline_of, final_label, round_measure, select, targets_in
 from vflsim.results.tables.ranking import Ranking, ranking
 from vflsim.vocabulary.amounts import Amount, quantity, three_digits
+from vflsim.vocabulary.budgets import Budget
 from vflsim.vocabulary.metrics import higher_is_better, is_share
 
 _MOST = 0.9
@@ -112,7 +115,10 @@ def answer(results: Results, summary: pd.DataFrame, figures: dict[str, Numbers])
     if all(run.failed for run in results.runs):
         return Conclusion("No run has finished, so there is nothing to compare.", (_failures(results),))
     targets = targets_in(summary)
-    sentences = _to_target(results, summary, targets[0]) if targets else _without_target(results, summary)
+    sentences = _to_target(results, summary, targets[0]) if targets else []
+    if results.evaluated:
+        sentences += [text for budget in results.budgets for text in _within(results, budget)]
+    sentences += [] if targets else _without_target(results, summary)
     sentences += _why(results, summary, figures, targets[0] if targets else None)
     sentences += [_failures(results)] if results.failed else []
     return Conclusion(sentences[0], tuple(sentences[1:]))
@@ -198,6 +204,24 @@ def _without_target(results: Results, summary: pd.DataFrame) -> list[str]:
     if sentences and all(run.info.timing_only for run in results.runs):
         sentences.append("Nothing was trained: rounds that are shorter, with fewer clients say, need not train faster.")
     return sentences or ["Runs have finished, but they recorded neither metrics nor rounds to compare."]
+
+
+def _within(results: Results, budget: Budget) -> list[str]:
+    """Say which protocol is best when so much had been spent, and whose runs had ended before."""
+    metric, facts = results.main_metric, results.own_metrics
+    stood = standings(results, budget, metric)
+    ranks = within(results, metric, stood)
+    if ranks is None:
+        return [f"Within {budget}, no protocol has an evaluation in all its runs."]
+    share, what = is_share(metric, facts), metric.replace("_", " ")
+    level = "highest" if higher_is_better(metric, facts) else "lowest"
+    head = f"the {level} {what}" if len(ranks.order) > 1 else f"a {what} of"
+    text = f"Within {budget}, {ranks.best} has {head} {ranks.text(ranks.best, share)}"
+    rest = [f"{name} ({ranks.text(name, share)})" for name in ranks.close]
+    sentences = [f"{text}; not clearly behind: {joined(rest)}." if rest else f"{text}."]
+    if ended := [name for name in ranks.order if stood.loc[stood["protocol"] == name, "ended"].any()]:
+        sentences.append(f"Runs of {joined(ended)} had ended before {budget}; their last values count.")
+    return sentences
 
 
 def _why(results: Results, summary: pd.DataFrame, figures: dict[str, Numbers], target: str | None) -> list[str]:

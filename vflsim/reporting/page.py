@@ -25,6 +25,7 @@ from vflsim.results.read import Results
 from vflsim.results.store.write import RUN, SCENARIO
 from vflsim.results.sweeps.answers_table import sentences as answered
 from vflsim.results.sweeps.sweep import Sweep, SweepPage
+from vflsim.results.tables.budgets import budget_tables
 from vflsim.results.tables.comparison import comparison_table, difference_table
 from vflsim.results.tables.footnotes import round_measure, targets_in
 from vflsim.results.tables.ranking import Ranking, ranking
@@ -157,6 +158,7 @@ class Together:
     key: str
     answer: Conclusion
     comparison: DataTable
+    budgets: list[DataTable]
     data: dict[str, Any]
     figures: list[Drawn]
     differences: DataTable | None
@@ -174,6 +176,7 @@ def joint(results: JoinedResults, ink: Ink, share: float) -> Together:
         key=KEY,
         answer=replace(conclusion, sentences=(*conclusion.sentences, *_not_common(results), *remarks)),
         comparison=replace(comparison, notes=[note for note in comparison.notes if note not in remarks]),
+        budgets=budget_tables(results),
         data={"curves": charts.curves(results, numbers, share), "timeline": None, "looks": charts.looks(results)},
         figures=figures,
         differences=differences and differences.limited(ROWS, "vflsim.compare(…).estimates()"),

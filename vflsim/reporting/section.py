@@ -16,6 +16,7 @@ from vflsim.results.read import Results, StoredRun
 from vflsim.results.statistics.targets import targets_of
 from vflsim.results.store.manifest import Manifest
 from vflsim.results.store.write import MANIFEST, SCENARIO
+from vflsim.results.tables.budgets import budget_tables
 from vflsim.results.tables.comparison import comparison_table, difference_table
 from vflsim.results.tables.sections import ENERGY_TITLE, answers_table, conditions_of_results, energy_table
 from vflsim.tables import DataTable
@@ -40,6 +41,7 @@ class Section:
     lead: str
     answer: Conclusion
     comparison: DataTable
+    budgets: list[DataTable]
     reasons: DataTable | None
     data: dict[str, Any]
     figures: list[Drawn]
@@ -81,6 +83,7 @@ def section(results: Results, ink: Ink, key: str, brief: bool, share: float) -> 
         lead=_lead(results),
         answer=answer(results, summary, numbers),
         comparison=replace(comparison_table(results), title="Comparison"),
+        budgets=budget_tables(results),
         reasons=tables.reasons(results, numbers),
         data=charted,
         figures=figures,
