@@ -50,7 +50,7 @@ _ESCAPED = {
 _SI = {"s": r"\second", "B": r"\byte", "J": r"\joule"}
 _PREFIXES = {"n": r"\nano", "µ": r"\micro", "m": r"\milli", "k": r"\kilo", "M": r"\mega", "G": r"\giga", "T": r"\tera"}
 _EVERYWHERE = re.compile(r"Means over|Mean rounds? of|Mean round: of|Costs |± leaves")
-_HERE = re.compile(r"Score|\* marks|Speed-up|Against |“< |“vs |Quantiles")
+_HERE = re.compile(r"Score|\* marks|Speed-up|Against |“< |“vs |Quantiles|The value at|Told apart")
 """How the notes begin that say what ± and intervals are: in all tables of a result, and in one."""
 
 
