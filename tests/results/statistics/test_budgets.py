@@ -191,6 +191,16 @@ def test_diverged_runs_count_until_they_diverge_and_failed_ones_do_not(three: Pa
     assert column(results, "test accuracy", time=30)["slow"].value == pytest.approx(0.43)
 
 
+def test_a_table_of_failed_runs_alone_has_no_value(three: Path) -> None:
+    for run in Results.open(three).runs:
+        lost = {"status": "failed", "error": "boom", "stop_reason": None}
+        write_evaluations(three, run.protocol, run.seed, [(0, 0.1)], **lost)
+    cells = Results.open(three).within(time=30).cells
+    assert [row[:5] for row in cells] == [
+        (name, "—", "—", "no value", "0 of 3 (3 failed)") for name in ("slow", "fast", "even")
+    ]
+
+
 def test_one_seed_does_not_tell_protocols_apart(three: Path) -> None:
     for run in Results.open(three).runs:
         if run.seed:

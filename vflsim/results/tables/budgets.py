@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from vflsim.errors import ResultsError
 from vflsim.results.statistics.budgets import as_outcomes, evaluated_too_seldom, standings
 from vflsim.results.statistics.estimates import WIDE, Estimate, describe
 from vflsim.results.statistics.summary import estimated
-from vflsim.results.tables.footnotes import MEANS
+from vflsim.results.tables.footnotes import MEANS, lost_runs
 from vflsim.results.tables.ranking import Ranking, ranking
 from vflsim.tables import Cell, DataTable
 from vflsim.vocabulary.amounts import Amount
@@ -76,12 +77,14 @@ def budget_table(results: RunSet, budget: Budget, metric: str | None = None) -> 
     unit, share = unit_of(metric, results.own_metrics), is_share(metric, results.own_metrics)
     ended, rows = bool(stood["ended"].any()), list[tuple[Cell, ...]]()
     order = () if ranks is None else ranks.order
+    counts = Counter(run.protocol for run in results.runs)
     for name in (*order, *sorted({*means} - {*order}), *(each for each in results.protocols if each not in means)):
         mine = stood[stood["protocol"] == name]
         value, difference = (describe(of[name], unit, share) if name in of else "—" for of in (means, differences))
         at = Amount(float(mine["at"].mean()), UNITS[budget.cost], form="three")
         verdict = _verdict(name, ranks, differences) if name in means else "no value"
-        row = (name, value, difference, verdict, _runs(results, name, mine), at)
+        runs = f"{mine['value'].notna().sum()} of {counts[name]}{lost_runs(results, name)}"
+        row = (name, value, difference, verdict, runs, at)
         rows.append((*row, *([int(mine["ended"].sum())] if ended else [])))
     label = metric.replace("_", " ")
     header = ["protocol", label, f"vs {best or 'best'}", "told apart", "runs", "evaluated at"]
@@ -107,14 +110,6 @@ def _verdict(name: str, ranks: Ranking | None, differences: Mapping[str, Estimat
     if name in ranks.close:
         return "no"
     return "unknown" if math.isnan(differences[name].p) else "yes"
-
-
-def _runs(results: RunSet, name: str, mine: pd.DataFrame) -> str:
-    """Count the runs with a value: ``3 of 3``, ``2 of 4 (1 diverged, 1 failed)``."""
-    runs = [run for run in results.runs if run.protocol == name]
-    diverged, failed = sum(run.diverged for run in runs), sum(run.failed and not run.diverged for run in runs)
-    lost = [f"{number} {what}" for number, what in ((diverged, "diverged"), (failed, "failed")) if number]
-    return f"{int(mine['value'].notna().sum())} of {len(runs)}" + (f" ({', '.join(lost)})" if lost else "")
 
 
 def _notes(results: RunSet, summary: pd.DataFrame, stood: pd.DataFrame, budget: Budget) -> Iterator[str]:

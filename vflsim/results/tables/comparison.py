@@ -23,6 +23,7 @@ from vflsim.results.tables.footnotes import (
     baseline_of,
     chosen_rows,
     final_label,
+    lost_runs,
     notes,
     round_measure,
     select,
@@ -230,16 +231,14 @@ def _rows(summary: pd.DataFrame, chosen: npt.NDArray[np.bool_]) -> Iterator[dict
 
 def _runs(results: RunSet, summary: pd.DataFrame, protocol: str) -> Cell:
     """Count the runs behind a row: ``3``, ``2 of 3`` if there is a target that some missed, ``2 (1 failed)``."""
-    runs = [run for run in results.runs if run.protocol == protocol]
-    diverged, failed = sum(run.diverged for run in runs), sum(run.failed and not run.diverged for run in runs)
-    count: Cell = len(runs) - failed - diverged
+    count: Cell = sum(run.protocol == protocol and not run.failed for run in results.runs)
     if targets := targets_in(summary):
         costs = select(summary, "time_to_target", targets[0])
         rows = costs[(costs["protocol"] == protocol) & costs["baseline"].isna()]
         reached, n = int(rows["reached"].sum()), int(rows["n"].sum())
         count = f"{reached} of {n}"
-    lost = [f"{number} {what}" for number, what in ((diverged, "diverged"), (failed, "failed")) if number]
-    return f"{count} ({', '.join(lost)})" if lost else count
+    lost = lost_runs(results, protocol)
+    return f"{count}{lost}" if lost else count
 
 
 def _ends(results: RunSet, protocol: str) -> str:

@@ -156,6 +156,15 @@ def baseline_of(results: RunSet) -> str:
     return next((run.protocol for run in (*waiting, *finished)), results.protocols[0])
 
 
+def lost_runs(results: RunSet, protocol: str) -> str:
+    """Count a protocol's runs without an end: `` (1 diverged, 2 failed)``; empty for none."""
+    failed = [run for run in results.failed if run.protocol == protocol]
+    diverged = sum(run.diverged for run in failed)
+    counts = {"diverged": diverged, "failed": len(failed) - diverged}
+    lost = [f"{number} {what}" for what, number in counts.items() if number]
+    return f" ({', '.join(lost)})" if lost else ""
+
+
 def targets_in(summary: pd.DataFrame) -> list[str]:
     """List the targets in a summary, in order."""
     return list(summary["target"].dropna().unique())
