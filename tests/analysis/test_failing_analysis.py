@@ -13,7 +13,7 @@ from tiny_worlds import raw, tiny
 
 import vflsim
 from vflsim.analysis.findings import ClosedForm
-from vflsim.protocols import defaults
+from vflsim.protocols import base
 from vflsim.results.store.closed_forms import LeftOut, read_closed_forms, read_left_out
 from vflsim.scenario import load
 from vflsim.studies.checks import closed_forms as analysis
@@ -45,13 +45,13 @@ def defect(*_: object, **__: object) -> Any:
 
 def break_laws(monkeypatch: pytest.MonkeyPatch) -> None:
     """Closed forms of ``wait`` cannot be made."""
-    monkeypatch.setattr(defaults, "lockstep_law", defect)
+    monkeypatch.setattr(base, "lockstep_law", defect)
 
 
 def break_means(monkeypatch: pytest.MonkeyPatch) -> None:
     """They can be made, but their numbers cannot be had."""
     broken = ClosedForm("round duration", "s", (), tuple, Broken())
-    monkeypatch.setattr(defaults, "lockstep_law", lambda *_: (broken,))
+    monkeypatch.setattr(base, "lockstep_law", lambda *_: (broken,))
 
 
 def break_curves(monkeypatch: pytest.MonkeyPatch) -> None:

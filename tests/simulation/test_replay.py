@@ -121,7 +121,7 @@ def test_evaluations_that_take_part_in_the_order_are_refused() -> None:
     with pytest.raises(ScenarioError, match="only cannot be replayed: its evaluations cost time"):
         refuse_unreplayable(tiny({"only": costly}))
     with pytest.raises(ScenarioError, match="only cannot be replayed: its evaluations have messages of their own"):
-        refuse_unreplayable(scenario_of("local"))
+        refuse_unreplayable(scenario_of("easter"))
 
 
 @pytest.mark.parametrize(
