@@ -20,10 +20,13 @@ class RealTimer:
 
     def __init__(self, world: RealTimeWorld, delay: float, call: Callable[[], object], counts: bool) -> None:
         self._world, self._call, self._counts = world, call, counts
+        self._handle: asyncio.Handle | None = None
+        if world._closed:  # nothing happens any more
+            return
         world._live += counts
         loop = world._loop
         due = world.now() + max(0.0, delay)
-        self._handle: asyncio.Handle | None = (
+        self._handle = (
             loop.call_at(world._clock() + delay / world.speed, world._dispatch, self.fire, due)
             if delay > 0
             else loop.call_soon(world._dispatch, self.fire, due)
