@@ -1,4 +1,4 @@
-"""What the runs of the study of orderings cost: estimates, ranks, and how far orders agree.
+"""What the runs of the study of orderings cost: restricted means, ranks with intervals, and how far orders agree.
 
 Reads the tables that scenarios/orderings/run.py writes; docs/orderings-plan.md says what each word means.
 """
@@ -8,29 +8,45 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from scipy.stats import kendalltau
-
-from vflsim.results.statistics.estimates import GEOMETRIC, MEAN, Estimate, SeedSample, estimate
+from scipy.stats import kendalltau, rankdata
 
 TABLES = Path(__file__).parents[1] / "scenarios" / "orderings" / "tables"
 WORLDS = ("exponential", "tails", "shared", "phones", "outages", "lte")
-DATA = ("fashion_mnist", "credit", "handwritten")
-COSTS = {
-    "seconds": "time_to_target",
-    "bytes": "bytes_to_target",
-    "joules": "energy_to_target",
-    "rounds": "rounds_to_target",
-}
+DATA = ("handwritten", "credit", "fashion_mnist")
+PROTOCOLS = (
+    "wait", "fastest", "t-sync", "async", "fedvs", "fedbcd", "c-vfl", "ef-vfl", "bs-vfl", "celu-vfl", "flex-vfl",
+    "laser-vfl", "vimadmm", "fdml",
+)  # fmt: skip
+COSTS = ("seconds", "bytes", "joules", "rounds")
 Block = tuple[str, str]
+SAMPLES, HALVES, SEED = 2000, 500, 20
+FLOOR = 0.9
+"""The τ between two halves of its seeds from which on the order of a block counts as known."""
 
 
 @cache
 def runs(folder: Path = TABLES) -> pd.DataFrame:
-    """Read the table of all runs: data, world, protocol, seed, measure, value, censored.
+    """Read all runs: data, world, network, protocol, seed, measure, value, censored.
 
-    The words that rows are chosen by are categories: comparing these compares integers.
+    A run that misses a target has the horizon as its seconds, also one that has ended by rounds, and as its other costs
+    the greatest of all runs of its block: otherwise one that ends early, and never gets there, would look cheap.
     """
-    return pd.read_parquet(folder / "runs.parquet").astype(dict.fromkeys(("data", "world", "measure"), "category"))
+    frame = pd.concat([pd.read_parquet(each) for each in sorted(folder.glob("runs-*.parquet"))], ignore_index=True)
+    text = ["data", "world", "network", "protocol", "measure"]
+    frame[text] = frame[text].astype(str)
+    horizons = tuning(folder).groupby(["data", "world"])["horizon"].first()
+    by_horizon = frame["measure"].str.startswith("seconds")
+    block = frame["data"].str.cat(frame["world"], "/")
+    greatest = frame.groupby([block, "network", "measure"])["value"].transform("max")
+    greatest = greatest.where(~by_horizon, block.map({"/".join(key): value for key, value in horizons.items()}))
+    frame["value"] = frame["value"].where(~frame["censored"], greatest)
+    return frame.astype(dict.fromkeys(text, "category"))
+
+
+@cache
+def tuning(folder: Path = TABLES) -> pd.DataFrame:
+    """Read all settings that were tried, with their scores, the targets and the horizon of their block."""
+    return pd.concat([pd.read_parquet(each) for each in sorted(folder.glob("tuning-*.parquet"))], ignore_index=True)
 
 
 def blocks(frame: pd.DataFrame) -> list[Block]:
@@ -39,64 +55,86 @@ def blocks(frame: pd.DataFrame) -> list[Block]:
     return [(data, world) for data in DATA for world in WORLDS if (data, world) in there]
 
 
+def table(frame: pd.DataFrame, block: Block, measure: str, network: str = "fair") -> pd.DataFrame:
+    """Return a measure of a block: protocols by seeds, in the order of the plan; NaN for a run that failed."""
+    return _wide(frame, block, measure, network, "value")
+
+
+def reached(frame: pd.DataFrame, block: Block, measure: str) -> pd.Series:
+    """Return with how many seeds each protocol met the target of a cost."""
+    return (~_wide(frame, block, measure, "fair", "censored").astype(bool)).sum(axis=1)
+
+
+def _wide(frame: pd.DataFrame, block: Block, measure: str, network: str, column: str) -> pd.DataFrame:
+    here = (frame["data"] == block[0]) & (frame["world"] == block[1]) & (frame["network"] == network)
+    own = frame[here & (frame["measure"] == measure)].astype({"protocol": str})
+    wide = own.pivot(index="protocol", columns="seed", values=column)
+    return wide.reindex(protocols(frame))
+
+
 def protocols(frame: pd.DataFrame) -> list[str]:
-    """Return the protocols in the order of the scenario."""
-    return list(dict.fromkeys(frame["protocol"]))
+    """Return the protocols that have run, in the order of the plan."""
+    there = set(frame["protocol"].astype(str))
+    return [name for name in PROTOCOLS if name in there]
 
 
-def of(frame: pd.DataFrame, block: Block, measure: str) -> pd.DataFrame:
-    """Return the rows of a measure in a block."""
-    return frame[(frame["data"] == block[0]) & (frame["world"] == block[1]) & (frame["measure"] == measure)]
+# --- orders -----------------------------------------------------------------------------------------------------------
 
 
-def estimates(frame: pd.DataFrame, block: Block, measure: str) -> dict[str, Estimate]:
-    """Estimate a measure of each protocol; geometric means of costs above 0. A protocol with a failed run has none."""
-    rows = of(frame, block, measure)
-    statistic = GEOMETRIC if measure in COSTS.values() and (rows["value"] > 0).all() else MEAN
-    failed = set(of(frame, block, "failed")["protocol"])
-    return {
-        name: estimate(
-            SeedSample((*own["seed"],), own["value"].to_numpy(float), own["censored"].to_numpy(bool)), statistic
-        )
-        for name, own in rows.groupby("protocol", sort=False)
-        if name not in failed
-    }
+def rank_intervals(costs: pd.DataFrame) -> pd.DataFrame:
+    """Rank protocols by their mean costs (protocols × seeds); return rank, and its 95 % interval over samples of seeds.
+
+    Source: the percentile bootstrap of ranks, Goldstein and Spiegelhalter, J. R. Statist. Soc. A 159(3), 1996.
+    """
+    values = costs.to_numpy(float)
+    draws = np.random.default_rng(SEED).integers(values.shape[1], size=(SAMPLES, values.shape[1]))
+    sampled = rankdata(values[:, draws].mean(axis=2), axis=0, method="min")
+    low, high = np.quantile(sampled, [0.025, 0.975], axis=1, method="inverted_cdf")
+    rank = rankdata(values.mean(axis=1), method="min")
+    return pd.DataFrame({"rank": rank, "low": low, "high": high}, index=costs.index).astype(int)
 
 
-def ranks(found: dict[str, Estimate], names: list[str]) -> dict[str, int]:
-    """Rank protocols: one more than the number of those whose interval lies below; the unreached share the last."""
-    exact = {name: each for name, each in found.items() if not each.censored}
-    last = len(exact) + 1
-    return {
-        name: 1 + sum(other.high < exact[name].low for other in exact.values()) if name in exact else last
-        for name in names
-    }
+def mean_interval(values: pd.Series) -> tuple[float, float, float]:
+    """Return the mean over seeds with its 95 % interval (bootstrap percentiles, as restricted means are skewed)."""
+    own = values.to_numpy(float)
+    draws = np.random.default_rng(SEED).integers(len(own), size=(SAMPLES, len(own)))
+    low, high = np.quantile(own[draws].mean(axis=1), [0.025, 0.975])
+    return float(own.mean()), float(low), float(high)
 
 
-def order(found: dict[str, Estimate], names: list[str]) -> np.ndarray:
-    """Return costs to correlate: means, and infinity where some seed did not reach the target."""
-    return np.array([found[name].mean if name in found and not found[name].censored else np.inf for name in names])
+def tau(one: pd.Series, other: pd.Series) -> float:
+    """Return Kendall's τ-b of two lists of costs of the same protocols."""
+    return float(kendalltau(one.to_numpy(float), other.to_numpy(float)).statistic)
 
 
-def tau(one: np.ndarray, other: np.ndarray) -> float:
-    """Compute Kendall's τ-b of two lists of costs."""
-    greatest = 2 * max(*one[np.isfinite(one)], *other[np.isfinite(other)], 1.0)
-    return float(kendalltau(np.minimum(one, greatest), np.minimum(other, greatest)).statistic)
+def noise_floor(costs: pd.DataFrame) -> float:
+    """Return the median τ between the orders of two random halves of the seeds."""
+    rng, found = np.random.default_rng(SEED), []
+    for _ in range(HALVES):
+        seeds = rng.permutation(costs.columns)
+        half = len(seeds) // 2
+        found.append(tau(costs[seeds[:half]].mean(axis=1), costs[seeds[half : 2 * half]].mean(axis=1)))
+    return float(np.median(found))
 
 
-def tau_between_worlds(frame: pd.DataFrame, data: str, measure: str = "seconds") -> pd.DataFrame:
-    """Return Kendall's τ between each two worlds of a data set."""
-    names, columns = protocols(frame), [block for block in blocks(frame) if block[0] == data]
-    costs = [order(estimates(frame, block, COSTS[measure]), names) for block in columns]
-    worlds = [world for _, world in columns]
-    return pd.DataFrame([[tau(a, b) for b in costs] for a in costs], index=worlds, columns=worlds)
+def agreement(frame: pd.DataFrame, measure: str = "seconds_high") -> pd.DataFrame:
+    """Return Kendall's τ of the protocols' mean costs between each two blocks; the noise floors on the diagonal."""
+    names = ["/".join(block) for block in blocks(frame)]
+    costs = [table(frame, block, measure) for block in blocks(frame)]
+    means = [each.mean(axis=1) for each in costs]
+    values = np.array([[tau(one, other) for other in means] for one in means])
+    np.fill_diagonal(values, [noise_floor(each) for each in costs])
+    return pd.DataFrame(values, index=names, columns=names)
 
 
-def tau_between_measures(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return Kendall's τ of seconds with bytes, joules and rounds in each block."""
-    names = protocols(frame)
+def other_measures(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return, of each block, τ of seconds to the high target with other costs, the low target, and ``fifo`` links."""
     rows = {}
     for block in blocks(frame):
-        costs = {measure: order(estimates(frame, block, name), names) for measure, name in COSTS.items()}
-        rows["/".join(block)] = {m: tau(costs["seconds"], costs[m]) for m in COSTS if m != "seconds"}
+        seconds = table(frame, block, "seconds_high")
+        row = {cost: tau(seconds.mean(axis=1), table(frame, block, f"{cost}_high").mean(axis=1)) for cost in COSTS[1:]}
+        row["the low target"] = tau(seconds.mean(axis=1), table(frame, block, "seconds_low").mean(axis=1))
+        serial = table(frame, block, "seconds_high", "fifo")
+        row["`fifo` links"] = tau(seconds[serial.columns].mean(axis=1), serial.mean(axis=1))
+        rows["/".join(block)] = {"two halves of the seeds": noise_floor(seconds), **row}
     return pd.DataFrame(rows).T

@@ -1,7 +1,6 @@
-"""Markdown tables of the study of orderings: ranks, agreement, claims, costs, rates."""
+"""Markdown tables of the study of orderings: what to take, claims, ranks, agreement, costs, settings."""
 
 import argparse
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,168 +8,157 @@ import pandas as pd
 from orderings_claims import FAILS, HOLDS, OPEN, over_blocks, verdicts
 from orderings_estimates import (
     COSTS,
-    DATA,
+    FLOOR,
     TABLES,
-    WORLDS,
+    Block,
+    agreement,
     blocks,
-    estimates,
+    mean_interval,
+    noise_floor,
+    other_measures,
     protocols,
-    ranks,
+    rank_intervals,
+    reached,
     runs,
-    tau_between_measures,
-    tau_between_worlds,
+    table,
+    tuning,
 )
 
-from vflsim.results.statistics.estimates import Estimate
 from vflsim.tables.formats import markdown_table
 from vflsim.vocabulary.amounts import three_digits
 
+SCALES = {"bytes": ("MB", 1e6), "joules": ("kJ", 1e3), "seconds": ("s", 1.0), "rounds": ("rounds", 1.0)}
 
-def rank_table(frame: pd.DataFrame, data: str, measure: str = "seconds") -> Iterator[str]:
-    """Yield a row per protocol, its rank in each world."""
-    names = protocols(frame)
-    columns = [block for block in blocks(frame) if block[0] == data]
-    by_block = [ranks(estimates(frame, block, COSTS[measure]), names) for block in columns]
-    found = [estimates(frame, block, COSTS[measure]) for block in columns]
+
+def first_table(frame: pd.DataFrame) -> Iterator[str]:
+    """Yield a row per block: for each cost the protocols that may be first, the mean rank's first in front."""
     rows = []
-    for name in names:
+    for block in blocks(frame):
+        cells = []
+        for cost in ("seconds", "bytes", "joules"):
+            found = rank_intervals(table(frame, block, f"{cost}_high")).sort_values(["rank", "high"])
+            may_be = [f"`{name}`" for name in found.index[found["low"] == 1]]
+            cells.append(", ".join(may_be))
+        floor = noise_floor(table(frame, block, "seconds_high"))
+        rows.append(["/".join(block), f"{floor:.2f}" + ("" if floor >= FLOOR else " (below 0.9)"), *cells])
+    yield from markdown_table(["block", "noise floor", "seconds", "bytes", "joules"], rows)
+
+
+def claim_table(frame: pd.DataFrame) -> Iterator[str]:
+    """Yield a row per claim: in how many blocks it holds, fails, cannot be told; and the range of what it compares."""
+    rows = []
+    for (number, claim), its in verdicts(frame).groupby(["number", "claim"], sort=False):
+        counts = [str(int((its["verdict"] == side).sum())) for side in (HOLDS, FAILS, OPEN)]
+        levels = str(claim).startswith(("plateau", "answers"))
+        low, high = (f"{each:+.3f}" if levels else three_digits(each) for each in (its["gap"].min(), its["gap"].max()))
+        rows.append([str(number), str(claim), over_blocks(its["verdict"]), *counts, f"{low} … {high}"])
+    yield from markdown_table(["", "claim", "verdict", HOLDS, FAILS, OPEN, "A ÷ B, or A − B"], rows)
+
+
+def block_claim_table(frame: pd.DataFrame) -> Iterator[str]:
+    """Yield a row per claim with its verdict in each block, and the corrected p value where there is one."""
+    found = verdicts(frame)
+    names = ["/".join(block) for block in blocks(frame)]
+    rows = []
+    for (number, claim), its in found.groupby(["number", "claim"], sort=False):
+        by = {f"{each.data}/{each.world}": each for each in its.itertuples()}
         cells = [
-            f"{rank[name]}" if name in est and not est[name].censored else "—"
-            for rank, est in zip(by_block, found, strict=True)
+            "" if name not in by else OPEN if by[name].verdict == OPEN else f"{by[name].verdict} ({by[name].p:.1g})"
+            for name in names
         ]
-        rows.append([f"`{name}`", *cells])
-    yield from markdown_table([data, *(world for _, world in columns)], rows)
+        rows.append([str(number), str(claim), *cells])
+    yield from markdown_table(["", "claim", *(name.split("/")[1] for name in names)], rows)
 
 
-def cost_table(frame: pd.DataFrame, data: str, measure: str = "seconds") -> Iterator[str]:
-    """Yield a row per protocol, its cost to the target in each world with the 95 % interval."""
+def rank_table(frame: pd.DataFrame, data: str, cost: str = "seconds") -> Iterator[str]:
+    """Yield a row per protocol: its rank in each world, with the 95 % interval."""
     columns = [block for block in blocks(frame) if block[0] == data]
-    found = [estimates(frame, block, COSTS[measure]) for block in columns]
-    rows = [[f"`{name}`", *(_cost(each.get(name), _scale(measure)) for each in found)] for name in protocols(frame)]
-    yield from markdown_table([f"{data}: {_unit(measure)}", *(world for _, world in columns)], rows)
+    found = [rank_intervals(table(frame, block, f"{cost}_high")) for block in columns]
+    rows = []
+    for name in protocols(frame):
+        cells = [f"{r.at[name, 'rank']} ({r.at[name, 'low']} … {r.at[name, 'high']})" for r in found]
+        rows.append([f"`{name}`", *cells])
+    yield from markdown_table([f"{data}: rank by {cost}", *(world for _, world in columns)], rows)
 
 
-def _scale(measure: str) -> float:
-    return 1e6 if measure == "bytes" else 1e3 if measure == "joules" else 1.0
+def cost_table(frame: pd.DataFrame, data: str, cost: str, level: str) -> Iterator[str]:
+    """Yield a row per protocol: its mean cost to a target in each world, with the 95 % interval and missed seeds."""
+    columns = [block for block in blocks(frame) if block[0] == data]
+    unit, scale = SCALES[cost]
+    wide = [table(frame, block, f"{cost}_{level}") for block in columns]
+    met = [reached(frame, block, f"{cost}_{level}") for block in columns]
+    rows = [
+        [f"`{name}`", *(_cost(own.loc[name], scale, int(many[name])) for own, many in zip(wide, met, strict=True))]
+        for name in protocols(frame)
+    ]
+    yield from markdown_table([f"{data}: {unit}, {level} target", *(world for _, world in columns)], rows)
 
 
-def _unit(measure: str) -> str:
-    return {"bytes": "MB", "joules": "kJ", "seconds": "s"}.get(measure, measure)
-
-
-def _cost(found: Estimate | None, scale: float) -> str:
-    if found is None:
-        return "failed"
-    if found.censored:
-        return f"{found.reached} of {found.n}" if found.reached else "—"
-    low, mean, high = (three_digits(each / scale) for each in (found.low, found.mean, found.high))
-    return f"{mean} ({low} … {high})"
+def _cost(values: pd.Series, scale: float, met: int) -> str:
+    missed = "" if met == len(values) else f" [{met} of {len(values)}]"
+    if not met:
+        return f"—{missed}"
+    mean, low, high = (three_digits(each / scale) for each in mean_interval(values))
+    return f"{mean} ({low} … {high}){missed}"
 
 
 def level_table(frame: pd.DataFrame, data: str, measure: str) -> Iterator[str]:
-    """Yield a row per protocol: its plateau, or the metric of its answers, in each world."""
+    """Yield a row per protocol: its plateau, or the accuracy of its answers, in each world."""
     columns = [block for block in blocks(frame) if block[0] == data]
-    found = [estimates(frame, block, measure) for block in columns]
+    wide = [table(frame, block, measure) for block in columns]
     rows = []
     for name in protocols(frame):
-        cells = [
-            f"{e[name].mean:.3f} ± {(e[name].high - e[name].low) / 2:.3f}" if name in e else "failed" for e in found
-        ]
+        cells = []
+        for own in wide:
+            mean, low, high = mean_interval(own.loc[name])
+            cells.append(f"{mean:.3f} ({low:.3f} … {high:.3f})")
         rows.append([f"`{name}`", *cells])
     yield from markdown_table([f"{data}: {measure}", *(world for _, world in columns)], rows)
 
 
-def claim_table(frame: pd.DataFrame) -> Iterator[str]:
-    """Yield a row per claim: in how many blocks it holds, fails, cannot be told."""
-    rows = []
-    for (number, claim), its in verdicts(frame).groupby(["number", "claim"], sort=False):
-        counts = [str(int((its["verdict"] == side).sum())) for side in (HOLDS, FAILS, OPEN)]
-        rows.append([str(number), str(claim), *counts, over_blocks(its["verdict"])])
-    yield from markdown_table(["", "claim", HOLDS, FAILS, OPEN, "over blocks"], rows)
-
-
-def rate_table(tuning: pd.DataFrame, data: str, order: list[str]) -> Iterator[str]:
-    """Yield a row per protocol, the rate that was its best in each world."""
-    own = tuning[(tuning["data"] == data) & tuning["chosen"]]
-    worlds = [w for w in WORLDS if w in set(own["world"])]
-    names = [name for name in order if name in set(own["protocol"])]
-    by = own.drop_duplicates(["protocol", "world"]).set_index(["protocol", "world"])["rate"]
+def setting_table(tried: pd.DataFrame, data: str, order: list[str], worlds: list[str]) -> Iterator[str]:
+    """Yield a row per protocol: the rate and the value of its own key that were its best in each world."""
+    own = tried[(tried["data"] == data) & tried["chosen"]].set_index(["protocol", "world"])
     rows = [
-        [f"`{name}`", *(f"{by[name, world]:g}" if (name, world) in by else "none" for world in worlds)]
-        for name in names
+        [f"`{name}`", *(f"{own.at[(name, world), 'rate']:g}, {own.at[(name, world), 'value']:g}" for world in worlds)]
+        for name in order
     ]
-    yield from markdown_table([f"{data}: rate", *worlds], rows)
+    yield from markdown_table([f"{data}: rate, own key", *worlds], rows)
 
 
-def decision_table(frame: pd.DataFrame) -> Iterator[str]:
-    """Yield a row per world: the protocols of rank 1, and on how many data sets, for each cost."""
-    names, measures = protocols(frame), ("seconds", "bytes", "joules")
-    rows = []
-    for world in WORLDS:
-        there = [block for block in blocks(frame) if block[1] == world]
-        cells = []
-        for measure in measures:
-            firsts: Counter[str] = Counter()
-            for block in there:
-                found = estimates(frame, block, COSTS[measure])
-                firsts.update(
-                    name for name, rank in ranks(found, names).items() if rank == 1 and not found[name].censored
-                )
-            cells.append(", ".join(f"`{name}` {count}" for name, count in firsts.most_common()))
-        rows.append([f"{world} ({len(there)})", *cells])
-    yield from markdown_table(["world (data sets)", *measures], rows)
-
-
-def wait_table(waits: pd.DataFrame, data: str) -> Iterator[str]:
-    """Yield a row per protocol: which parts of a round take a tenth of it or more, the two longest."""
-    own = waits[waits["data"] == data]
-    names, worlds = list(dict.fromkeys(own["protocol"])), [world for world in WORLDS if world in set(own["world"])]
-    cells = {key: _parts(its) for key, its in own.groupby(["protocol", "world"])}
-    rows = [[f"`{name}`", *(cells.get((name, world), "") for world in worlds)] for name in names]
-    yield from markdown_table([f"{data}: a round is", *worlds], rows)
-
-
-def _parts(own: pd.DataFrame) -> str:
-    longest = own[own["share"] >= 0.1].nlargest(2, "share")
-    return ", ".join(
-        f"{part} {share:.0%}".replace("%", " %") for part, share in zip(longest["part"], longest["share"], strict=True)
-    )
-
-
-def _float_table(found: pd.DataFrame, first: str) -> Iterator[str]:
-    rows = [
-        [str(name), *(f"{value:.2f}" for value in row)] for name, row in zip(found.index, found.to_numpy(), strict=True)
-    ]
+def float_table(found: pd.DataFrame, first: str) -> Iterator[str]:
+    """Yield a table of numbers with two digits."""
+    rows = [[str(name), *(f"{value:.2f}" for value in found.loc[name])] for name in found.index]
     yield from markdown_table([first, *map(str, found.columns)], rows)
 
 
 def sections(folder: Path = TABLES) -> Iterator[tuple[str, Callable[[], Iterator[str]]]]:
     """Yield all tables with their titles."""
-    frame, tuning, waits = (
-        runs(folder),
-        *(pd.read_parquet(folder / f"{name}.parquet") for name in ("tuning", "breakdown")),
-    )
-    there = [data for data in DATA if data in set(frame["data"])]
+    frame, tried = runs(folder), tuning(folder)
+    there: list[Block] = blocks(frame)
+    yield "what to take", lambda: first_table(frame)
     yield "claims", lambda: claim_table(frame)
-    yield "firsts", lambda: decision_table(frame)
-    yield "seconds with other measures", lambda: _float_table(tau_between_measures(frame), "τ of seconds with")
-    for data in there:
+    yield "claims by block", lambda: block_claim_table(frame)
+    yield "agreement of worlds", lambda: float_table(agreement(frame), "τ, noise floor")
+    yield "agreement of measures", lambda: float_table(other_measures(frame), "τ of seconds, high target, with")
+    for data in dict.fromkeys(data for data, _ in there):
+        worlds = [world for own, world in there if own == data]
         yield f"ranks {data}", lambda data=data: rank_table(frame, data)
-        for measure in COSTS:
-            yield f"{measure} {data}", lambda data=data, measure=measure: cost_table(frame, data, measure)
+        for cost in COSTS:
+            yield f"{cost} {data}", lambda data=data, cost=cost: cost_table(frame, data, cost, "high")
+        yield f"seconds, low {data}", lambda data=data: cost_table(frame, data, "seconds", "low")
         for measure in ("plateau", "answers"):
             yield f"{measure} {data}", lambda data=data, measure=measure: level_table(frame, data, measure)
-        yield f"worlds {data}", lambda data=data: _float_table(tau_between_worlds(frame, data), f"{data}: τ")
-        yield f"waits {data}", lambda data=data: wait_table(waits, data)
-        yield f"rates {data}", lambda data=data: rate_table(tuning, data, protocols(frame))
+        yield (
+            f"settings {data}",
+            lambda data=data, worlds=worlds: setting_table(tried, data, protocols(frame), worlds),
+        )
 
 
 def main() -> None:
     """Print all tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "tables", type=Path, nargs="?", default=TABLES, help="folder with runs.parquet and tuning.parquet"
-    )
+    parser.add_argument("tables", type=Path, nargs="?", default=TABLES, help="folder with runs-*, tuning-*.parquet")
     folder = parser.parse_args().tables
     for title, lines in sections(folder):
         print(f"\n### {title}\n", *lines(), sep="\n")

@@ -47,7 +47,7 @@ OWN: Mapping[str, Mapping[str, Any]] = {
     "laser-vfl": {"deadline": (0.5, 1, 2)},
     "vimadmm": {"rho": (0.3, 1, 3)},
 }
-"""What is tuned after the rate, for six clients; times are factors of the block's. Of others it is the server's rate."""
+"""What is tuned after the rate, for six clients; times are factors of the block's. Others tune the server's rate."""
 SERVER_FACTORS = (0.3, 1, 3)
 
 

@@ -4,6 +4,7 @@ import contextlib
 import io
 import sys
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,7 +15,7 @@ import pandas as pd
 import pytest
 from pages import ROOT
 from PIL import Image
-from scipy.stats import t as student
+from scipy.stats import CensoredData, ecdf
 
 from vflsim.learning.data.files import folders
 
@@ -60,27 +61,69 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     plt.close("all")
 
 
-def test_every_block_is_a_valid_scenario_with_the_same_protocols_and_seeds(run: ModuleType) -> None:
-    assert len({block.name for block in run.BLOCKS}) == len(run.BLOCKS) == 18
-    protocols = set()
+def test_every_block_is_a_valid_scenario_with_the_same_protocols_and_seeds(run: ModuleType, costs: ModuleType) -> None:
+    assert len({block.name for block in run.BLOCKS}) == len(run.BLOCKS) == 6
+    low, high = map(int, run.SEEDS.split(":"))
     for block in run.BLOCKS:
         if block.world == "lte" and not any((each / TRACE).is_file() for each in folders()):
             continue  # its files are fetched by hand
         scenario = run.scenario(block)
-        protocols.add(tuple(scenario.protocols))
-        assert scenario.seeds == (0, 1, 2, 3, 4)
+        assert tuple(scenario.protocols) == costs.PROTOCOLS
+        assert scenario.seeds == (*range(low, high),)
+        assert scenario.timing.network.kind == "fair"
         assert scenario.stop.time == block.horizon
         assert scenario.evaluate.deadline == (block.deadline,)
         assert scenario.data.validation_fraction > 0
         assert f"`{block.world}`" in PLAN.read_text()
-    (names,) = protocols
-    assert len(names) == 14
-    assert all(f"| `{name}` |" in PLAN.read_text() for name in names)
+    assert all(f"| `{name}` |" in PLAN.read_text() for name in costs.PROTOCOLS)
+
+
+def test_every_setting_that_may_be_tried_is_a_valid_protocol_with_its_own_values(run: ModuleType) -> None:
+    block = run.BLOCKS[0]
+    names = [*run.base(block.data)["protocols"]]
+    tried = [run.Setting(name, 3, value) for name in names for value in run.own_values(name)]
+    scenario = run.scenario(block, tried)
+    assert {each.name for each in tried} <= {*scenario.protocols}
+    t_sync = scenario.protocols[run.Setting("t-sync", 3, 4).name].protocol
+    assert t_sync.t == 4
+    laser = scenario.protocols[run.Setting("laser-vfl", 3, 2).name].protocol
+    assert laser.deadline == 2 * block.deadline
+    wait = scenario.training_of(run.Setting("wait", 3, 0.3).name)
+    assert (wait.client_optimizer.lr, wait.server_optimizer.lr) == (0.01, pytest.approx(0.003))
+    assert {*run.OWN} <= {*names}
 
 
 def test_seeds_of_tuning_are_not_reported(run: ModuleType) -> None:
-    low, high = map(int, run.TUNING_SEEDS.split(":"))
-    assert not {*range(low, high)} & {0, 1, 2, 3, 4}
+    (low, high), (first, last) = (map(int, seeds.split(":")) for seeds in (run.TUNING_SEEDS, run.SEEDS))
+    assert not {*range(low, high)} & {*range(first, last)}
+    assert last - first >= 20
+
+
+def tried(*rows: tuple[str, int, float, float]) -> pd.DataFrame:
+    """Settings with protocol, place on the ladder, seconds and plateau."""
+    named = [dict(zip(("protocol", "place", "seconds", "plateau"), row, strict=True)) | {"value": 1.0} for row in rows]
+    return pd.DataFrame(named)
+
+
+def test_the_fewest_seconds_are_best_and_of_equal_ones_the_highest_plateau(run: ModuleType) -> None:
+    frame = tried(("a", 2, 5.0, 0.9), ("a", 3, 4.0, 0.1), ("b", 2, 9.0, 0.3), ("b", 3, 9.0, 0.8))
+    assert (run.best(frame, "a").place, run.best(frame, "b").place) == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("places", "further"),
+    [
+        ({2: 9.0, 3: 5.0, 4: 6.0}, None),  # inside
+        ({2: 5.0, 3: 6.0, 4: 7.0}, 1),
+        ({2: 7.0, 3: 6.0, 4: 5.0}, 5),
+        ({0: 1.0, 1: 5.0}, None),  # the ladder's end
+    ],
+)
+def test_the_grid_of_rates_grows_until_the_best_lies_inside(
+    places: dict[int, float], further: int | None, run: ModuleType
+) -> None:
+    found = run.beyond(tried(*(("a", place, seconds, 0.0) for place, seconds in places.items())), "a")
+    assert (None if found is None else found.place) == further
 
 
 def test_the_script_names_the_blocks_that_it_knows(
@@ -89,23 +132,22 @@ def test_the_script_names_the_blocks_that_it_knows(
     monkeypatch.setattr(sys, "argv", ["run.py", "--only", "mnist"])
     with pytest.raises(SystemExit):
         run.main()
-    assert "allowed are handwritten, credit, fashion_mnist" in capsys.readouterr().err
+    assert "allowed are handwritten" in capsys.readouterr().err
 
 
 SMALL = """\
 name: small
 data: {name: digits, test_fraction: 0.2, validation_fraction: 0.2}
-partition: {clients: 3}
+partition: {clients: 6}
 models: {client: {kind: linear, embedding: 8}, aggregate: mean, server: {kind: linear}}
 training: {batch: 32, client_optimizer: {kind: adam, lr: 0.01}, server_optimizer: {kind: adam, lr: 0.01}}
 timing: {clients: {select: all, compute: 1 ms}}
 protocols:
   wait: {kind: synchronous}
-  flex-vfl: {kind: flex_vfl, local_time: 2 ms}
+  t-sync: {kind: t_synchronous, t: 3}
   laser-vfl: {kind: laser_vfl, deadline: 1 s}
-  async: {kind: asynchronous}
-stop: {time: 1 s, rounds: 20}
-evaluate: {every: 6 updates, deadline: 1 s}
+stop: {time: 1 s, rounds: 12}
+evaluate: {every: 3 rounds, deadline: 1 s}
 target: {test_accuracy: 0.3, for: 1 evaluations}
 seeds: 0:2
 record: rounds
@@ -114,106 +156,169 @@ record: rounds
 
 @pytest.mark.slow
 def test_a_block_is_tuned_run_and_tabulated_and_once_done_computed_no_more(
-    run: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    run: ModuleType, costs: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "worlds").mkdir()
     (tmp_path / "small.yaml").write_text(SMALL)
     (tmp_path / "worlds" / "near.yaml").write_text((FOLDER / "worlds" / "tails.yaml").read_text())
-    monkeypatch.setattr(run, "HERE", tmp_path)
-    monkeypatch.setattr(run, "RATES", (0.01, 0.02))
-    monkeypatch.setattr(
-        run, "BLOCKS", (run.Block("small", "near", 20, 0.6, 0.006), run.Block("small", "absent", 1, 1, 1))
-    )
-    said = ["run.py", "--only", "small/near", "--out", "out", "--tables", "tables", "--workers", "1"]
+    for name, value in {
+        "HERE": tmp_path, "FIRST": (3,), "SEEDS": "0:4", "SEEDS_OF_FIFO": "0:2", "LEVELS": {"low": 0.3, "high": 0.5},
+        "BLOCKS": (run.Block("small", "near", 20, 0.6, 0.006),),
+    }.items():  # fmt: skip
+        monkeypatch.setattr(run, name, value)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", said)
+    monkeypatch.setattr(sys, "argv", ["run.py", "--out", "out", "--tables", "tables", "--workers", "1"])
     run.main()
-    assert "1 of 2 blocks in tables" in capsys.readouterr().out
-    first = (tmp_path / "tables" / "runs.parquet").read_bytes()
+    there = sorted((tmp_path / "tables").iterdir())
+    assert [each.name for each in there] == ["runs-small-near.parquet", "tuning-small-near.parquet"]
+    first = [each.read_bytes() for each in there]
     run.main()
-    assert (tmp_path / "tables" / "runs.parquet").read_bytes() == first
-    frame = pd.read_parquet(tmp_path / "tables" / "runs.parquet")
-    assert set(frame["protocol"]) == {"wait", "flex-vfl", "laser-vfl", "async"}
-    assert {"time_to_target", "bytes_to_target", "rounds_to_target", "plateau", "answers"} <= set(frame["measure"])
-    assert set(frame["seed"]) == {0, 1}
-    waits = pd.read_parquet(tmp_path / "tables" / "breakdown.parquet")
-    np.testing.assert_allclose(waits.groupby("protocol")["share"].sum(), 1)
-    rates = pd.read_parquet(tmp_path / "tables" / "tuning.parquet")
-    assert rates.groupby("protocol")["chosen"].sum().eq(1).all()
-    assert set(rates["rate"]) == {0.01, 0.02}
+    assert [each.read_bytes() for each in there] == first
+    frame, settings = (pd.read_parquet(each) for each in there)
+    assert set(frame["protocol"]) == {"wait", "t-sync", "laser-vfl"}
+    wanted = {f"{cost}_{level}" for cost in costs.COSTS if cost != "joules" for level in ("low", "high")}
+    assert set(frame["measure"]) == {*wanted, "plateau", "end", "answers"}
+    assert frame.groupby("network", observed=True)["seed"].unique().map(sorted).to_dict() == {
+        "fair": [0, 1, 2, 3], "fifo": [0, 1],
+    }  # fmt: skip
+    assert settings.groupby("protocol")["chosen"].sum().eq(1).all()
+    assert settings.groupby("protocol")["place"].nunique().min() >= 2, "the grid has grown"
+    assert settings.groupby("protocol")["value"].nunique().eq(3).all()
+    low, high = (frame[frame["measure"] == f"rounds_{level}"]["value"] for level in ("low", "high"))
+    assert (low.to_numpy() <= high.to_numpy()).all()
 
 
-BLOCK = ("credit", "lte")
+# --- estimates --------------------------------------------------------------------------------------------------------
+
+BLOCK = ("handwritten", "lte")
+HORIZON = 50.0
 
 
 def made(
-    costs: dict[str, list[float]], measure: str = "time_to_target", unreached: tuple[str, ...] = ()
-) -> pd.DataFrame:
+    folder: Path,
+    values: dict[str, list[float]],
+    measure: str = "seconds_high",
+    missed: dict[str, list[int]] | None = None,
+) -> Path:
+    """Write the tables of one block: a measure of protocols by seeds, of which some have missed the target."""
+    where = {"data": BLOCK[0], "world": BLOCK[1], "network": "fair", "measure": measure}
     rows = [
-        {"data": BLOCK[0], "world": BLOCK[1], "protocol": name, "seed": seed, "measure": measure, "value": value}
-        | {"censored": name in unreached}
-        for name, values in costs.items()
-        for seed, value in enumerate(values)
+        {**where, "protocol": name, "seed": seed, "value": value, "censored": seed in (missed or {}).get(name, [])}
+        for name, own in values.items()
+        for seed, value in enumerate(own)
     ]
-    return pd.DataFrame(rows)
+    pd.DataFrame(rows).to_parquet(folder / "runs-handwritten-lte.parquet")
+    pd.DataFrame([{"data": BLOCK[0], "world": BLOCK[1], "horizon": HORIZON}]).to_parquet(
+        folder / "tuning-handwritten-lte.parquet"
+    )
+    return folder
 
 
-def test_ranks_count_intervals_below_and_the_unreached_share_the_last_place(costs: ModuleType) -> None:
-    spent = {"a": [1.0, 1.1, 1.2], "b": [1.1, 1.0, 1.2], "c": [9.0, 9.5, 10.0], "d": [20.0] * 3, "e": [20.0] * 3}
-    frame = made(spent, unreached=("d", "e"))
-    found = costs.estimates(frame, BLOCK, "time_to_target")
-    assert costs.ranks(found, [*spent]) == {"a": 1, "b": 1, "c": 3, "d": 4, "e": 4}
+def test_a_run_that_misses_the_target_counts_with_the_horizon(costs: ModuleType, tmp_path: Path) -> None:
+    frame = costs.runs(made(tmp_path, {"wait": [1.0, 7.0], "async": [2.0, 3.0]}, missed={"wait": [1]}))
+    assert costs.table(frame, BLOCK, "seconds_high").loc["wait"].tolist() == [1.0, HORIZON]
+    assert costs.reached(frame, BLOCK, "seconds_high").to_dict() == {"wait": 1, "async": 2}
 
 
-def test_agreement_is_kendalls_tau_with_the_unreached_tied_at_the_end(costs: ModuleType) -> None:
-    infinite = float("inf")
-    assert costs.tau(np.array([1.0, 2, 3, 4]), np.array([1.0, 2, 3, 4])) == pytest.approx(1)
-    assert costs.tau(np.array([1.0, 2, 3]), np.array([3.0, 2, 1])) == pytest.approx(-1)
-    # pairs: 5 agree, 1 is tied in both lists
-    assert costs.tau(np.array([1.0, 2, infinite, infinite]), np.array([5.0, 6, infinite, infinite])) == pytest.approx(1)
-    # of six pairs, one is tied on the left alone and none on the right: 5 / √(5 · 6)
-    assert costs.tau(np.array([1.0, 2, infinite, infinite]), np.array([1.0, 2, 3, 4])) == pytest.approx(5 / 30**0.5)
+def test_a_run_that_misses_the_target_counts_in_bytes_as_the_greatest_of_its_block(
+    costs: ModuleType, tmp_path: Path
+) -> None:
+    spent = {"wait": [5.0, 9.0], "async": [2.0, 1.0]}
+    frame = costs.runs(made(tmp_path, spent, "bytes_high", missed={"async": [1]}))
+    assert costs.table(frame, BLOCK, "bytes_high").loc["async"].tolist() == [2.0, 9.0]
+
+
+def test_the_restricted_mean_is_the_area_under_the_kaplan_meier_curve(costs: ModuleType, tmp_path: Path) -> None:
+    times, missed = [3.0, 8.0, 20.0, 31.0, 40.0], [2, 4]
+    frame = costs.runs(made(tmp_path, {"wait": times}, missed={"wait": missed}))
+    reached = np.array([time for seed, time in enumerate(times) if seed not in missed])
+    curve = ecdf(CensoredData(uncensored=reached, right=[HORIZON] * len(missed))).sf
+    steps = np.concatenate([[0.0], np.sort(reached), [HORIZON]])
+    area = float(np.sum(np.diff(steps) * curve.evaluate(steps[:-1])))
+    assert costs.table(frame, BLOCK, "seconds_high").loc["wait"].mean() == pytest.approx(area)
+
+
+def test_ranks_have_intervals_over_seeds(costs: ModuleType) -> None:
+    rng = np.random.default_rng(0)
+    values = pd.DataFrame(
+        [1 + 0.1 * rng.random(20), 2 + rng.random(20), 2 + rng.random(20), np.full(20, 9.0), np.full(20, 9.0)],
+        index=[*"abcde"],
+    )
+    found = costs.rank_intervals(values)
+    assert found.loc["a"].tolist() == [1, 1, 1]
+    assert found.loc[["b", "c"], "rank"].tolist() in ([2, 3], [3, 2])
+    assert found.loc[["b", "c"], ["low", "high"]].to_numpy().tolist() == [[2, 3], [2, 3]]
+    assert found.loc[["d", "e"], ["rank", "low", "high"]].to_numpy().tolist() == [[4, 4, 4], [4, 4, 4]]
+
+
+def test_the_noise_floor_is_high_if_seeds_agree_and_low_if_they_are_noise(costs: ModuleType) -> None:
+    rng = np.random.default_rng(1)
+    sure = pd.DataFrame(np.arange(8)[:, None] + 0.01 * rng.random((8, 20)))
+    assert costs.noise_floor(sure) == pytest.approx(1)
+    assert abs(costs.noise_floor(pd.DataFrame(rng.random((8, 20))))) < 0.3
+
+
+# --- claims -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "unreached", "side"),
+    ("factor", "limit", "side"),
+    [(0.5, 1.0, "holds"), (2.0, 1.0, "fails"), (0.5, 0.4, "fails"), (0.5, 0.6, "holds"), (1.0, 1.0, "cannot be told")],
+)
+def test_a_claim_about_costs_compares_paired_ratios_with_its_limit(
+    factor: float, limit: float, side: str, claims: ModuleType, costs: ModuleType, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    rng = np.random.default_rng(2)
+    base = 10 * (1 + rng.random(20))
+    frame = costs.runs(made(tmp_path, {"wait": [*base], "async": [*(factor * base * rng.lognormal(0, 0.05, 20))]}))
+    monkeypatch.setattr(claims, "CLAIMS", (claims.Claim(1, "async", "wait", "seconds", limit=limit),))
+    (found,) = claims.verdicts(frame).to_dict("records")
+    assert found["verdict"] == side
+    assert found["gap"] == pytest.approx(factor, rel=0.05)
+
+
+def test_a_pair_of_which_both_miss_the_target_says_nothing(
+    claims: ModuleType, costs: ModuleType, tmp_path: Path
+) -> None:
+    spent = {"wait": [10.0, 30.0, 20.0], "async": [5.0, 2.0, 40.0]}
+    frame = costs.runs(made(tmp_path, spent, missed={"wait": [1], "async": [1]}))
+    found = claims.gaps(frame, claims.Claim(1, "async", "wait", "seconds"), BLOCK)
+    assert found.tolist() == pytest.approx([np.log(2), 0.0, -np.log(2)])
+
+
+@pytest.mark.parametrize(("limit", "side"), [(0.0, "holds"), (0.2, "fails"), (0.1, "cannot be told")])
+def test_a_claim_about_levels_compares_paired_differences(
+    limit: float, side: str, claims: ModuleType, costs: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(3)
+    base = 0.7 + 0.1 * rng.random(20)
+    frame = costs.runs(made(tmp_path, {"wait": [*(base + 0.1 + rng.normal(0, 0.01, 20))], "async": [*base]}, "plateau"))
+    monkeypatch.setattr(claims, "CLAIMS", (claims.Claim(1, "wait", "async", "plateau", limit=limit),))
+    assert claims.verdicts(frame)["verdict"].tolist() == [side]
+
+
+def test_p_values_are_those_of_all_flips_of_signs(claims: ModuleType) -> None:
+    gaps = np.array([[0.3, -0.1, 0.4, 0.2, 0.5]])
+    means = [float(np.mean(gaps[0] * signs)) for signs in product((1, -1), repeat=5)]
+    above, below = (np.mean([side(mean, gaps.mean()) for mean in means]) for side in (np.greater_equal, np.less_equal))
+    assert claims.p_values(gaps)[0] == pytest.approx([above, below])
+
+
+@pytest.mark.parametrize(
+    ("sides", "wanted"),
     [
-        ([1.0, 1.1, 1.05], [2.0, 2.1, 2.3], (), "holds"),
-        ([2.0, 2.1, 2.3], [1.0, 1.1, 1.05], (), "fails"),
-        ([1.0, 2.0, 1.5], [1.5, 1.1, 2.0], (), "cannot be told"),
-        ([1.0, 1.1, 1.05], [1.0, 1.0, 1.0], ("other",), "holds"),
-        ([1.0, 1.1, 1.05], [1.0, 1.0, 1.0], ("one",), "fails"),
-        ([1.0, 1.1, 1.05], [2.0, 2.1, 2.3], ("one", "other"), "cannot be told"),
+        (["holds", "cannot be told"], "holds"),
+        (["fails"], "fails"),
+        (["holds", "fails", "cannot be told"], "both"),
+        (["cannot be told"] * 2, "cannot be told"),
     ],
 )
-def test_a_claim_about_costs_holds_if_the_interval_of_the_ratio_lies_on_its_side(
-    one: list[float], other: list[float], unreached: tuple[str, ...], side: str, claims: ModuleType
-) -> None:
-    frame = made({"one": one, "other": other}, unreached=unreached)
-    claim = claims.Claim(1, "one", "other", "seconds")
-    assert claims.verdict(frame, claim, BLOCK)[0] == side
+def test_over_blocks_a_side_wins_if_no_block_says_the_other(sides: list[str], wanted: str, claims: ModuleType) -> None:
+    assert claims.over_blocks(pd.Series(sides)) == wanted
 
 
-def test_the_interval_of_a_claim_is_that_of_paired_logarithms(claims: ModuleType) -> None:
-    one, other = np.array([1.0, 1.3, 1.2, 0.9]), np.array([1.9, 2.2, 2.0, 1.7])
-    logs = np.log(one / other)
-    half = student.ppf(0.975, 3) * logs.std(ddof=1) / 2
-    low, high = np.exp([logs.mean() - half, logs.mean() + half])
-    frame = made({"one": [*one], "other": [*other]})
-    for limit, side in ((high * 1.001, "holds"), (low * 0.999, "fails"), ((low + high) / 2, "cannot be told")):
-        claim = claims.Claim(1, "one", "other", "seconds", limit=limit)
-        assert claims.verdict(frame, claim, BLOCK)[0] == side
-
-
-@pytest.mark.parametrize(("limit", "side"), [(0.0, "holds"), (0.2, "fails"), (0.09, "cannot be told")])
-def test_a_claim_about_levels_compares_paired_differences(limit: float, side: str, claims: ModuleType) -> None:
-    frame = made({"one": [0.9, 0.8, 0.7], "other": [0.81, 0.7, 0.62]}, "plateau")
-    assert claims.verdict(frame, claims.Claim(1, "one", "other", "plateau", limit=limit), BLOCK)[0] == side
-
-
-def test_a_front_has_the_points_that_none_beats_in_both(figures: ModuleType) -> None:
-    points = pd.DataFrame({"seconds": [3.0, 1, 2, 4, 5], "bytes": [2.0, 5, 3, 4, 1]}, index=[*"abcde"])
-    assert [*figures.front(points).index] == ["b", "c", "a", "e"]
+# --- the page ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -249,21 +354,18 @@ def test_the_scripts_draw_and_print_what_is_in_a_folder_of_tables(
     figures: ModuleType, tables: ModuleType, printed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["orderings.py", str(TABLES), "--out", str(tmp_path)])
-    monkeypatch.setattr(figures, "FIGURES", {"agreement": figures.agreement_figure})
     figures.main()
-    assert capsys.readouterr().out == f"{tmp_path / 'agreement.png'}\n"
-    assert (tmp_path / "agreement.png").read_bytes().startswith(b"\x89PNG")
-    assert printed.startswith("\n### claims\n\n|  | claim |")
+    assert capsys.readouterr().out.split() == [str(tmp_path / f"{name}.png") for name in figures.FIGURES]
+    assert all((tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG") for name in figures.FIGURES)
+    assert printed.startswith("\n### what to take\n\n| block |")
     assert printed.count("\n### ") == len([*tables.sections()])
 
 
-def test_the_map_of_ranks_shows_the_ranks_of_the_tables(figures: ModuleType, costs: ModuleType) -> None:
+def test_the_picture_of_ranks_shows_the_ranks_of_the_tables(figures: ModuleType, costs: ModuleType) -> None:
     frame = costs.runs(TABLES)
     figure = figures.ranks_figure(frame)
-    shown = [axis for axis in figure.axes if axis.images and axis.get_title()]
-    assert [axis.get_title() for axis in shown] == [data for data in costs.DATA if data in set(frame["data"])]
-    for axis in shown:
-        columns = [block for block in costs.blocks(frame) if block[0] == axis.get_title()]
-        cells = [text.get_text() for text in axis.texts]
-        wanted = figures.rank_matrix(frame, columns, "seconds").ravel()
-        assert cells == [f"{rank:.0f}" if np.isfinite(rank) else "–" for rank in wanted]
+    for axis, block in zip(figure.axes, costs.blocks(frame), strict=True):
+        assert axis.get_title() == block[1]
+        found = costs.rank_intervals(costs.table(frame, block, "seconds_high"))
+        marks = [line.get_xdata()[0] for line in axis.lines if line.get_marker() == "o"]
+        assert [*marks] == found["rank"].tolist()
