@@ -81,6 +81,7 @@ protocols:
 stop: {{epochs: 20}} # or time, rounds, updates, a target, …
 evaluate: {{every: {rounds} rounds}} # about an epoch
 # target: null # such as {target}: tables say what it costs to reach this
+# budget: null # such as {{time: 10 s}}: tables also rank the protocols within it; or rounds, bytes, energy
 {metrics}
 # measures: {{}} # further columns of the summary: `vflsim list measures`
 # seeds: [0] # each protocol runs once with each; 0:5 are five, and intervals need several
