@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from toy_runs import toy_results
 
-from vflsim.reporting.answer import answer, joined, percent, time_spent, waited_for
+from vflsim.reporting.answer import ONE_SEED, answer, joined, percent, time_spent, waited_for
 from vflsim.results import Results
 from vflsim.results.statistics.estimates import Estimate, SeedSample, estimate, paired
 from vflsim.results.tables.ranking import ranking
@@ -53,6 +53,12 @@ def test_protocols_are_told_apart_by_their_paired_differences() -> None:
 def test_a_single_seed_tells_nobody_apart_and_claims_no_tie() -> None:
     found = rank(summary({"a": [3.0], "b": [2.0]}))
     assert (found.order, found.close, found.text("b")) == (("b", "a"), (), "2 s")
+
+
+@pytest.mark.parametrize(("seeds", "warned"), [(1, True), (2, False)])
+def test_the_answer_of_one_seed_says_that_another_may_differ(seeds: int, warned: bool, tmp_path: Path) -> None:
+    results = Results.open(toy_results(tmp_path / "toy", seeds=seeds, record="summary", horizon=40))
+    assert (ONE_SEED in answer(results, results.estimates(), {}).sentences) is warned
 
 
 def test_protocols_that_miss_the_target_are_not_ranked() -> None:

@@ -99,6 +99,7 @@ def percent(share: float) -> str:
 
 
 COSTS = {"time": "seconds", "rounds": "rounds", "bytes": "bytes"}
+ONE_SEED = "All this is one seed: another may order the protocols otherwise."
 
 
 @final
@@ -120,6 +121,7 @@ def answer(results: Results, summary: pd.DataFrame, figures: dict[str, Numbers])
         sentences += [text for budget in results.budgets for text in _within(results, budget)]
     sentences += [] if targets else _without_target(results, summary)
     sentences += _why(results, summary, figures, targets[0] if targets else None)
+    sentences += [ONE_SEED] if len(results.seeds) == 1 and len(results.protocols) > 1 else []
     sentences += [_failures(results)] if results.failed else []
     return Conclusion(sentences[0], tuple(sentences[1:]))
 
