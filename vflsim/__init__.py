@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from vflsim.api.expected import check
 from vflsim.api.finished import evaluate, explain, report, trace
 from vflsim.api.fits import fit
+from vflsim.api.sweep_frames import read_sweep, sweep_answers
 from vflsim.api.timing import analyze
 from vflsim.errors import VflsimError
 from vflsim.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from typing import Unpack
-
-    import pandas as pd
 
     from vflsim.api.frames import Frame
     from vflsim.plotting.style import Picture
@@ -306,40 +305,6 @@ def export(
 
     folder = Path(results) if isinstance(results, str | Path) else results.folder
     return exported(folder, to, None if out is None else Path(out), uri)
-
-
-def read_sweep(folder: str | Path, target: Mapping[str, Any] | None = None) -> pd.DataFrame:
-    """Read all runs of a sweep as one tidy frame: a row per run, its keys, protocol, seed and measures as columns.
-
-    ``target`` replaces the scenario's: ``{"test_accuracy": 0.9}``. See :func:`vflsim.results.sweeps.frame.sweep_frame`.
-    Raises ``ResultsError``.
-
-    Example: ``vflsim.read_sweep("results/batches")[["protocol", "seed"]]``
-    """
-    from vflsim.results.sweeps.frame import sweep_frame
-    from vflsim.results.sweeps.sweep import Sweep
-
-    return sweep_frame(Sweep.open(folder, target))
-
-
-def sweep_answers(sweep: Sweep | str | Path, target: Mapping[str, Any] | None = None) -> pd.DataFrame:
-    """Say which values of a sweep's keys are best for each protocol: a row per comparison, protocol and point.
-
-    Compared are time, bytes and energy to the target; of protocols that reached it nowhere, the main metric after as
-    much of these as all have spent. ``verdict`` says how a point did for its protocol (best, not told apart, behind,
-    not reached, failed), ``place`` how the protocol did among all. ``target`` replaces the scenario's. See
-    :func:`vflsim.results.sweeps.answers.answers_frame` for the columns. Raises ``ResultsError``.
-
-    Example: ``vflsim.sweep_answers("results/batches").query("verdict == 'best'")``
-    """
-    from dataclasses import replace
-
-    from vflsim.results.sweeps.answers import answers_frame
-    from vflsim.results.sweeps.sweep import Sweep
-
-    if isinstance(sweep, Sweep):
-        return answers_frame(sweep if target is None else replace(sweep, targets=target))
-    return answers_frame(Sweep.open(sweep, target))
 
 
 def plot(results: Results | Sweep, kind: str, **options: Any) -> Picture:
