@@ -17,6 +17,7 @@ PACKAGE = Path(__file__).parents[1] / "vflsim"
 # From the bottom up. A module imports from its own folder and from layers below; folders of one layer never import
 # each other.
 LAYERS: list[set[str]] = [
+    {"party_names"},
     {"errors"},
     {"files", "shipped", "streams", "version", "vocabulary"},
     {"tables"},

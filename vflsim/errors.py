@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from vflsim.party_names import titled
+
 _STEERING = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028-\u202e\u2066-\u2069]")
 """Controls, halves of surrogates, separators of lines and paragraphs, and what turns the direction of text."""
 
@@ -35,8 +37,8 @@ class VflsimError(Exception):
     exit_code = 1
 
     def __init__(self, what: str, where: str = "", allowed: str = "", remedy: str = "") -> None:
-        super().__init__(what, where, allowed, remedy)
-        self.what, self.where, self.allowed, self.remedy = what, where, allowed, remedy
+        self.what, self.where, self.allowed, self.remedy = titled(what), titled(where), titled(allowed), titled(remedy)
+        super().__init__(self.what, self.where, self.allowed, self.remedy)
 
     def __str__(self) -> str:
         text = f"{self.where}: {self.what}" if self.where else self.what

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vflsim.api import Framed
+from vflsim.party_names import with_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -108,6 +109,7 @@ class Check(Framed):
         )
 
     @property
+    @with_names(lambda check: check.scenario.document.raw)
     def table(self) -> DataTable:
         """The table of ``vflsim check``, with its notes."""
         from vflsim.studies.checks.expected_table import expectation_table

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vflsim.party_names import naming
+
 if TYPE_CHECKING:
     from vflsim.attacks import Evaluation
     from vflsim.explaining import Explanation
@@ -48,7 +50,9 @@ def trace(
     """
     from vflsim.results.trace import write_trace
 
-    return write_trace(_opened(results), out, protocol, seed)
+    opened = _opened(results)
+    with naming(opened.scenario):
+        return write_trace(opened, out, protocol, seed)
 
 
 def evaluate(
@@ -71,7 +75,8 @@ def evaluate(
     from vflsim.attacks import chosen, evaluate as evaluate_runs
 
     stored = _chosen(_opened(results, trust), protocols, seeds)
-    return evaluate_runs(stored, chosen(attacks, options), protocols or None, seeds or None, needed=bool(attacks))
+    with naming(stored.scenario):
+        return evaluate_runs(stored, chosen(attacks, options), protocols or None, seeds or None, needed=bool(attacks))
 
 
 def explain(
@@ -94,7 +99,8 @@ def explain(
     from vflsim.explaining import explain as explain_runs
 
     stored = _chosen(_opened(results, trust), protocols, seeds)
-    return explain_runs(stored, protocols or None, seeds or None, sd, tsne_rows)
+    with naming(stored.scenario):
+        return explain_runs(stored, protocols or None, seeds or None, sd, tsne_rows)
 
 
 def _opened(results: Results | str | Path, trust: bool = False) -> Results:

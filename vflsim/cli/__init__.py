@@ -3,6 +3,7 @@
 import gc
 import sys
 import threading
+from contextvars import copy_context
 
 from vflsim.cli import analyze, cluster, delays, evaluate, listing, live, results, runs, sweep  # noqa: F401  each registers its commands
 from vflsim.cli.app import app, complain
@@ -26,7 +27,7 @@ def main() -> None:
     gc.set_threshold(*_PATIENCE)
     try:
         with noticed():
-            app()
+            copy_context().run(app)  # the parties' names are those of this command's scenario
     except VflsimError as error:
         complain(f"error: {error}")
         sys.exit(error.exit_code)

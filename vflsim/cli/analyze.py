@@ -26,6 +26,7 @@ from vflsim.cli.app import (
     say,
 )
 from vflsim.errors import DataError
+from vflsim.party_names import name_from_now_on
 from vflsim.shipped import scenario_file
 from vflsim.vocabulary.amounts import Amount
 
@@ -49,6 +50,7 @@ def analyze(
 ) -> None:
     """Print the closed forms of a scenario's timing: formulas and numbers, or why there are none."""
     analyses = vflsim.analyze(scenario, overriding(overrides), protocols=protocol or ())
+    name_from_now_on(analyses.scenario.document.raw)
     page = console()
     if latex:
         page.print(Text(analyses.latex), soft_wrap=True)

@@ -18,6 +18,7 @@ from typer.models import CommandFunctionType
 
 import vflsim
 from vflsim.errors import ScenarioError, check_known, no_results
+from vflsim.party_names import name_from_now_on
 from vflsim.shipped import completions, scenario_file
 from vflsim.vocabulary.execution_options import OPTIONS, flag
 
@@ -115,6 +116,7 @@ def load(
 ) -> Scenario:
     """Load a scenario file, with the overrides of the command line, and some of its ``protocols`` (default: all)."""
     loaded = vflsim.load(scenario, overriding(overrides, seeds))
+    name_from_now_on(loaded.document.raw)
     if not protocols:
         return loaded
     from vflsim.scenario.load import narrowed

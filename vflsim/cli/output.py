@@ -12,6 +12,7 @@ from rich.console import ConsoleRenderable
 
 from vflsim.cli.app import console, known, say
 from vflsim.errors import ScenarioError
+from vflsim.party_names import name_from_now_on
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,6 +35,7 @@ def opened(
     from vflsim.results.read import Results
 
     results = Results.open(folder, trust)
+    name_from_now_on(results.scenario)
     for each in protocols or ():
         known(each, results.protocols, "protocol", f"vflsim {command} --protocol")
     for number in seeds or ():

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from vflsim.errors import ResultsError
+from vflsim.party_names import naming
 from vflsim.plotting.ages import staleness
 from vflsim.plotting.answers import answers_under_deadlines
 from vflsim.plotting.breakdown import time_breakdown
@@ -86,7 +87,7 @@ def plot(
             options["protocols"] = protocols
         else:
             results = only(results, protocols)
-    with appearance(style, size, title):
+    with appearance(style, size, title), naming({} if isinstance(results, Sweep) else results.scenario):
         return function(results, **options)
 
 

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from vflsim.party_names import titled
 from vflsim.plotting.selection import Place, Window, one_seed
 from vflsim.plotting.style import Picture, headline, legend, picture, remark, x_axis
 from vflsim.results.events import activity
@@ -179,7 +180,7 @@ def _panel(
 
 
 def _words(party: str) -> str:
-    return party.replace("-", " ")
+    return titled(party.replace("-", " "))
 
 
 def _key(figure: Figure, events: Sequence[pd.DataFrame], stepped: bool) -> None:

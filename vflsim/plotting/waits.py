@@ -20,6 +20,7 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
+from vflsim.party_names import titled
 from vflsim.plotting.critical_path import CriticalPath, critical_path
 from vflsim.plotting.selection import finished
 from vflsim.plotting.style import Picture, failures, frame, headline, legend, picture, remark, sides
@@ -142,6 +143,8 @@ _NOBODY = "#9a9a9a"
 _ABSENT = "#ececec"
 _TICKS = 15
 """Most clients that are named on the axis."""
+_LETTERS = 50
+"""Letters of all names together above which the axis has numbers."""
 
 
 def waited_for(results: Results) -> Picture:
@@ -236,6 +239,8 @@ def _panel(axes: Axes, shares: dict[int, float], clients: int, others: list[int]
         axes.axvspan(absent - 0.5, absent + 0.5, color=_ABSENT, linewidth=0, zorder=0)
     axes.set_xlim(0.3, max(places, default=clients) + 0.7)
     ticks = range(1, clients + 1, -(-clients // _TICKS))
-    axes.set_xticks([*ticks, *places], [*map(str, ticks), *(_OTHERS[one] for one in others)])
+    names = [titled(f"client {number}").removeprefix("client ") for number in ticks]
+    labels = names if sum(map(len, names)) <= _LETTERS else [*map(str, ticks)]
+    axes.set_xticks([*ticks, *places], [*labels, *(_OTHERS[one] for one in others)])
     axes.grid(visible=False, axis="x")
     axes.set_ylim(bottom=0)

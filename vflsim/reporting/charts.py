@@ -9,6 +9,7 @@ import numpy as np
 from markupsafe import Markup
 
 from vflsim.intervals.means import step_values
+from vflsim.party_names import titled
 from vflsim.plotting import PLOTS, protocol_styles
 from vflsim.plotting.selection import length, one_seed
 from vflsim.plotting.style import Numbers, frame, metric_label
@@ -122,7 +123,7 @@ def _panel(run: RecordedRun, kinds: list[str], most: int) -> dict[str, Any]:
     return {
         "protocol": run.protocol,
         "seed": run.seed,
-        "parties": ["server" if party == 0 else f"client {party}" for party in parties],
+        "parties": ["server" if party == 0 else titled(f"client {party}") for party in parties],
         "until": until,
         "end": end,
         "start": _numbers(first.start, 7),

@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from vflsim.errors import printable
 from vflsim.files import text
+from vflsim.party_names import naming, titled
 from vflsim.plotting.style import target_label
 from vflsim.reporting import charts
 from vflsim.reporting.answer import Conclusion, answer, joined
@@ -216,7 +217,7 @@ def page(
     parts = len(alone) + isinstance(whole, JoinedResults)
     together = joint(whole, ink, 1 / parts) if isinstance(whole, JoinedResults) else None
     studies = [
-        section(_against(each, baseline), ink, f"s{number}", brief, 1 / parts) for number, each in enumerate(alone)
+        _section(_against(each, baseline), ink, f"s{number}", brief, 1 / parts) for number, each in enumerate(alone)
     ]
     sweeps = [
         sweep_section(each, ink, f"sweep{number}") for number, each in enumerate(results) if isinstance(each, Sweep)
@@ -229,7 +230,13 @@ def page(
     nothing: dict[str, set[str]] = {each.key: set() for each in sections}
     room = SIZE - len(rendered("page.html.jinja", shown=nothing, **content).encode())
     shown = {each.key: _fitting(each.figures, room // len(sections)) for each in sections}
-    return rendered("page.html.jinja", shown=shown, **content)
+    with naming(alone[0].scenario if len(results) == len(alone) == 1 else {}):
+        return rendered("page.html.jinja", shown=shown, **content)
+
+
+def _section(results: Results, ink: Ink, key: str, brief: bool, share: float) -> Section:
+    with naming(results.scenario):
+        return section(results, ink, key, brief, share)
 
 
 def _against(results: Results, baseline: str | None) -> Results:
@@ -248,7 +255,9 @@ def rendered(template: str, folders: Sequence[Path] = (ASSETS,), **content: Any)
     The text ``SCRIPT-HASHES`` in it becomes the hashes of its scripts, for its Content-Security-Policy.
     """
     loader = FileSystemLoader(folders)
-    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    environment = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, finalize=_with_names
+    )
     environment.filters["tied"] = _tied
     assets = {
         path.name: Markup(path.read_text(encoding="utf-8")) for folder in folders for path in folder.glob("*.[cj]s*")
@@ -256,6 +265,11 @@ def rendered(template: str, folders: Sequence[Path] = (ASSETS,), **content: Any)
     html = printable(environment.get_template(template).render(assets=assets, version=__version__, **content))
     hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in _SCRIPT.findall(html))
     return html.replace("SCRIPT-HASHES", " ".join(f"'sha256-{each}'" for each in hashes), 1)
+
+
+def _with_names(value: Any) -> Any:
+    """Name the parties in plain text, before it is escaped; what is markup already has been."""
+    return titled(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _tied(text: str) -> str:

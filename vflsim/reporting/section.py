@@ -8,6 +8,7 @@ from typing import Any, final
 from vflsim.errors import ResultsError
 from vflsim.files import text
 from vflsim.kinds import TABLES
+from vflsim.party_names import names_of
 from vflsim.plotting.style import metric_label
 from vflsim.reporting import charts, tables
 from vflsim.reporting.answer import Conclusion, answer
@@ -229,12 +230,13 @@ def timing(results: Results) -> DataTable | None:
     if not isinstance(block, Mapping):
         return None
     rows = [("server", block["server"])] if isinstance(block.get("server"), Mapping) else []
-    clients = block.get("clients")
+    clients, names = block.get("clients"), names_of(results.scenario).values()
     for each in clients if isinstance(clients, list) else [clients]:
         if isinstance(each, Mapping):
             rest = {key: value for key, value in each.items() if key != "select"}
             select = in_words(each.get("select", "all"))
-            rows.append(("all clients" if select == "all" else f"clients {select}", rest))
+            title = select if select in names else "all clients" if select == "all" else f"clients {select}"
+            rows.append((title, rest))
     keys = list(dict.fromkeys(key for _, row in rows for key in row))
     cells = [(name, *(in_words(row[key]) if key in row else "" for key in keys)) for name, row in rows]
     header = ("party", *(key.replace("_", " ") for key in keys))

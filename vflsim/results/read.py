@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from vflsim.errors import ResultsError
+from vflsim.party_names import with_names
 from vflsim.results.run_set import RunSet
 from vflsim.results.store.run import NotRecordedError, StoredRun
 
@@ -34,6 +35,7 @@ class Results(RunSet):
         results._chosen = self._chosen if targets is None else wanted_targets(self, targets)
         return results
 
+    @with_names(lambda results, *_, **__: results.scenario)
     def summary(self, targets: Mapping[str, Any] | None = None, *, pairing: bool = False) -> DataTable:
         """Make the table that ``vflsim compare`` prints: see :func:`vflsim.results.comparison_table`."""
         from vflsim.results.tables.comparison import comparison_table

@@ -14,11 +14,13 @@ import pandas as pd
 from pydantic import TypeAdapter, ValidationError
 
 from vflsim.errors import ResultsError, no_results
+from vflsim.party_names import names_of
 from vflsim.results.store.json_files import read_info, read_scenario
 from vflsim.results.store.run import NotRecordedError, StoredRun
 from vflsim.results.store.schema import TableName, split_of
 from vflsim.results.store.write import SCENARIO, SWEEP
 from vflsim.scenario.evaluate import Evaluate
+from vflsim.streams import party_name
 from vflsim.vocabulary.budgets import Budget, Budgets
 from vflsim.vocabulary.metrics import Known, is_known
 from vflsim.vocabulary.quantities import Number
@@ -147,8 +149,13 @@ class RunSet:
 
     @property
     def events(self) -> pd.DataFrame:
-        """Activities of all parties in all runs. Large: ``run(protocol, seed).frame("events")`` reads one run."""
-        return self._frame("events")
+        """Activities of all parties in all runs, with the scenario's names of the parties.
+
+        Large: ``run(protocol, seed).frame("events")`` reads one run, and says ``client-2`` as its file does.
+        """
+        frame = self._frame("events")
+        names = {party_name(client): name for client, name in names_of(self.scenario).items()}
+        return frame.assign(**{who: frame[who].cat.rename_categories(names) for who in ("party", "peer")})
 
     @property
     def answers(self) -> pd.DataFrame:

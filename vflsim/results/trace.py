@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from vflsim.errors import ResultsError
+from vflsim.party_names import titled
 from vflsim.results.events import Activities, Ints, activities, activity
 from vflsim.results.read import NotRecordedError, Results, StoredRun
 from vflsim.results.store.schema import split_of
@@ -134,7 +135,7 @@ class _Tracks:
         for group in np.split(order, firsts[1:]) if len(order) else []:
             levels = levels_of(start[group], end[group])
             self.thread[group] = thread + levels
-            name = f"{party_name(int(party[group[0]]))} {LANES[lane[group[0]]]}"
+            name = f"{titled(party_name(int(party[group[0]])))} {LANES[lane[group[0]]]}"
             for level in range(int(levels.max()) + 1):
                 self.names[thread + level] = name if level == 0 else f"{name} {level + 1}"
             thread += int(levels.max()) + 1
@@ -191,13 +192,13 @@ def _slices(events: Activities, received: Ints, tracks: _Tracks, process: int) -
             args += f', "round": {round_}' if round_ >= 0 else ""
             args += f', "drawn_s": {drawn!r}' if math.isfinite(drawn) else ""
             args += f', "sent_s": {sent!r}' if math.isfinite(sent) else ""
-            args += f', "to": "{party_name(peer)}"' if peer >= 0 else ""
+            args += f', "to": {json.dumps(titled(party_name(peer)))}' if peer >= 0 else ""
             args += f', "bytes": {size}' if categories[kind] == '"transfer"' else ""
             what = f'{{"ph": "X", "name": {kinds[kind]}, "cat": {categories[kind]}'
             yield f'{what}, {tracks.at(row, process)}, "args": {{{args}}}}}'
             if not other:
                 continue
-            args = f'"index": {index}, "from": "{party_name(party)}", "bytes": {size}'
+            args = f'"index": {index}, "from": {json.dumps(titled(party_name(party)))}, "bytes": {size}'
             yield f'{what}, {tracks.at(other, process)}, "args": {{{args}}}}}'
             if OUTCOMES[outcome] == "done":
                 flow = f'"name": "message", "cat": "message", "id": "{process}.{row}"'

@@ -8,6 +8,7 @@ from vflsim.learning.models.aggregates import MeanAggregate, SumAggregate
 from vflsim.learning.models.server import ServerModel
 from vflsim.learning.privacy.base import Mechanism
 from vflsim.learning.tasks import task_of
+from vflsim.party_names import names_of
 from vflsim.protocols import kinds_with
 from vflsim.protocols.base import UnsuitableError
 from vflsim.protocols.hook_checks import mismatches
@@ -205,6 +206,10 @@ def _names(scenario: Scenario) -> Iterator[Problem]:
         if other != name:
             what = f"{name!r} and {other!r} would share a folder where file names ignore capitals"
             yield Problem(("protocols", name), what, "names that differ in more than capitals", "rename one of them")
+    for name in names_of(scenario.document.raw).values():
+        if name in scenario.constants:
+            what = f"{name!r} is a constant, too ({scenario.constants[name]:g}), and a selection could mean either"
+            yield Problem(("partition", "names"), what, "names that no constant has", "rename one of them")
 
 
 def _latencies(scenario: Scenario) -> Iterator[Problem]:

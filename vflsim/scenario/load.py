@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from vflsim.errors import DataError, check_known
 from vflsim.files import content, machine_memory
 from vflsim.learning.data.partition import clients_hint
+from vflsim.party_names import names_of, with_names
 from vflsim.scenario import document as documents, emit, own_modules, presets
 from vflsim.scenario.checks import problems_in
 from vflsim.scenario.document import Document, Problem, failure
@@ -21,7 +22,7 @@ from vflsim.scenario.translation import Known, problems_of
 from vflsim.shipped import scenario_file
 from vflsim.vocabulary.metric import Metric, MetricFacts
 from vflsim.vocabulary.metrics import AnyMetric
-from vflsim.vocabulary.quantities import Number
+from vflsim.vocabulary.quantities import Number, is_symbol
 
 BYTES_A_CLIENT = 4_000
 """What a client of a run without training takes at the least, beside its features (docs/performance-studies.md)."""
@@ -67,6 +68,7 @@ def document_of(source: str | Path | Mapping[str, Any], overrides: Overrides = (
     return presets.resolved(apply(document, overrides), folder), folder
 
 
+@with_names(lambda document: document.raw)
 def validate(document: Document) -> Scenario:
     """Validate a document and return its scenario. Raises ScenarioError with every problem."""
     if misnamed := own_modules.look_in_folder(document.raw):
@@ -135,7 +137,10 @@ def schema() -> dict[str, Any]:
 
 
 def _symbols(raw: dict[str, Any]) -> tuple[dict[str, Any], dict[str, float], list[Problem]]:
-    """Return ``raw`` with evaluated constants, the symbols of formulas (N and constants), and their problems."""
+    """Return ``raw`` with evaluated constants, the symbols of formulas, and their problems.
+
+    Symbols are the constants, N, and the clients' names, which are their numbers.
+    """
     symbols: dict[str, float] = {}
     problems: list[Problem] = []
     constants = raw.get("constants")
@@ -152,6 +157,7 @@ def _symbols(raw: dict[str, Any]) -> tuple[dict[str, Any], dict[str, float], lis
             allowed = f"at most {most:,}, as many as the memory of this machine holds"
             raise DataError(f"{clients:,} clients are too many", "partition.clients", allowed)
         symbols["N"] = clients
+        symbols.update({name: number for number, name in names_of(raw).items() if is_symbol(name)})
     except DataError as error:
         loc = tuple(error.where.split(".")) if error.where in {"partition", "partition.clients"} else ("partition",)
         problems.append(Problem(loc, error.what, error.allowed, error.remedy))

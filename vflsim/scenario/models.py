@@ -33,7 +33,7 @@ from vflsim.vocabulary.entries import Entry, OneOrMany, PerClient
 from vflsim.vocabulary.measure import AnyMeasure, MeasureName
 from vflsim.vocabulary.metric import MetricFacts
 from vflsim.vocabulary.metrics import AnyMetric, MetricName
-from vflsim.vocabulary.quantities import UNIT_NAMES, Count, Number
+from vflsim.vocabulary.quantities import UNIT_NAMES, Count, Number, is_symbol
 from vflsim.vocabulary.targets import Target, Targets, named
 from vflsim.world.connections import AnyTransport, Fluid
 from vflsim.world.networks import AnyNetwork, Fair
@@ -41,7 +41,6 @@ from vflsim.world.networks import AnyNetwork, Fair
 MAX_SEEDS = 100_000
 _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]{0,63}")
 _RESERVED = {"con", "prn", "aux", "nul"} | {f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10)}
-_SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
 
 
 def _folder_name(name: str) -> str:
@@ -57,7 +56,7 @@ def _symbol_name(name: str) -> str:
     if name in {"i", "m", "N"} or name in UNIT_NAMES:
         meaning = "a unit" if name in UNIT_NAMES else "a symbol of every formula"
         raise ValueError(f"a constant cannot be called {name!r}, which is {meaning}; choose another name")
-    if not _SYMBOL.fullmatch(name):
+    if not is_symbol(name):
         raise ValueError(f"a constant cannot be called {name!r}; allowed: 1 to 32 letters, digits and _; rename it")
     return name
 

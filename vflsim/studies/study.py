@@ -4,6 +4,7 @@ import contextlib
 from pathlib import Path
 
 from vflsim.learning.data.shelf import Shelf
+from vflsim.party_names import with_names
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.document import Problem, failure
 from vflsim.scenario.models import Scenario
@@ -22,6 +23,7 @@ from vflsim.studies.runs.spec import StudySpec
 from vflsim.vocabulary.execution_options import DEFAULT_OPTIONS, RunOptions
 
 
+@with_names(lambda scenario, *_, **__: scenario.document.raw)
 def run_study(
     scenario: Scenario,
     out: Path | str | None = None,

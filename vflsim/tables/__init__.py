@@ -8,6 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING, TypeAlias, final
 
 from vflsim.errors import printable
+from vflsim.party_names import are_named, titled
 from vflsim.vocabulary.amounts import Amount
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ Cell: TypeAlias = str | int | Amount
 class DataTable:
     """Rows of ``cells`` under a ``header``, with ``notes`` below; columns whose number is in ``left`` hold words.
 
-    It prints as in a terminal, and is an HTML table in a notebook.
+    It prints as in a terminal, and is an HTML table in a notebook. It keeps the parties' names of the scenario in which
+    it was made, wherever it is printed.
     """
 
     header: Sequence[str]
@@ -31,6 +33,13 @@ class DataTable:
     title: str = ""
     notes: Sequence[str] = ()
     left: Sequence[int] = (0,)
+
+    def __post_init__(self) -> None:
+        if not are_named():
+            return
+        self.header, self.title = [*map(titled, self.header)], titled(self.title)
+        self.notes = [*map(titled, self.notes)]
+        self.cells = [[titled(cell) if isinstance(cell, str) else cell for cell in row] for row in self.cells]
 
     @property
     def rows(self) -> list[tuple[str, ...]]:

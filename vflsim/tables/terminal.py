@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vflsim.errors import printable
+from vflsim.party_names import titled
 
 _GAP = 2
 _PLAIN = 120
@@ -27,14 +28,14 @@ class SafeConsole(Console):
         super().__init__(highlight=False, markup=False, **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Render as Rich does, with control characters of texts written out."""
+        """Render as Rich does, with the parties' names, and control characters of texts written out."""
         for text, style, control in super().render(renderable, options):
-            yield Segment(text if control else printable(text), style, control)
+            yield Segment(text if control else printable(titled(text)), style, control)
 
 
 def say(console: Console, text: str) -> None:
     """Print text; wrap it between words in a terminal only."""
-    text = printable(text)
+    text = printable(titled(text))
     if console.is_terminal:
         width = max(20, console.width)
         lines = (

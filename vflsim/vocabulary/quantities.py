@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -67,6 +68,12 @@ DIMENSIONS: tuple[Dimension, ...] = (PURE, TIME, RATE, BANDWIDTH, SIZE, SPEED, P
 UNLIMITED = ("unlimited", "inf", ".inf")
 UNIT_NAMES: frozenset[str] = frozenset(part for d in DIMENSIONS for unit in d.units for part in unit.split("/") if part)
 """The names of units, which a scenario's constants must not have."""
+_SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
+
+
+def is_symbol(name: str) -> bool:
+    """Whether a formula can have this name for a constant or a client."""
+    return bool(_SYMBOL.fullmatch(name)) and name not in UNIT_NAMES and name not in ("i", "m", "N")
 
 
 FORMULAS = "formulas"

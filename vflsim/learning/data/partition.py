@@ -14,6 +14,7 @@ from vflsim.errors import DataError
 from vflsim.learning.data.catalogue import CATALOGUE
 from vflsim.learning.data.drawn_partition import by_correlation, by_importance, rank_correlation
 from vflsim.learning.data.sources.raw import View, nearest
+from vflsim.party_names import has_meaning
 from vflsim.streams import party_name
 from vflsim.vocabulary.base import Part
 from vflsim.vocabulary.quantities import Count, Fraction01, Index, PositiveNumber, Quantity
@@ -74,8 +75,9 @@ class Partition(Part):
     into one part more than there are clients; the first part, share, view or file, or list of ``columns``, is the
     server's."""
     names: tuple[PartyTitle, ...] | None = Field(default=None, min_length=1)
-    """What messages about the data call the parties, instead of client-1, client-2, …: a name for each, in client
-    order, after that of an active server."""
+    """What messages, tables, pictures and reports call the parties, instead of client-1, client-2, …: a name for each,
+    in client order, after that of an active server. ``select`` takes names that a formula could have: letters, digits
+    and _. Files keep client-1, client-2, …"""
 
     @field_validator("columns", mode="before")
     @classmethod
@@ -106,6 +108,10 @@ class Partition(Part):
         listed = self.columns or self.shares or self.names
         if self.names is not None and len({*self.names}) < len(self.names):
             raise ValueError("names has a name twice; allowed: a name of its own for each party")
+        if taken := [name for name in self.names or () if has_meaning(name)]:
+            raise ValueError(
+                f"a party cannot be called {taken[0]!r}, which has a meaning in messages; allowed: other names"
+            )
         if self.names is not None and listed is not None and len(listed) != len(self.names):
             raise ValueError(f"names are {len(self.names)} for {len(listed)} parties; allowed: one for each")
         named = ("columns", self.columns, "list"), ("shares", self.shares, "share"), ("names", self.names, "name")

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from vflsim.errors import CheckpointError, ResultsError
 from vflsim.learning.data.loaded import LoadedData
+from vflsim.party_names import with_names
 from vflsim.results.store.json_files import MOST_VALUES, read_info, read_scenario
 from vflsim.results.store.manifest import Manifest, entry_of
 from vflsim.results.store.schema import FileFacts, RunInfo
@@ -72,6 +73,7 @@ class StudySpec:
         """The scenario text that is stored with the results."""
         return stored_text(self.scenario, self.timing_only)
 
+    @with_names(lambda spec, *_: spec.scenario.document.raw)
     def carry_out(
         self, run: StudyRun, data: ScenarioData, report: Callable[[Progress], None], interrupt: Interrupt
     ) -> Report:
