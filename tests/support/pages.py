@@ -2,6 +2,7 @@
 
 import re
 import runpy
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -11,6 +12,20 @@ ROOT = Path(__file__).parents[2]
 NEARLY = 0.3
 """The relative difference that numbers may have after training on another processor: their last digits differ."""
 _NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
+
+
+def generated() -> dict[Path, set[str]]:
+    """The pages of the reference that the site's hooks write, with the anchors of those on the scenario file."""
+    docs = ROOT / "docs"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(docs / "_site"))
+        python, scenario = (import_module(name) for name in ("python_reference", "scenario_reference"))
+    pages = {docs / f"reference/{name}.md": set[str]() for name in ("commands", "scenarios")}
+    pages |= {docs / f"reference/python/{name}.md": set() for name in python.PAGES}
+    return pages | {
+        docs / f"reference/scenario/{name}.md": set(re.findall(r"\{#(\S+)\}$", text, re.MULTILINE))
+        for name, text in scenario.scenario_pages().items()
+    }
 
 
 def nearly(shown: str, printed: str) -> bool:
