@@ -30,8 +30,8 @@ TO_WRITE = {"vflsim/protocols/hedged.py"}
 SECTIONS = {
     "delays": ("timing.md", "## Delays"),
     "networks": ("timing.md", "## Links"),
-    "transports": ("timing.md", "### The beginning of a transfer"),
-    "capacities": ("timing.md", "**Capacities that change.**"),
+    "transports": ("timing.md", "### TCP slow start"),
+    "capacities": ("timing.md", "**Bandwidths that change.**"),
     "activations": ("timing.md", "## Activations"),
     "availabilities": ("timing.md", "## Outages"),
     "protocols": ("protocols.md", "# What the protocols mean"),
