@@ -20,10 +20,10 @@ WITH_CODE = [page for page in PAGES if page.parent.name != "tutorial" and "```py
 RUN_STUDIES = (
     "adding-a-protocol.md",
     "inference.md",
-    "local-steps.md",
     "outside-protocols.md",
     "results.md",
     "results-elsewhere.md",
+    "straggler-protocols.md",
     "tuning.md",
 )
 """Pages whose code takes seconds."""

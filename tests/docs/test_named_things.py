@@ -12,9 +12,7 @@ from ruamel.yaml import YAML
 from tiny_worlds import raw
 
 from vflsim.kinds import TABLES
-from vflsim.learning.training import TrainingOverride
 from vflsim.scenario import load
-from vflsim.scenario.protocol_entry import ModelsOverride, ProtocolEntry
 from vflsim.studies.checks.describe import overrides
 
 LAYERS: list[set[str]] = run_path(str(ROOT / "tests" / "test_imports.py"))["LAYERS"]
@@ -34,7 +32,7 @@ SECTIONS = {
     "capacities": ("timing.md", "**Bandwidths that change.**"),
     "activations": ("timing.md", "## Activations"),
     "availabilities": ("timing.md", "## Outages"),
-    "protocols": ("protocols.md", "# What the protocols mean"),
+    "protocols": ("protocols.md", "## Every protocol"),
     "client-models": ("performance.md", "## What is batched"),
 }
 """Where a page explains all kinds of something: up to the next section, or the end of the paragraph."""
@@ -103,11 +101,3 @@ def test_check_prints_the_line_that_the_page_on_overrides_shows() -> None:
     entries = YAML(typ="safe").load(section.partition("```yaml\n")[2].partition("```")[0])
     shown = section.partition("```text\n")[2].partition("\n```")[0]
     assert list(overrides(load(raw(**entries)))) == [shown]
-
-
-def test_the_page_on_overrides_lists_every_key_that_an_entry_may_replace() -> None:
-    page = (ROOT / "docs" / "protocols.md").read_text()
-    keys = set().union(*map(in_code, column(page, "## What a protocol may override")))
-    assert keys == set(ProtocolEntry.model_fields) - {"protocol"}
-    parts = set().union(*map(in_code, column(page, "## What a protocol may override", 1)))
-    assert set(TrainingOverride.model_fields) | set(ModelsOverride.model_fields) <= parts
