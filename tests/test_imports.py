@@ -79,6 +79,7 @@ ROOMS: dict[str, list[set[str]]] = {
         {"capacity", "sampler"},
         {"arrivals", "availability", "compute"},
         {"activation", "measured"},
+        {"foreign"},
         {"party"},
     ],
     "studies": [

@@ -5,7 +5,7 @@ import sys
 import threading
 from contextvars import copy_context
 
-from vflsim.cli import analyze, cluster, delays, evaluate, listing, live, results, runs, sweep  # noqa: F401  each registers its commands
+from vflsim.cli import analyze, cluster, delays, evaluate, listing, live, results, runs, sweep, timing  # noqa: F401  each registers its commands
 from vflsim.cli.app import app, complain
 from vflsim.cli.ctrl_c import end, noticed
 from vflsim.errors import VflsimError

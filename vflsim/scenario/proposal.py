@@ -178,7 +178,9 @@ def _partition(found: Survey) -> str:
         "  by: explicit",
         "  columns: # a list for each client",
         *(f"    {line}" for line in dump(listed).splitlines()),
-        f"  names: {flow(groups.names)}" if groups.names else "  # names: null # such as [bank, shop], for all that people read",
+        f"  names: {flow(groups.names)}"
+        if groups.names
+        else "  # names: null # such as [bank, shop], for all that people read",
         "  # active: false # true: the first list is that of the server, which holds the label; say models.active, too",
     ]
     return "\n".join(lines) + "\n"

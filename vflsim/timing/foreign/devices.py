@@ -1,0 +1,220 @@
+"""Traces of devices in federated learning: when they are there (FedScale, FLASH), how fast they are (FedScale).
+
+Sources: FedScale's "Device Trace File Formats" (Lai et al., ICML 2022), and the state traces of FLASH (Yang et al.,
+WWW 2021), whose devices are ready while they are locked, on Wi-Fi and charging, as in Bonawitz et al. 2019.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from typing_extensions import override
+
+from vflsim.files import content, must_fit, parsed_json
+from vflsim.timing.foreign.base import ForeignClient, Format, Platform, head
+
+_PICKLED = 30
+"""Bytes of memory per byte of a pickle with numbers."""
+_REFERENCE = datetime(2020, 1, 2)
+"""Where the time of FLASH begins."""
+_READY = {"battery_charged_on", "battery_charged_off", "screen_on", "screen_off", "screen_lock", "screen_unlock"}
+_NETWORKS = {"wifi", "unknown", "2g", "3g", "4g", "5g"}
+_STATES = f"{', '.join(sorted(_READY | _NETWORKS))}, or a percentage of the battery"
+
+
+class _PlainValues(pickle.Unpickler):
+    """Reads numbers, texts, lists and dictionaries. Whatever names a class or a function is refused."""
+
+    @override
+    def find_class(self, module: str, name: str) -> Any:
+        raise pickle.UnpicklingError(f"it names {module}.{name}, which would run code")
+
+    @override
+    def persistent_load(self, identifier: Any) -> Any:
+        raise pickle.UnpicklingError("it points to objects elsewhere")
+
+
+class _Devices(Format):
+    """A mapping of devices, as JSON or as a pickle of plain values."""
+
+    keys: frozenset[str]
+    """Keys that every device has."""
+
+    @classmethod
+    @override
+    def recognises(cls, path: Path) -> bool:
+        start = head(path)
+        return all(f"{key}".encode() in start for key in cls.keys) and start[:1] in (b"{", b"\x80")
+
+    def devices(self) -> dict[str, Mapping[str, Any]]:
+        """Return the devices' entries by name. Raises DataError for a file that does not hold them."""
+        try:
+            data = content(self.path)
+            value = self._unpickled(data) if data[:1] == b"\x80" else parsed_json(data)
+        except (OSError, ValueError, EOFError, pickle.UnpicklingError) as error:
+            reason = "it is cut off" if isinstance(error, EOFError) else getattr(error, "strerror", None) or error
+            raise self.error(f"cannot be read: {reason}", "JSON, or a pickle of plain values") from None
+        if not isinstance(value, dict) or not value:
+            raise self.error("holds no devices", "a mapping from devices to their entries")
+        for name, entry in value.items():
+            if not isinstance(entry, dict) or not self.keys <= {str(key) for key in entry}:
+                raise self.error(f"has no {', '.join(sorted(self.keys))}", at=f"device {name}")
+        return {str(name): entry for name, entry in value.items()}
+
+    def _unpickled(self, data: bytes) -> Any:
+        must_fit(_PICKLED * len(data), f"a pickle of {len(data):,} bytes")
+        try:
+            return _PlainValues(io.BytesIO(data)).load()
+        except (AttributeError, IndexError, KeyError, TypeError, MemoryError, OverflowError) as error:
+            raise ValueError(f"it is damaged ({type(error).__name__})") from None
+
+    def away(self, ups: Sequence[tuple[float, float]], period: float) -> ForeignClient | None:
+        """Return the entry of a device that is there in ``ups``, again and again; None if it never is."""
+        downs, last = list[list[float]](), 0.0
+        for start, end in _merged(ups, period):
+            if start > last:
+                downs.append([last, start])
+            last = end
+        if last == 0.0:
+            return None
+        if last < period:
+            downs.append([last, period])
+        if not downs:
+            return ForeignClient({})
+        keys = {"kind": "intervals", "down": downs, "period": period, "interrupted": self.wishes.interrupted}
+        return ForeignClient({"availability": keys})
+
+
+def _merged(spans: Sequence[tuple[float, float]], period: float) -> list[tuple[float, float]]:
+    """Return spans of [0, period] in order, those that touch as one; one that goes past the end begins again at 0."""
+    cut = [(start, min(end, period)) for start, end in spans]
+    cut += [(0.0, end - period) for _, end in spans if end > period]
+    joined = list[tuple[float, float]]()
+    for start, end in sorted(cut):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(end, joined[-1][1])
+        elif end > start:
+            joined.append((start, end))
+    return joined
+
+
+class FedScaleAvailability(_Devices):
+    """``client_behave_trace``: ``active`` and ``inactive`` are when a device comes and goes, until ``finish_time``."""
+
+    title = "FedScale's trace of when clients are available"
+    keys = frozenset({"active", "inactive", "finish_time"})
+
+    @override
+    def read(self) -> Platform:
+        there, absent = dict[str, ForeignClient](), 0
+        for name, entry in self.devices().items():
+            starts, ends, period = (entry[key] for key in ("active", "inactive", "finish_time"))
+            numbers = [*(starts if isinstance(starts, list) else [None]), *(ends if isinstance(ends, list) else [None])]
+            if not all(isinstance(each, int | float) and each >= 0 for each in (*numbers, period)) or period <= 0:
+                raise self.error("active, inactive and finish_time must be seconds", at=f"device {name}")
+            if len(starts) != len(ends) or any(start > end for start, end in zip(starts, ends, strict=True)):
+                raise self.error("active and inactive are no pairs of from and to", at=f"device {name}")
+            spans = [(float(start), min(float(end), float(period))) for start, end in zip(starts, ends, strict=True)]
+            away = self.away(spans, float(period))
+            absent += away is None
+            there |= {} if away is None else {name: away}
+        return Platform({name: there[name] for name in self.chosen([*there])}, notes=_left_out(absent))
+
+
+class FedScaleCapacity(_Devices):
+    """``client_device_capacity``: ``computation`` in ms a sample, ``communication`` in kbit/s, both ways."""
+
+    title = "FedScale's speeds of devices"
+    keys = frozenset({"computation", "communication"})
+
+    @override
+    def read(self) -> Platform:
+        devices = self.devices()
+        for name, entry in devices.items():
+            for key in sorted(self.keys):
+                if not isinstance(entry[key], int | float) or not 0 < entry[key] < 1e12:
+                    raise self.error(f"{key} is {entry[key]!r}", "a positive number", at=f"device {name}")
+        middle = median(float(entry["computation"]) for entry in devices.values())
+        clients = {}
+        for name in self.chosen([*devices]):
+            entry = devices[name]
+            rate = f"{float(entry['communication']):.6g} kbps"
+            compute = f"{float(entry['computation']) / middle:.6g}*median ms"
+            clients[name] = ForeignClient({"compute": compute, "link": {"up": rate, "down": rate}})
+        note = (
+            "Compute times are those of the file in proportion: the median device takes `constants.median` (ms) for an "
+            "operation of a full batch. FedScale's own are of image models that these clients do not train."
+        )
+        return Platform(clients, constants={"median": self.wishes.median_ms}, notes=(note,))
+
+
+class FlashStates(_Devices):
+    """State traces: lines of time, tab, state; a device is ready while it is locked, on Wi-Fi and charging."""
+
+    title = "FLASH's traces of device states"
+    keys = frozenset({"messages"})
+
+    @override
+    def read(self) -> Platform:
+        traces = {name: self._trace(name, str(entry["messages"])) for name, entry in self.devices().items()}
+        origin = min((begin for begin, end, _ in traces.values() if end > begin), default=0.0)
+        there, absent = dict[str, ForeignClient](), 0
+        for name, (begin, end, ready) in traces.items():
+            period, away = end - begin, None
+            if period > 0:  # as in FLASH, a trace repeats, at its own times of the day
+                shifted = [((start - origin) % period, stop - start) for start, stop in ready]
+                away = self.away([(start, start + long) for start, long in shifted], period)
+            absent += away is None
+            there |= {} if away is None else {name: away}
+        note = "A device that is ready at its trace's end counts as ready until then; FLASH leaves that time out."
+        return Platform({name: there[name] for name in self.chosen([*there])}, notes=(*_left_out(absent), note))
+
+    def _trace(self, name: str, messages: str) -> tuple[float, float, list[tuple[float, float]]]:
+        """Return the beginning and end of a trace, and when the device is ready, in seconds of FLASH's clock."""
+        locked = wifi = charging = False
+        since: float | None = None
+        times, ready = list[float](), list[tuple[float, float]]()
+        for number, line in enumerate(messages.split("\n"), start=1):
+            if not line.strip():
+                continue
+            stamp, _, state = (part.strip().lower() for part in line.strip().partition("\t"))
+            try:
+                now = (datetime.strptime(stamp, "%Y-%m-%d %H:%M:%S") - _REFERENCE).total_seconds()
+            except ValueError:
+                raise self.error(
+                    f"{stamp!r} is no time", "2020-01-31 20:26:31", at=f"device {name}, line {number}"
+                ) from None
+            if state in _NETWORKS:
+                wifi = state == "wifi"
+            elif state in ("screen_lock", "screen_unlock"):
+                locked = state == "screen_lock"
+            elif state.startswith("battery_charged"):
+                charging = state == "battery_charged_on"
+            elif state not in _READY and not state.endswith("%"):
+                raise self.error(f"{state!r} is no state", _STATES, at=f"device {name}, line {number}")
+            if locked and wifi and charging:
+                since = now if since is None else since
+            elif since is not None:
+                ready.append((since, now))
+                since = None
+            times.append(now)
+        if times != sorted(times):
+            raise self.error("times go backwards", "lines in the order of their times", at=f"device {name}")
+        if not times:
+            return 0.0, 0.0, []
+        if since is not None:
+            ready.append((since, times[-1]))
+        return times[0], times[-1], ready
+
+
+def _left_out(absent: int) -> tuple[str, ...]:
+    return (f"{absent:,} devices are never there, and are left out.",) if absent else ()
+
+
+__all__ = ["FedScaleAvailability", "FedScaleCapacity", "FlashStates"]
