@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -36,6 +37,7 @@ def install(folder: Path, package: str, kinds: dict[str, str], code: str = PROTO
     (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package.replace('_', '-')}\nVersion: {version}\n")
     lines = [f"{name} = {value}" for name, value in kinds.items()]
     (about / "entry_points.txt").write_text("\n".join(["[vflsim.kinds]", *lines, ""]))
+    importlib.invalidate_caches()  # within a tick of the file system, the folder looks as it did before
 
 
 @pytest.fixture
