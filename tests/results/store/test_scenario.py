@@ -125,7 +125,7 @@ REFUSED: dict[str, tuple[str, ...]] = {
 """Commands that need a module of the results, or may name one."""
 OF_SCENARIOS = {
     "analyze", "check", "collect", "data", "delays", "explore", "keys", "list", "live", "new", "party", "plan", "run",
-    "scenarios", "schema", "sweep", "tune", "work",
+    "scenarios", "schema", "sweep", "timing", "tune", "work",
 }  # fmt: skip
 """Commands that import what the scenario names that they are given."""
 
