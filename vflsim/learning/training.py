@@ -12,7 +12,7 @@ from vflsim.learning.losses import AnyLoss, Auto
 from vflsim.learning.optimizers import AnyOptimizer, Optimizer
 from vflsim.vocabulary.base import Part, as_in
 from vflsim.vocabulary.entries import Entry, OneOrMany, PerClient, for_each, mentions_own_symbol
-from vflsim.vocabulary.quantities import CountOrAll
+from vflsim.vocabulary.quantities import CountOrAll, Fraction01
 
 Batches = Literal["shared", "own"]
 Sampling = Literal["shuffled", "uniform"]
@@ -36,11 +36,24 @@ ClientOptimizer: TypeAlias = Annotated[
 """One update rule for all clients, or a list of rules with ``select``: the last one that selects a client counts."""
 
 
+class Dropout(Part):
+    """Party-wise dropout: in each step the server treats some clients' embeddings as missing.
+
+    Each client is left out of a batch with probability ``party``, independently, at least one stays, and those left out
+    get a gradient of zeros. Times and bytes do not change. Sources: PlugVFL (Sun et al. 2023) and MAGS (2025).
+
+    Example: ``{party: 0.2}``
+    """
+
+    party: Fraction01
+    """The probability with which a client is left out of a batch."""
+
+
 class Training(Part):
     """The training settings of every protocol that does not override them.
 
     Example: ``{batch: 64, batches: shared, sampling: shuffled, last_batch: drop, client_optimizer: {kind: sgd, lr:
-    0.1}, server_optimizer: {kind: adam, lr: 0.001}, dtype: float64, loss: auto}``
+    0.1}, server_optimizer: {kind: adam, lr: 0.001}, dtype: float64, loss: auto, dropout: {party: 0.2}}``
     """
 
     batch: CountOrAll
@@ -60,6 +73,8 @@ class Training(Part):
     """Of weights, features and embeddings."""
     loss: AnyLoss = Auto()
     """``auto`` follows from the task; another loss must fit the task. The metric ``loss`` is this one."""
+    dropout: Dropout | None = None
+    """Clients that the server leaves out of steps at random: predictions learn to do without them."""
 
     @property
     def torch_dtype(self) -> torch.dtype:
@@ -95,7 +110,7 @@ class TrainingOverride(Part):
     """The training settings that one protocol overrides: any part of ``Training``, with its meaning there.
 
     Example: ``{batch: all, batches: own, sampling: uniform, last_batch: drop, client_optimizer: {kind: sgd, lr:
-    0.1}, server_optimizer: {kind: sgd, lr: 0.1}, dtype: float64, loss: cross_entropy}``
+    0.1}, server_optimizer: {kind: sgd, lr: 0.1}, dtype: float64, loss: cross_entropy, dropout: {party: 0.2}}``
     """
 
     model_config = ConfigDict(json_schema_extra=as_in(Training))
@@ -108,3 +123,4 @@ class TrainingOverride(Part):
     server_optimizer: AnyOptimizer | None = None
     dtype: Dtype | None = None
     loss: AnyLoss | None = None
+    dropout: Dropout | None = None

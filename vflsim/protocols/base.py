@@ -66,6 +66,9 @@ class Traits:
     """Whether the server can read what a single client uploads, unless it is blinded."""
     blindable: bool = False
     """Whether the server needs only the sum of the clients' embeddings, so that masks can hide each embedding."""
+    party_dropout: bool = False
+    """Whether the server's steps can leave parties out on purpose (``training.dropout``): they are those of
+    ``ServerLearner.inputs_of``."""
     default_blinding: Blinding | None = None
     """The blinding of an entry without the key ``blinding``."""
     refuses_absent_rows: str = ALL_ROWS
@@ -89,7 +92,12 @@ ROUNDS = Traits(waits_for_all=True, rounds_correspond=True, active_features=True
 Example: ``traits: ClassVar[Traits] = ROUNDS``.
 """
 TABLE = Traits(
-    shared_batches=False, table=True, active_features=True, refuses_absent_rows="", awaited_replies=("answer",)
+    shared_batches=False,
+    table=True,
+    active_features=True,
+    refuses_absent_rows="",
+    awaited_replies=("answer",),
+    party_dropout=True,
 )
 """A server that keeps the latest embedding of every row and never waits for all clients.
 
@@ -101,6 +109,7 @@ REFERENCE = Traits(
     refuses_absent_rows="",
     mechanism=False,
     uploads_nothing="all features are at the server, which gets no embedding from anybody",
+    party_dropout=True,
 )
 """A reference with all features in one place. The difference to it is the cost of distribution.
 

@@ -93,7 +93,7 @@ class BsVfl(ActsByHand, Protocol):
     """Q, the steps of a client on each gradient, and of the server on each batch. Each is a computation."""
     server_steps: Count | None = None
     """The server's steps on each batch: ``local_steps`` unless given."""
-    traits: ClassVar[Traits] = replace(ROUNDS, rounds_correspond=False)
+    traits: ClassVar[Traits] = replace(ROUNDS, rounds_correspond=False, party_dropout=True)
 
     async def server(self, node: Node[BlockServer]) -> None:
         """Batch by batch: wait for all embeddings; step and send the gradients; take the other steps."""

@@ -22,7 +22,7 @@ from vflsim.learning.learners.finite import check_loss
 from vflsim.learning.learners.inputs import Received, in_client_order
 from vflsim.learning.learners.joint import Used
 from vflsim.learning.learners.server import ServerLearner, ServerStep
-from vflsim.protocols.base import ROUNDS, Protocol, Traits
+from vflsim.protocols.base import ROUNDS, Protocol, Traits, replace
 from vflsim.protocols.capabilities import ActsByHand
 from vflsim.protocols.message_cache import MessageCache
 from vflsim.recurrences import Activated, Acts, ClientWork, Recurrence, ServerWork, TimedWorld
@@ -197,7 +197,7 @@ class CeluVfl(ActsByHand, Protocol):
     """R, the steps on each exchange, the first included."""
     angle: Degrees = 60.0
     """ξ as an angle in degrees: rows that have turned farther than this have no weight."""
-    traits: ClassVar[Traits] = ROUNDS
+    traits: ClassVar[Traits] = replace(ROUNDS, party_dropout=True)
 
     async def server(self, node: Node[CachingServer]) -> None:
         """Wait for all embeddings of the round and step on cached ones meanwhile; step; return the gradients."""

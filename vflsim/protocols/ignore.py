@@ -116,7 +116,7 @@ class Ignore(InTime):
     kind: Literal["ignore"] = "ignore"
     exclude: Selection | None = None
     """These clients never take part."""
-    traits: ClassVar[Traits] = replace(InTime.traits, blindable=True)
+    traits: ClassVar[Traits] = replace(InTime.traits, blindable=True, party_dropout=True)
 
     def participants(self, clients: int, symbols: Mapping[str, float]) -> list[int]:
         """Return the clients that are not excluded."""

@@ -29,7 +29,7 @@ class Synchronous(Protocol):
     """
 
     kind: Literal["synchronous"] = "synchronous"
-    traits: ClassVar[Traits] = replace(ROUNDS, blindable=True)
+    traits: ClassVar[Traits] = replace(ROUNDS, blindable=True, party_dropout=True)
 
     async def server(self, node: ServerNode) -> None:
         """Wait for all embeddings of the round; step; return the gradients."""

@@ -27,6 +27,7 @@ class Conditions(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     ``features`` are those that the trained models see, of all ``features_in_data``. ``client_optimizers`` and
     ``server_optimizers`` are the update rules of the weights there, in words (``adam 0.01``); empty without weights.
     ``local_steps`` is how many steps a client takes on what it receives in one exchange; 0 without clients.
+    ``party_dropout`` is the probability with which a step leaves a client out on purpose.
     """
 
     features: int = Field(ge=0)
@@ -35,6 +36,7 @@ class Conditions(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     client_optimizers: tuple[str, ...]
     server_optimizers: tuple[str, ...]
     local_steps: int = Field(ge=0)
+    party_dropout: float = Field(default=0.0, ge=0, le=1)
 
 
 Rates = tuple[tuple[int, int, float], ...]

@@ -121,11 +121,26 @@ def problems_in(scenario: Scenario, task: str | None = None, classes: int | None
             ]
         yield from mechanism_problems(scenario, name)
         yield from blinding_problems(scenario, name)
+        yield from _dropout(scenario, name)
         yield from _active(scenario, name)
         yield from _loss(scenario, name, task)
         yield from stop_problems(scenario, name, task, waits)
         yield from evaluation_problems(scenario, name)
         yield from deadline_problems(scenario, name)
+
+
+def _dropout(scenario: Scenario, name: str) -> Iterator[Problem]:
+    """Check that the server's steps can do without a party's embeddings."""
+    if scenario.training_of(name).dropout is None:
+        return
+    kind, loc = scenario.protocols[name].protocol, location_of(scenario, name, "training", "dropout")
+    remedy = f"set `protocols.{name}.training.dropout: null`"
+    if not kind.traits.party_dropout:
+        what = f"protocol {name!r} of kind {kind.kind} cannot leave parties out of its steps"
+        yield Problem(loc, what, kinds_with(lambda each: each.traits.party_dropout), remedy)
+    elif scenario.blinding_of(name) is not None:
+        what = f"the masks of {name!r} cancel in the sum over all clients alone"
+        yield Problem(loc, what, "dropout without blinding", remedy)
 
 
 def _slots(scenario: Scenario) -> Iterator[Problem]:

@@ -15,6 +15,7 @@ from vflsim.learning.batching.kernels import stack_clients
 from vflsim.learning.learners.client import ClientLearner, ClientParts
 from vflsim.learning.learners.inputs import KeptValue
 from vflsim.learning.learners.party import PartyLearner
+from vflsim.learning.learners.party_dropout import PartyDropout
 from vflsim.learning.learners.server import ServerLearner, ServerParts
 from vflsim.learning.models.build import Draft, seeded
 from vflsim.learning.models.client import ClientModel, ModuleClient
@@ -181,7 +182,7 @@ def server_parts(
         server_parts(setting, seed=0, table=True).clients  # (1, 2, 3, 4)
     """
     draft = draft_of(setting.server_model, setting.server_inputs, setting.data.outputs)
-    weights = torch_seed(seed, SERVER, "weights")
+    weights, dropout = torch_seed(seed, SERVER, "weights"), setting.training.dropout
     return ServerParts(
         clients=setting.clients,
         widths=setting.widths,
@@ -198,6 +199,7 @@ def server_parts(
         beside=beside,
         blinded_sum=setting.blinded_sum,
         present=setting.present,
+        dropout=None if dropout is None else PartyDropout(dropout.party, seed, setting.active_model is not None),
     )
 
 
@@ -222,7 +224,7 @@ def _active_parts(setting: Setting, seed: int) -> ClientParts | None:
 def stack_split_learners(setting: Setting, learners: SplitLearners, table: bool) -> list[str]:
     """Compute clients of one architecture together; describe the clients that cannot be stacked, with reasons.
 
-    With a ``table``, the server keeps the sums of its rows.
+    With a ``table``, the server keeps the sums of its rows. Where parties may drop out, it needs each embedding.
     """
     if table:
         learners.server.sums_rows = True
@@ -232,7 +234,7 @@ def stack_split_learners(setting: Setting, learners: SplitLearners, table: bool)
         setting.data.joint,
         {client: setting.data.columns[client - 1] for client in learners.clients},
         setting.aggregate,
-        table,
+        table or setting.training.dropout is not None,
     )
 
 

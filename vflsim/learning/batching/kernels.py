@@ -53,9 +53,9 @@ def stack_clients(
     """Stack the learners that can be stacked, and return, in words, the others and the reasons.
 
     All are keyed by client; ``joint`` and ``columns`` are the features (``StackedFeatures``). If the aggregate is a sum
-    or mean, and no ``table`` needs every row, then for clients that hold all rows and send unprotected embeddings, only
-    the sum is computed. For blinded clients this applies in evaluation only. Clients of a stack have the same model and
-    the same optimiser.
+    or mean, and no ``table`` (or dropout of parties) needs every row, then for clients that hold all rows and send
+    unprotected embeddings, only the sum is computed. For blinded clients this applies in evaluation only. Clients of a
+    stack have the same model and the same optimiser.
     """
     groups: dict[tuple[ClientModel, Optimizer], list[int]] = {}
     others: Counter[str] = Counter()

@@ -15,6 +15,7 @@ from vflsim.learning.batches import Batch, Split
 from vflsim.learning.execution.operations import Handle, Kernel
 from vflsim.learning.learners.embedding_table import EmbeddingTable, SummedTable
 from vflsim.learning.learners.inputs import Received, Rows
+from vflsim.learning.learners.party_dropout import PartyDropout
 from vflsim.learning.learners.party_model import PartyModel
 from vflsim.learning.models.aggregates import Aggregate, with_zeros
 from vflsim.learning.privacy.blinding import BlindedSum
@@ -135,7 +136,8 @@ class Joining:
     If the aggregate is Σ c_m h_m, no graph leads from it to the embeddings, since ∂ℓ/∂h_m = c_m ∂ℓ/∂H. ``trained`` is
     the model of an aggregate that has one. In training, ``blinded_sum`` decodes the sum of the clients' embeddings.
     ``present``, (rows, parties) by split, says which rows each party holds (None: all). The embedding of a row that a
-    party lacks counts as missing, whatever has arrived in its place, and gets no gradient.
+    party lacks counts as missing, whatever has arrived in its place, and gets no gradient; so does that of a party
+    which ``dropout`` leaves out of a batch of training.
     """
 
     aggregate: Aggregate
@@ -143,6 +145,7 @@ class Joining:
     trained: PartyModel | None = None
     blinded_sum: BlindedSum | None = None
     present: Mapping[Split, Tensor] | None = None
+    dropout: PartyDropout | None = None
 
     def all_of(self, embeddings: Sequence[Handle[Tensor]], split: Split | None = None) -> Tensor:
         """Join the embeddings of all parties. ``split`` is required when parties may lack rows."""
@@ -167,10 +170,7 @@ class Joining:
         The table has the same rows as the fresh messages, but for the parties at the places ``unlike``.
         """
         parties = range(len(self.widths))
-        present = None if self.present is None else self.present["train"]
-        coefficients = (
-            None if present is not None else self.aggregate.coefficients(places if table is None else parties)
-        )
+        coefficients = None if self._masks else self.aggregate.coefficients(places if table is None else parties)
         if coefficients is not None:
             values = [message.value for message in fresh]
             if self.blinded_sum is not None:
@@ -194,13 +194,24 @@ class Joining:
             every = [*table.read(batch.tensor(table.device))]
         for place, leaf in zip(places, leaves, strict=True):
             every[place] = leaf
-        here = None if present is None else present[batch.tensor(present.device)]
-        return Used(batch, fresh, self.combined(every, here), leaves)
+        return Used(batch, fresh, self.combined(every, self._here(batch, leaves[0].device)), leaves)
 
     @property
     def sums_of_all(self) -> Sequence[float] | None:
         """c_m of the sum Σ c_m h_m over all parties, if that is what every batch is joined to; else None."""
-        return None if self.present is not None else self.aggregate.coefficients(range(len(self.widths)))
+        return None if self._masks else self.aggregate.coefficients(range(len(self.widths)))
+
+    @property
+    def _masks(self) -> bool:
+        return self.present is not None or self.dropout is not None
+
+    def _here(self, batch: Batch, device: torch.device) -> Tensor | None:
+        """Return which parties' rows of a batch a training step uses, (b, parties); None: all."""
+        rows = None if self.present is None else self.present["train"][batch.tensor(device)]
+        if self.dropout is None:
+            return rows
+        there = self.dropout.there(batch, len(self.widths), device)
+        return there.expand(len(batch), -1) if rows is None else rows & there
 
     def _unblinded(self, group: BlindedSum, fresh: Sequence[Any]) -> Tensor:
         """Return the sum of all clients' embeddings, plus the server's own if ``fresh`` has it."""

@@ -17,6 +17,7 @@ from vflsim.learning.learners.finite import set_loss
 from vflsim.learning.learners.inputs import PartyParts, Received, in_client_order
 from vflsim.learning.learners.joint import Joining, Used, arrivals_of, groups_of
 from vflsim.learning.learners.party import PartyLearner
+from vflsim.learning.learners.party_dropout import PartyDropout
 from vflsim.learning.learners.party_model import FlatModel, descend
 from vflsim.learning.learners.staleness import Staleness, StepFacts
 from vflsim.learning.models.aggregates import Aggregate
@@ -37,7 +38,7 @@ class ServerParts:
     ``beside`` are the clients' FLOPs of (kind of the server's operation, rows) where their models are computed at the
     server, and None where clients are apart. ``draft`` makes a model whose weights are only counted. ``blinded_sum``
     decodes the sum of embeddings that clients blind. ``present`` says which rows the server (if active) and the clients
-    hold, (rows, parties) by split; None: all.
+    hold, (rows, parties) by split; None: all. ``dropout`` leaves parties out of training steps.
     """
 
     clients: tuple[int, ...]
@@ -55,6 +56,7 @@ class ServerParts:
     draft: Callable[[], nn.Module] | None = None
     blinded_sum: BlindedSum | None = None
     present: Mapping[Split, Tensor] | None = None
+    dropout: PartyDropout | None = None
 
 
 class ServerStep:
@@ -118,7 +120,9 @@ class ServerLearner(PartyLearner):
         self.embedding = None if active is None else self.own(active.model("embedding"))
         self._flops: dict[tuple[str, int], float] = {}
         self.mixing = self._mixing()
-        self._joining = Joining(parts.aggregate, self._widths, self.mixing, parts.blinded_sum, parts.present)
+        self._joining = Joining(
+            parts.aggregate, self._widths, self.mixing, parts.blinded_sum, parts.present, parts.dropout
+        )
         self.sums_rows = False
         """Whether the table keeps the sum of each row, where the aggregate is a sum, instead of adding rows up again.
         Set it before the first step."""

@@ -28,6 +28,7 @@ _CONDITIONS_NOTE = (
 
 def conditions_table(by_name: Mapping[str, Conditions]) -> DataTable:
     """Tabulate the conditions of protocols, by their names: a row for each."""
+    drops = any(each.party_dropout for each in by_name.values())
     rows = [
         (
             name,
@@ -36,10 +37,12 @@ def conditions_table(by_name: Mapping[str, Conditions]) -> DataTable:
             "; ".join(each.client_optimizers) or "—",
             "; ".join(each.server_optimizers) or "—",
             str(each.local_steps or "—"),
+            *([f"{each.party_dropout:g}"] if drops else []),
         )
         for name, each in by_name.items()
     ]
-    return DataTable(_HEADER, rows, title=CONDITIONS_TITLE, notes=[_CONDITIONS_NOTE], left=(0, 2, 3, 4))
+    header = (*_HEADER, *(["party dropout"] if drops else []))
+    return DataTable(header, rows, title=CONDITIONS_TITLE, notes=[_CONDITIONS_NOTE], left=(0, 2, 3, 4))
 
 
 def conditions_of_results(results: RunSet) -> DataTable | None:

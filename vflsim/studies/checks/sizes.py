@@ -105,7 +105,7 @@ def _count_alike(
     if not learners.split or isinstance(KERNELS[type(model)], str):
         return counts + once
     server, output = learners.server, once["output"]
-    table = isinstance(server, ServerLearner) and server.parts.table
+    table = isinstance(server, ServerLearner) and (server.parts.table or server.parts.dropout is not None)
     if evaluated_as_sum(learner, model, setting.aggregate):
         once["summed"] = one["evaluation"]
         counts["evaluation"] = 0
