@@ -1,4 +1,4 @@
-"""The published claims that the study of orderings tests, and what came of each: see docs/orderings-plan.md."""
+"""The published claims that the study of orderings tests, and what came of each: see scenarios/orderings/plan.md."""
 
 from dataclasses import dataclass
 

@@ -1,6 +1,6 @@
 """What the runs of the study of orderings cost: restricted means, ranks with intervals, and how far orders agree.
 
-Reads the tables that scenarios/orderings/run.py writes; docs/orderings-plan.md says what each word means.
+Reads the tables that scenarios/orderings/run.py writes; scenarios/orderings/plan.md says what each word means.
 """
 
 from functools import cache

@@ -62,7 +62,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, **_: Any) 
     here = page.file.src_uri
     if here == "index.md":
         page.meta["hide"] = ["navigation", "toc"]
-    folder = "" if here in OUTSIDE.values() and here != "index.md" else posixpath.join("docs", posixpath.dirname(here))
+    outside = (here in OUTSIDE.values() and here != "index.md") or here.startswith("scenarios/")
+    folder = posixpath.join("" if outside else "docs", posixpath.dirname(here))
 
     def site_link(match: re.Match[str]) -> str:
         text, target, anchor = match[1], posixpath.normpath(posixpath.join(folder, match[2])), match[3] or ""

@@ -2,7 +2,7 @@
 
 A block is a data set in a world: ``handwritten/lte``. In each, every protocol is tuned by its seconds to the target on
 validation rows, on seeds that are not reported: first its learning rate, on a grid that grows until the best rate lies
-inside, then its own key. It then runs with the best of both on the seeds that are reported. docs/orderings-plan.md has
+inside, then its own key. It then runs with the best of both on the seeds that are reported. plan.md has
 the rules. Finished runs are kept, so the command may be repeated after an interruption. With ``--only``, several
 machines share the blocks; ``--collect`` makes the tables of all that is there.
 """
