@@ -4,14 +4,16 @@
 protocol. ``orderings``: Kendall's τ between the networks, of the protocols of each world of the orderings by their
 mean round. ``target``: rounds, the end and time to the target of all scenarios whose training takes less than
 ``--minutes``; the others are named with what they would take. The target is the scenario's own, or half-way between the
-first evaluation and the best mean at the end on `fair` links. ``learning``: Kendall's τ as before, of time to the
+first evaluation and the best mean at the end on `fair` links; its rows go to ``--table``, in place of those of the same
+scenarios. ``summary``: the ratios of ``--table``, a row a scenario. ``learning``: Kendall's τ as before, of time to the
 target and of accuracy at the end, untuned. Runs that are in ``--out`` are not repeated. Tables are Markdown.
-Run: python benchmarks/network_kinds.py rounds|orderings|target|learning [SCENARIO …] (needs ``VFLSIM_DATA``)
+Run: python benchmarks/network_kinds.py rounds|orderings|target|summary|learning [SCENARIO …] (needs ``VFLSIM_DATA``)
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import math
 import sys
 import tempfile
@@ -28,10 +30,17 @@ from vflsim.errors import DataError, RunError, VflsimError
 from vflsim.results.read import Results
 from vflsim.results.statistics.summary import outcomes
 from vflsim.scenario.resolve import party_timings
+from vflsim.tables.formats import markdown_table
 from vflsim.vocabulary.metrics import higher_is_better
 
 ROOT = Path(__file__).resolve().parents[1] / "scenarios"
+TABLE = ROOT / "tables" / "network_kinds-target.csv"
 KINDS = ("fair", "fifo", "dedicated")
+RATIOS = tuple(f"{kind} ÷ {KINDS[0]}" for kind in KINDS[1:])
+RATIO = r"([\d.]+) \(([\d.]+) to ([\d.]+)\)"
+TIMES = tuple(f"{kind} (s)" for kind in KINDS)
+COLUMNS = ("scenario", "target", "protocol", "rounds", "at the end", *TIMES, *RATIOS)
+"""The table of times to a target. Rounds and the end are those of all networks, in their order."""
 WORLDS = ("exponential", "lte", "outages", "phones", "shared", "tails")
 ROUNDS = 60
 SEEDS, SEEDS_OF_WORLDS = 3, 2
@@ -40,18 +49,21 @@ SEEDS, SEEDS_OF_WORLDS = 3, 2
 def main() -> None:
     """Print one of the tables."""
     read = argparse.ArgumentParser()
-    read.add_argument("table", choices=("rounds", "orderings", "target", "learning"))
+    read.add_argument("shown", choices=("rounds", "orderings", "target", "summary", "learning"))
     read.add_argument("scenario", nargs="*", type=Path)
     read.add_argument("--out", type=Path, default=Path("results/network_kinds"))
+    read.add_argument("--table", type=Path, default=TABLE, help="CSV file of times to a target")
     read.add_argument("--minutes", type=float, default=6)
     given = read.parse_args()
     files = [file.resolve() if file.is_file() else ROOT / file for file in given.scenario]
-    if given.table == "rounds":
+    if given.shown == "rounds":
         rounds(files or [*contended()])
-    elif given.table == "orderings":
+    elif given.shown == "orderings":
         orderings()
-    elif given.table == "target":
-        targets(files or [*contended()], given.out, given.minutes)
+    elif given.shown == "target":
+        targets(files or [*contended()], given.out, given.minutes, given.table)
+    elif given.shown == "summary":
+        print(*summary(given.table), sep="\n")
     else:
         learning([str(world) for world in given.scenario] or WORLDS, given.out)
 
@@ -120,13 +132,8 @@ def trained(file: Path, kind: str, out: Path, seeds: int, changes: Mapping[str, 
         return vflsim.open_results(out / kind)
 
 
-def targets(files: Sequence[Path], out: Path, minutes: float) -> None:
-    """Print rounds, the end and time to the target on every network; name what takes longer than ``minutes``."""
-    print(f"{SEEDS} seeds; {', '.join(KINDS)}; geometric means of times, or how many seeds reach the target;")
-    print("ratios: over the seeds that reach it on both, with 95 % intervals")
-    heads = " | ".join(f"`{kind}` (s)" for kind in KINDS)
-    print(f"| scenario, target | protocol | rounds | at the end | {heads} | `fifo` ÷ `fair` | `dedicated` ÷ `fair` |")
-    print("|---|---|---:|---:|---:|---:|---:|---:|---:|")
+def targets(files: Sequence[Path], out: Path, minutes: float, table: Path) -> None:
+    """Put times to the target on every network into ``table``; name what takes longer than ``minutes``."""
     left: list[str] = []
     for file in files:
         folder = out / "targets" / file.relative_to(ROOT).with_suffix("")
@@ -139,12 +146,15 @@ def targets(files: Sequence[Path], out: Path, minutes: float) -> None:
         except DataError:  # it is not here
             left.append(f"{name(file)} (no data)")
             continue
-        _print_targets(name(file), each)
+        rows = [*_target_rows(name(file).strip("`"), each)]
+        print(*markdown_table(list(COLUMNS), rows), sep="\n", flush=True)
+        merge(table, rows)
     if left:
         print(f"\nLeft out, with the minutes that they would take: {', '.join(left)}.", flush=True)
 
 
-def _print_targets(scenario: str, each: Sequence[Results]) -> None:
+def _target_rows(scenario: str, each: Sequence[Results]) -> Iterator[list[str]]:
+    """Yield a row a protocol: geometric means of times, or how many seeds have one, and ratios over seeds with both."""
     metric = each[0].main_metric
     ends = [_by_seed(results, f"end_{metric}", math.nan) for results in each]
     lengths = [_by_seed(results, "rounds", math.nan) for results in each]
@@ -160,11 +170,40 @@ def _print_targets(scenario: str, each: Sequence[Results]) -> None:
         rounds = ", ".join(f"{own.loc[protocol].mean():,.0f}" for own in lengths)
         at_end = ", ".join(f"{own.loc[protocol].mean():.3f}" for own in ends)
         rows = [own.loc[protocol] for own in times]
-        ratios = " | ".join(_ratio(row, rows[0]) for row in rows[1:])
-        print(
-            f"| {scenario}, {label} | `{protocol}` | {rounds} | {at_end} | {' | '.join(map(_time, rows))} | {ratios} |",
-            flush=True,
-        )
+        ratios = (_ratio(row, rows[0]) for row in rows[1:])
+        yield [scenario, label, protocol, rounds, at_end, *map(_time, rows), *ratios]
+
+
+def merge(table: Path, rows: Sequence[Sequence[str]]) -> None:
+    """Put rows into a CSV file in place of those of the same scenarios, in the order of scenarios."""
+    with table.open(newline="", encoding="utf-8") as file:
+        head, *there = csv.reader(file)
+    new = {row[0] for row in rows}
+    kept = [row for row in there if row[0] not in new]
+    with table.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows([head, *sorted([*kept, *rows], key=lambda row: row[0])])
+
+
+def summary(table: Path) -> Iterator[str]:
+    """Yield a row a scenario: how many protocols reach the target always, and the span of their ratios.
+
+    In brackets: how many of them have a ratio whose interval leaves 1 out.
+    """
+    found = pd.read_csv(table, dtype=str, keep_default_na=False)
+    rows = []
+    for (scenario, target), its in found.groupby(["scenario", "target"], sort=False):
+        reached = its[~its[[*TIMES]].apply(lambda times: times.str.contains("of")).any(axis=1)]
+        spans = (_span(reached[ratio].str.extract(RATIO).astype(float)) for ratio in RATIOS)
+        rows.append([f"`{scenario}`", str(target), f"{len(reached)} of {len(its)}", *spans])
+    heads = [f"`{kind}` ÷ `{KINDS[0]}`" for kind in KINDS[1:]]
+    yield from markdown_table(["scenario", "target", "protocols that reach it", *heads], rows)
+
+
+def _span(ratios: pd.DataFrame) -> str:
+    if ratios.empty:
+        return "—"
+    clear = int(((ratios[1] > 1) | (ratios[2] < 1)).sum())
+    return f"{ratios[0].min():.2f} to {ratios[0].max():.2f} ({clear})"
 
 
 def _time(row: pd.Series) -> str:
