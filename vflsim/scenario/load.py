@@ -25,7 +25,7 @@ from vflsim.vocabulary.metrics import AnyMetric
 from vflsim.vocabulary.quantities import Number, is_symbol
 
 BYTES_A_CLIENT = 4_000
-"""What a client of a run without training takes at the least, beside its features (docs/performance-studies.md)."""
+"""What a client of a run without training takes at the least, beside its features (docs/performance.md)."""
 _COUNTED = 10**9  # clients that are accepted where the system does not report its memory
 
 _NUMBER: TypeAdapter[float] = TypeAdapter(Number)

@@ -25,7 +25,7 @@ from vflsim.vocabulary.amounts import quantity
 from vflsim.vocabulary.execution_options import USUAL, Execution
 
 BYTES_A_PARTY = 20_000
-"""What a client takes at the least in a run event by event, with its node and draws (docs/performance-studies.md)."""
+"""What a client takes at the least in a run event by event, with its node and draws (docs/performance.md)."""
 
 PathWish: TypeAlias = Literal["auto", "event", "vectorised"]
 
