@@ -22,7 +22,7 @@ TABLES = [
     ("papers/vim.md", "to 95 %", 1, ("scenarios/vim/tables/stragglers.csv",), 8),
     ("live-network.md", "flows", 3, ("benchmarks/tables/kernel_network-slow_start.csv",), 18),
 ]
-"""Page, the beginning of a table's head, how many cells name a row, the files with its numbers, and its rows at least."""
+"""Page, the beginning of a table's head, how many cells name a row, the files with all rows, and its rows at least."""
 NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
 
 
