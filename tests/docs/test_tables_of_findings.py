@@ -11,7 +11,11 @@ TABLES = [
         "leakage.md",
         "protocol | server: linear",
         1,
-        ("scenarios/tables/leakage-features.csv", "scenarios/tables/leakage-labels.csv"),
+        tuple(
+            f"scenarios/tables/leakage_{models}-{found}.csv"
+            for models in ("protocols", "perceptrons")
+            for found in ("features", "labels")
+        ),
         20,
     ),
     ("leakage.md", "defence", 1, ("scenarios/tables/leakage-defences.csv",), 17),

@@ -17,6 +17,7 @@ from vflsim.plotting.theme import PALETTE
 from vflsim.results import NotRecordedError, Results, RunTables, run_folder, write_run
 
 OF_THEIR_OWN = (
+    "as_csv",
     "gallery",
     "timing_model",
     "fedvs_table1",
