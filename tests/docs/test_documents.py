@@ -24,7 +24,7 @@ RUN_STUDIES = (
     "results.md",
     "results-elsewhere.md",
     "straggler-protocols.md",
-    "tuning.md",
+    "sweeps.md",
 )
 """Pages whose code takes seconds."""
 
