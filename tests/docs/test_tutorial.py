@@ -13,6 +13,9 @@ from command_line import Ended
 from pages import ROOT
 
 PAGES = sorted((ROOT / "docs" / "tutorial").glob("*.md"))
+LIVE = (ROOT / "docs" / "live.md").read_text(encoding="utf-8").partition("## Delays")[0]
+CASES = {page.stem: page.read_text(encoding="utf-8") for page in PAGES} | {"live": LIVE}
+"""The pages, and what the page on live runs has its reader do at first."""
 BLOCK = re.compile(r"^```(yaml|python|sh|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# ([\w-]+\.\w+)\n")
 
@@ -49,16 +52,16 @@ def test_the_tutorial_is_read_in_the_minutes_that_its_first_page_states() -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_a_page_of_the_tutorial_runs_in_order(page: Path, empty_folder: Path, vflsim: Callable[..., Ended]) -> None:
+@pytest.mark.parametrize("page", CASES)
+def test_a_page_of_the_tutorial_runs_in_order(page: str, empty_folder: Path, vflsim: Callable[..., Ended]) -> None:
     names: dict[str, object] = {}
-    blocks = BLOCK.findall(page.read_text())
-    assert {"yaml", "sh", "python"} <= {language for language, _ in blocks}
+    blocks = BLOCK.findall(CASES[page])
+    assert {"sh", "python"} <= {language for language, _ in blocks}
     for language, text in blocks:
         if file := FILE.match(text):
             Path(file[1]).write_text(text)
         elif language == "python":
-            exec(compile(text, page.name, "exec"), names)
+            exec(compile(text, page, "exec"), names)
         elif language == "sh" and "&\n" in text:
             assert beside_each_other(text.splitlines()) == []
         elif language == "sh":
