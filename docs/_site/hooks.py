@@ -12,6 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from columns_reference import columns
 from command_reference import commands
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -46,7 +47,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     pages = {page: (ROOT / name).read_text(encoding="utf-8") for name, page in OUTSIDE.items() if page != "index.md"}
     pages |= {f"reference/scenario/{name}.md": text for name, text in scenario_pages().items()}
     pages |= {f"reference/python/{name}.md": text for name, text in python_pages().items()}
-    pages |= {"reference/commands.md": commands(), SCENARIOS: scenarios()}
+    pages |= {"reference/commands.md": commands(), "reference/columns.md": columns(), SCENARIOS: scenarios()}
     for source in [file for file in files if file.src_uri.endswith(".ipynb")]:
         files.remove(source)
         pages[str(Path(source.src_uri).with_suffix(".md"))] = notebook(Path(source.abs_src_path or ""))

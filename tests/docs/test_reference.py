@@ -11,6 +11,8 @@ from typer.main import get_command
 
 from vflsim.cli import app
 from vflsim.kinds import TABLES
+from vflsim.results.store.columns import CURVES, ENERGY_SCHEMA
+from vflsim.results.store.schema import EVENTS, RunInfo, metrics_schema, rounds_schema
 from vflsim.scenario.load import schema
 
 
@@ -82,6 +84,25 @@ def test_every_command_and_option_is_in_the_reference() -> None:
                 assert any(f"`{spelt}" in section for spelt in [*option.opts, str(option.metavar), option.name.upper()])
 
     check(get_command(app), "vflsim")
+
+
+def test_every_column_and_key_of_a_run_has_a_meaning() -> None:
+    from columns_reference import columns
+
+    page = columns()
+    rows = [line.strip("| ").split(" | ", 1) for line in page.splitlines() if line.startswith("| `")]
+    assert all(len(row) == 2 for row in rows), rows
+    for table, names in {
+        "metrics": [*metrics_schema(["energy_j", "epsilon"]).names],
+        "rounds": [*rounds_schema(["energy_j"]).names],
+        "events": EVENTS.names,
+        "energy_by_party": ENERGY_SCHEMA.names,
+        "closed_forms": CURVES.names,
+        "run.json": RunInfo.model_fields,
+    }.items():
+        section = page.partition(f"## {table}\n")[2].partition("\n## ")[0]
+        named = [line.split("`")[1] for line in section.splitlines() if line.startswith("| `")]
+        assert [name for name in named if "<" not in name] == [*names]
 
 
 def test_a_notebook_becomes_a_page_with_its_outputs(tmp_path: Path) -> None:

@@ -39,13 +39,18 @@ def meanings_of(part: type[BaseModel]) -> dict[str, str]:
 
     pydantic's ``use_attribute_docstrings`` reads them when a class is made: a third of the start of each process.
     """
+    meanings, fields = strings_below(part), part.model_fields
+    meanings |= {name: info.description for name, info in fields.items() if info.description is not None}
+    return {fields[name].alias or name: meanings[name] for name in fields if meanings.get(name)}
+
+
+def strings_below(part: type) -> dict[str, str]:
+    """Read the string below each field of a class, and of those that it derives from; empty where there is none."""
     meanings: dict[str, str] = {}
     for of in reversed(part.__mro__):
         strings = _strings(of.__module__).get(of.__qualname__, {})
         meanings |= {key: strings.get(key, "") for key in inspect.get_annotations(of)}
-    fields = part.model_fields
-    meanings |= {name: info.description for name, info in fields.items() if info.description is not None}
-    return {fields[name].alias or name: meanings[name] for name in fields if meanings.get(name)}
+    return meanings
 
 
 @cache

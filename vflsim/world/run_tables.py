@@ -65,7 +65,8 @@ class Column:
     """One column: ``of`` computes its value, which is else the attribute of its name.
 
     ``nullable``: some rows have none; ``metered``: only where energy is counted; ``grows``: never less than in the row
-    before; ``settles``: counts what ends with the run itself, so that the last row is brought up to date.
+    before; ``settles``: counts what ends with the run itself, so that the last row is brought up to date; ``meaning``:
+    what the reference says of it.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Column:
     metered: bool = False
     grows: bool = False
     settles: bool = False
+    meaning: str = ""
 
     @property
     def value(self) -> Callable[[Any], Any]:
@@ -96,33 +98,61 @@ class RoundRow:
 
 
 ROUNDS = (
-    Column("round", _INTEGER),
-    Column("start_s", _NUMBER),
-    Column("end_s", _NUMBER),
-    Column("used", _CLIENTS, _CLIENT, attrgetter("facts.used")),
-    Column("missing", _CLIENTS, _CLIENT, attrgetter("facts.missing")),
-    Column("fresh", _CLIENTS, _CLIENT, attrgetter("facts.fresh")),
-    Column(ENERGY, _NUMBER, metered=True),
+    Column("round", _INTEGER, meaning="Number of the server step."),
+    Column("start_s", _NUMBER, meaning="End of the previous server step, or the start of the run."),
+    Column("end_s", _NUMBER, meaning="End of this server step."),
+    Column("used", _CLIENTS, _CLIENT, attrgetter("facts.used"), meaning="Clients whose messages the step used."),
+    Column("missing", _CLIENTS, _CLIENT, attrgetter("facts.missing"), meaning="Participants that it did not use."),
+    Column(
+        "fresh",
+        _CLIENTS,
+        _CLIENT,
+        attrgetter("facts.fresh"),
+        meaning="Clients of client age 0: used ones, those that answered a re-query, and all in a coded sum.",
+    ),
+    Column(ENERGY, _NUMBER, metered=True, meaning="Joules of all parties in the round; only where energy is counted."),
 )
-"""One row per server step: its round's start and end, clients used, clients missing, clients with client age 0."""
+"""One row per server step."""
 
 
 EVENTS = (
-    Column("start_s", _NUMBER),
-    Column("end_s", _NUMBER),
-    Column("party", _NAME, ANY),
-    Column("kind", _NAME, ANY),
-    Column("round", _INTEGER, ValueRange(-1)),
-    Column("peer", _NAME, ANY, nullable=True),
-    Column("bytes", _INTEGER),
-    Column("index", _INTEGER),
-    Column("drawn_s", _NUMBER, _ABSENT),
-    Column("sent_s", _NUMBER, _ABSENT),
-    Column("outcome", _NAME, ANY),
+    Column("start_s", _NUMBER, meaning="Start of the activity."),
+    Column("end_s", _NUMBER, meaning="End of the activity."),
+    Column("party", _NAME, ANY, meaning="``server`` or ``client-3``; of a transfer the sender."),
+    Column(
+        "kind",
+        _NAME,
+        ANY,
+        meaning="``compute.<operation>``, ``upload`` (the delay before an embedding), ``upload.<message>``, ``share`` "
+        "(the delay before model shares), ``activation``, ``latency.<a>→<b>``, ``transfer.<message>`` or ``outage``.",
+    ),
+    Column("round", _INTEGER, ValueRange(-1), meaning="Round of the message; -1 without one."),
+    Column("peer", _NAME, ANY, nullable=True, meaning="The receiver of a transfer."),
+    Column("bytes", _INTEGER, meaning="Bytes that crossed the link."),
+    Column("index", _INTEGER, meaning="Number of the draw: how often the party had begun this activity."),
+    Column(
+        "drawn_s",
+        _NUMBER,
+        _ABSENT,
+        meaning="Value of the draw; NaN for transfers. It is the duration of a ``done`` activity up to rounding. "
+        "Exceptions: with FLOPs it is the jitter factor; on a whole split the duration is multiplied by rows ÷ batch; "
+        "for an activation it is the gap since the previous arrival.",
+    ),
+    Column(
+        "sent_s",
+        _NUMBER,
+        _ABSENT,
+        meaning="When a transfer was sent; NaN otherwise. Until ``start_s`` it waits: its latency, then the links.",
+    ),
+    Column(
+        "outcome",
+        _NAME,
+        ANY,
+        meaning="``done``; ``abandoned``: it had become useless; ``unfinished``: the run ended first; ``lost``: an "
+        "outage ended it.",
+    ),
 )
-"""One row per activity of a party. In a transfer, ``party`` sends and ``peer`` receives; ``bytes`` is the amount sent;
-``sent_s`` is the time of sending. Between ``sent_s`` and ``start_s`` it waits: first its latency, then for the
-links."""
+"""One row per activity of a party."""
 
 
 @dataclass(eq=False)
@@ -137,23 +167,44 @@ class MetricsRow(Counts):
 
 
 COUNTS = (
-    Column("time_s", _NUMBER),
-    Column("round", _INTEGER, of=attrgetter("rounds"), grows=True),
-    Column("updates", _INTEGER, grows=True),
-    *(Column(name, _INTEGER, grows=True, settles=True) for name in BYTES),
-    Column(ENERGY, _NUMBER, metered=True, grows=True, settles=True),
-    Column("train_loss", _NUMBER, ANY),
+    Column("time_s", _NUMBER, meaning="Virtual time of the evaluation."),
+    Column("round", _INTEGER, of=attrgetter("rounds"), grows=True, meaning="Server steps completed."),
+    Column("updates", _INTEGER, grows=True, meaning="Client steps completed."),
+    *(
+        Column(name, _INTEGER, grows=True, settles=True, meaning=f"Bytes sent so far, {way}.")
+        for name, way in zip(BYTES, ("client → server", "server → client", "client → client"), strict=True)
+    ),
+    Column(
+        ENERGY,
+        _NUMBER,
+        metered=True,
+        grows=True,
+        settles=True,
+        meaning="Joules of all parties so far; only where one says what it draws.",
+    ),
+    Column("train_loss", _NUMBER, ANY, meaning="Mean training loss of the server steps since the previous row."),
 )
 """The columns of metrics before the scores of the model."""
 AGES = (
-    Column("row_age_mean", _NUMBER, _ABSENT, lambda row: row.row_ages.mean),
-    Column("row_age_max", _NUMBER, _ABSENT, lambda row: row.row_ages.maximum),
-    Column("client_age_mean", _NUMBER, _ABSENT, lambda row: row.client_ages.mean),
-    Column("client_age_max", _NUMBER, _ABSENT, lambda row: row.client_ages.maximum),
+    Column("row_age_mean", _NUMBER, _ABSENT, lambda row: row.row_ages.mean, meaning="Mean age of the rows used."),
+    Column("row_age_max", _NUMBER, _ABSENT, lambda row: row.row_ages.maximum, meaning="Largest age of a row used."),
+    Column("client_age_mean", _NUMBER, _ABSENT, lambda row: row.client_ages.mean, meaning="Mean age of the clients."),
+    Column("client_age_max", _NUMBER, _ABSENT, lambda row: row.client_ages.maximum, meaning="Largest age of a client."),
 )
 """Those after the scores."""
-SPENT = Column(EPSILON, _NUMBER, ValueRange(infinite=True), grows=True)
+SPENT = Column(
+    EPSILON,
+    _NUMBER,
+    ValueRange(infinite=True),
+    grows=True,
+    meaning="Largest ε that a client has spent so far, at its mechanism's δ; only with a mechanism.",
+)
 """The last of the scores: whoever evaluates computes it."""
+
+
+def schema_of(columns: Iterable[Column]) -> pa.Schema:
+    """Make the schema of a table with these columns."""
+    return pa.schema([pa.field(column.name, column.type, nullable=column.nullable) for column in columns])
 
 
 def present(columns: Iterable[Column], metered: bool) -> list[Column]:

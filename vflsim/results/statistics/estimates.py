@@ -69,34 +69,44 @@ class SeedSample:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Estimate of one number from ``n`` runs, ``reached`` of them known, the others lower bounds (censored).
+    """Estimate of one number from several runs, some of which may be lower bounds (censored).
 
-    ``mean`` and its 95 % interval ``low``–``high`` exist if all runs are known, else they are NaN; ``statistic`` says
-    which mean it is. Costs lie between two evaluations: ``mean`` is that of the later ones, ``low``–``high`` covers the
-    mean wherever the costs lie, and ``least``–``most`` is where the mean of these runs lies (NaN: ``mean`` is exact).
-    Otherwise ``horizon`` is the smallest censored value, ``median`` is that of the known runs, with its 95 % interval
-    ``median_low``–``median_high`` from six of them on, and ``at_least`` / ``at_most`` are one-sided 95 % limits of the
-    mean, where there can be any (for a single run, or pair, they are its bound). ``narrower`` is the gain from pairing
-    for a paired difference (:func:`~vflsim.intervals.means.narrower`), and ``p`` the p-value of no difference,
-    of the ratio for geometric means.
+    Costs lie between two evaluations: ``mean`` is that of the later ones, and ``low``–``high`` covers the mean wherever
+    the costs lie. What does not apply is NaN.
     """
 
     n: int
+    """Number of runs."""
     reached: int
+    """Number of runs that reached the target, or whose value is known."""
     mean: float = np.nan
+    """Mean over seeds; none where a run is censored."""
     low: float = np.nan
+    """Lower end of its 95 % interval (Student's t), which ends where the metric does: at 0 and 1 for shares."""
     high: float = np.nan
+    """Its upper end."""
     at_least: float = np.nan
+    """One-sided 95 % lower limit of the mean where runs are censored; the bound itself for a single run."""
     at_most: float = np.nan
+    """One-sided 95 % upper limit."""
     horizon: float = np.nan
+    """Earliest point at which a censored run could have reached the target."""
     narrower: float = np.nan
+    """Of a paired difference: how much narrower its interval is than one from independent runs."""
     median: float = np.nan
+    """Median of the runs that reached the target, where others did not."""
     median_low: float = np.nan
+    """Lower end of its 95 % interval, from six runs on."""
     median_high: float = np.nan
+    """Its upper end."""
     p: float = np.nan
+    """p-value of no difference (Student's t; of logarithms for costs), not corrected for the number of pairs."""
     least: float = np.nan
+    """Of a cost: least mean (or median) that these runs can have, since costs lie between two evaluations."""
     most: float = np.nan
+    """Greatest such mean."""
     statistic: str = MEAN
+    """``geometric mean`` for costs to a target, unless one is 0, with the interval of logarithms; else ``mean``."""
 
     @classmethod
     def of(cls, row: Mapping[Any, Any] | pd.Series) -> Self:

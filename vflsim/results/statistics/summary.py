@@ -39,6 +39,17 @@ STEADY = "steady_round_duration"
 SPENT: dict[Cost, str] = {"time": "time_s", "rounds": "round", "bytes": "bytes", "energy": ENERGY}
 """The columns of ``metrics_by_run`` that count each cost."""
 _COSTS = {f"{cost}_to_target": (column, UNITS[cost]) for cost, column in SPENT.items()}
+KEYS = {
+    "measure": "What is estimated: ``end_<metric>``, ``plateau_<metric>``, ``best_<metric>``, "
+    "``time_of_best_<metric>``, ``<cost>_to_target``, ``round_duration`` and so on.",
+    "target": "The target of a cost, in words.",
+    "unit": "Unit of the values.",
+    "protocol": "The protocol.",
+    "baseline": "Of a difference ``protocol - baseline`` over common seeds: the other protocol.",
+    "failed": "Number of failed runs, which are left out.",
+    "diverged": "Number of diverged runs, which count for costs to a target alone.",
+}
+"""What the columns of a summary before those of an estimate mean."""
 _TOTALS = {"end": ("time_s", "s"), "rounds": ("round", "rounds"), "updates": ("updates", "updates")}
 _TOTALS |= {name: (name, "B") for name in (*BYTES, "bytes")}
 _TOTALS |= {"energy": (ENERGY, "J")}
@@ -102,8 +113,7 @@ def _mean_rounds(results: RunSet) -> dict[tuple[str, int], dict[str, float]]:
 def summarise(results: RunSet, targets: Mapping[str, Any] | None = None) -> pd.DataFrame:
     """Estimate each measure over seeds: one row for every protocol, then one for the difference of every pair.
 
-    Columns: measure, target, unit, protocol, baseline (for a difference ``protocol - baseline`` over common seeds; else
-    None), failed and diverged (numbers of such runs), and the fields of :class:`Estimate`. Measures:
+    Columns: :data:`KEYS`, and the fields of :class:`Estimate`. Measures:
     ``end_<metric>``, ``plateau_<metric>``, ``best_<metric>``, ``time_of_best_<metric>``, ``time_to_target``,
     ``rounds_to_target``, ``bytes_to_target``, ``energy_to_target``, ``end``, ``rounds``, ``updates``, ``bytes…``,
     ``energy``, ``round_duration``, ``steady_round_duration`` (without each run's warm-up), and those of the scenario's
@@ -149,8 +159,7 @@ def estimated(results: RunSet, measured: pd.DataFrame) -> pd.DataFrame:
                 result = _pair_within(results, name, baseline, sample.seeds[0]) or result
             either = {what: lost[name][what] | lost[baseline][what] for what in lost[name]}
             rows.append({**key, "protocol": name, "baseline": baseline, **_counts(either), **vars(result)})
-    names = ["measure", "target", "unit", "protocol", "baseline", "failed", "diverged", *Estimate.__dataclass_fields__]
-    return pd.DataFrame(rows, columns=names)
+    return pd.DataFrame(rows, columns=[*KEYS, *Estimate.__dataclass_fields__])
 
 
 def _by_protocol(measured: pd.DataFrame) -> dict[tuple[str, str | None, str], dict[str, SeedSample]]:

@@ -9,46 +9,45 @@ import pyarrow as pa
 from vflsim.errors import printable
 from vflsim.results.store.json_files import damaged
 from vflsim.results.store.schema import EVENTS as EVENT_SCHEMA, metrics_schema, rounds_schema
-from vflsim.world.run_tables import AGES, ANY, COUNTS, EVENTS, ROUNDS, SPENT, ValueRange
+from vflsim.world.run_tables import AGES, ANY, COUNTS, EVENTS, ROUNDS, SPENT, Column, ValueRange, schema_of
 
 ENERGY_BY_PARTY = "energy_by_party"
 """The name of the table, which runs have in which a party says what it draws."""
 
-ENERGY_SCHEMA = pa.schema([
-    pa.field("party", pa.string(), nullable=False),
-    pa.field("state", pa.string(), nullable=False),
-    pa.field("seconds", pa.float64(), nullable=False),
-    pa.field("watts", pa.float64(), nullable=False),
-    pa.field("amount", pa.int64(), nullable=False),
-    pa.field("joules_each", pa.float64(), nullable=False),
-    pa.field("joules", pa.float64(), nullable=False),
-])  # fmt: skip
+_TEXT, _NUMBER = pa.string(), pa.float64()
+ENERGY_COLUMNS = (
+    Column("party", _TEXT, meaning="``server`` or ``client-3``."),
+    Column("state", _TEXT, meaning="``idle``, ``compute`` or ``radio``."),
+    Column("seconds", _NUMBER, meaning="How long the party was in this state."),
+    Column("watts", _NUMBER, meaning="Power that this state adds."),
+    Column("amount", pa.int64(), meaning="Bytes sent and received (``radio``), or FLOPs (``compute``)."),
+    Column("joules_each", _NUMBER, meaning="Energy of each byte or FLOP; 0 where none is stated."),
+    Column("joules", _NUMBER, meaning="``watts * seconds + joules_each * amount``."),
+)
+ENERGY_SCHEMA = schema_of(ENERGY_COLUMNS)
 
 
 def energy_by_party(columns: Mapping[str, Any]) -> pa.Table:
-    """Make the table ``energy_by_party.parquet``: a row for each party and state (``idle``, ``compute``, ``radio``).
-
-    ``joules`` is ``watts * seconds + joules_each * amount``; the amount is bytes of a radio, and FLOPs of compute.
-    """
+    """Make the table ``energy_by_party.parquet``: a row for each party and state."""
     return pa.table(dict(columns), schema=ENERGY_SCHEMA)
 
 
 CLOSED_FORMS = "closed_forms"
-CURVES = pa.schema([
-    pa.field("protocol", pa.string(), nullable=False),
-    pa.field("quantity", pa.string(), nullable=False),
-    pa.field("client", pa.int32(), nullable=False),
-    pa.field("x", pa.float64(), nullable=False),
-    pa.field("cdf", pa.float64(), nullable=False),
-    pa.field("cdf_upper", pa.float64(), nullable=False),
-])  # fmt: skip
-"""The closed forms. One row per point of a curve: P(quantity ≤ x) for a protocol; ``client`` is -1 if the curve is not
-of one client.
-
-``round_duration`` is in seconds and holds for rounds after the first; ``client_age`` is in server steps and is 0 for a
-step that used the client. If only bounds are known, ``cdf`` is the lower curve and ``cdf_upper`` the upper one;
-otherwise both are equal.
-"""
+CURVE_COLUMNS = (
+    Column("protocol", _TEXT, meaning="The protocol."),
+    Column(
+        "quantity",
+        _TEXT,
+        meaning="``round_duration`` (s, of rounds after the first), or ``client_age`` (server steps; 0 for a step that "
+        "used the client).",
+    ),
+    Column("client", pa.int32(), ValueRange(-1), meaning="The client; -1 if the curve is not of one client."),
+    Column("x", _NUMBER, meaning="Where the curve is evaluated."),
+    Column("cdf", _NUMBER, ValueRange(0, 1), meaning="P(quantity ≤ x), or its lower bound."),
+    Column("cdf_upper", _NUMBER, ValueRange(0, 1), meaning="The same, or its upper bound."),
+)
+CURVES = schema_of(CURVE_COLUMNS)
+"""The closed forms: one row per point of a curve."""
 
 
 _COUNT = _SECONDS = ValueRange()
@@ -65,8 +64,8 @@ RANGES: Mapping[str, Mapping[str, ValueRange]] = {
         **dict.fromkeys(("complete", "empty"), ValueRange(0, 1)),
     },
     "arrivals": {"query": _COUNT, "client": ValueRange(1), "rows": _COUNT, "arrival_s": ValueRange(infinite=True)},
-    ENERGY_BY_PARTY: dict.fromkeys(("seconds", "watts", "amount", "joules_each", "joules"), ValueRange()),
-    CLOSED_FORMS: {"client": ValueRange(-1), "x": ValueRange(), "cdf": ValueRange(0, 1), "cdf_upper": ValueRange(0, 1)},
+    ENERGY_BY_PARTY: {column.name: column.span for column in ENERGY_COLUMNS if column.type != _TEXT},
+    CLOSED_FORMS: {column.name: column.span for column in CURVE_COLUMNS if column.type != _TEXT},
 }
 """The range of each column of numbers by table; those of what was evaluated are not here."""
 

@@ -31,7 +31,7 @@ from vflsim.results.facts import (
 from vflsim.vocabulary.measure import MeasuredValue
 from vflsim.vocabulary.metric import MetricFacts
 from vflsim.world import run_tables
-from vflsim.world.run_tables import AGES, COUNTS, ENERGY, EPSILON, ROUNDS, Column, present
+from vflsim.world.run_tables import AGES, COUNTS, ENERGY, EPSILON, ROUNDS, Column, present, schema_of
 
 Columns = Mapping[str, Any]
 """Column name -> list, numpy array or arrow array; all of one length."""
@@ -54,11 +54,7 @@ LISTS_TOGETHER = 1024
 """Lists per write batch of Parquet; chunks that are multiples of it do not affect the file."""
 
 
-def _schema(columns: Iterable[Column]) -> pa.Schema:
-    return pa.schema([pa.field(column.name, column.type, nullable=column.nullable) for column in columns])
-
-
-EVENTS = _schema(run_tables.EVENTS)
+EVENTS = schema_of(run_tables.EVENTS)
 _OF_ANSWERS: Mapping[str, tuple[str, ...]] = {
     "answers": ("deadline_s", "queries", "answer_s_mean", "replies_mean", "embeddings_mean", "complete", "test_loss"),
     "arrivals": ("query", "client", "rows", "arrival_s"),
@@ -76,12 +72,12 @@ def metrics_schema(names: Iterable[str]) -> pa.Schema:
     fixed = {column.name for column in (*COUNTS, *AGES)}
     scores = [name for name in names if name not in fixed and (split_of(name) or name == EPSILON)]
     counts = present(COUNTS, ENERGY in names)
-    return _schema([*counts, *(Column(name, pa.float64()) for name in scores), *AGES])
+    return schema_of([*counts, *(Column(name, pa.float64()) for name in scores), *AGES])
 
 
 def rounds_schema(names: Iterable[str]) -> pa.Schema:
     """Make the schema of a table of rounds with these columns: with the energy where it is among them."""
-    return _schema(present(ROUNDS, ENERGY in names))
+    return schema_of(present(ROUNDS, ENERGY in names))
 
 
 def columns_of(table: TableName, there: Iterable[str]) -> list[str]:
@@ -148,71 +144,96 @@ class FileFacts(BaseModel, frozen=True, extra="forbid"):
 class RunInfo(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     """Content of ``run.json``: facts about one run, among them all wall-clock figures.
 
-    ``status`` distinguishes runs that ``diverged`` (a loss, an embedding or a gradient became non-finite, or ran
-    out of the fixed point of blinding) from runs that ``failed`` for another reason; ``stop_reason`` is the stop
-    rule that ended a finished run, ``stop_detail`` what a rule on metrics said. ``participants`` are the numbers of
-    the clients that take part, without excluded ones. ``waits_for_all``, ``rounds_correspond`` and
-    ``awaited_replies`` are the protocol's :class:`~vflsim.protocols.base.Traits`. ``staleness_bounds`` names the
-    age that ``max_staleness`` bounds, in server steps. ``crashing`` are the participants whose outages lose work
-    and messages. ``learning_plane`` is how training was computed, and ``one_by_one`` lists clients that were not
-    computed together, with the reason. ``rows`` counts the rows of each split (empty without training), ``data``
-    the facts about their preparation. ``steps`` are the kinds of recorded events that count as ``updates``.
-    ``tf32``: whether a GPU rounded float32 products, ``execution``: other
-    unusual options that the bits depend on, and left out if there are none. ``stalled`` lists clients
-    that waited in vain at the end. ``privacy`` is present if a mechanism protected training, ``blinding`` if
-    clients blinded their embeddings, ``codec`` if a codec with a range, or with latent noise, transformed tensors.
-    ``files`` has the digests of all other files of the run, once it is written. ``installed`` has the kinds that
-    installed packages bring, each with its package and version. ``inputs`` has the SHA-256 of data files, traces
-    and own modules that the run has read, by path. ``heavy_tail`` is the participants' delay with the heaviest
-    tail, ``variation`` what the scenario says of the rounds and a single run cannot show. ``conditions`` are what
-    the run trained with beside its timing (None without training). ``reference`` is the protocol's trait: the
-    server computes the clients' models, too. ``metrics`` are the facts of the scenario's own metrics, by name,
-    ``measures`` the values of its own measures.
+    ``waits_for_all``, ``rounds_correspond``, ``awaited_replies`` and ``reference`` are the protocol's
+    :class:`~vflsim.protocols.base.Traits`.
     """
 
     scenario: str
+    """Name of the scenario."""
     protocol: str
+    """Name of the protocol's entry."""
     seed: int
+    """The seed."""
     status: Literal["finished", "diverged", "failed"]
+    """``finished``; ``diverged``: a loss, embedding or gradient is non-finite or outgrew the blinding; ``failed``."""
     stop_reason: str | None = None
+    """The stop rule that ended a finished run."""
     stop_detail: str | None = None
+    """What a rule of ``stop.rules`` said."""
     error: str | None = None
+    """Why the run failed or diverged."""
     reproducible: bool = True
+    """False with ``stop.wall_clock`` or a ``measured`` compute model."""
     timing_only: bool = False
+    """Whether nothing was trained."""
     path: RunPath = "event"
+    """``event``, ``vectorised`` or ``live``: how times were computed."""
     versions: dict[str, str] = Field(default_factory=dict)
+    """Versions of vflsim, Python and libraries."""
     installed: dict[str, str] = Field(default_factory=dict)
+    """Kinds that installed packages bring, each with its package and version."""
     device: str = "cpu"
+    """``cpu`` or ``cuda``."""
     threads: int = Field(default=1, ge=1)
+    """Threads of PyTorch."""
     tf32: bool = False
+    """Whether a GPU rounded float32 products to TF32."""
     learning_plane: Literal["batched", "eager"] | None = None
+    """``batched`` or ``eager``; none without training."""
     execution: dict[str, bool | int | str] = Field(default_factory=dict)
+    """Other unusual options that the bits depend on."""
     one_by_one: tuple[str, ...] = ()
+    """Clients that were not computed together, with the reason."""
     rows: dict[str, NonNegativeInt] = Field(default_factory=dict)
+    """Number of rows of each split; empty without training."""
     data: dict[str, Any] = Field(default_factory=dict)
+    """What was done to rows and columns of data from files."""
     counts: dict[str, NonNegativeInt] = Field(default_factory=dict)
+    """Rounds, updates, bytes and so on at the end."""
     steps: tuple[str, ...] = ()
+    """Kinds of events that count as ``updates``."""
     wall_clock_s: float = Field(ge=0)
+    """Real time that the run took (s)."""
     participants: tuple[PositiveInt, ...]
+    """Clients that take part, without excluded ones."""
     crashing: tuple[PositiveInt, ...] = ()
+    """Participants whose outages lose work and messages."""
     stalled: tuple[StalledClient, ...] = ()
+    """Clients that waited at the end for a message that could no longer come."""
     network: NetworkFacts | None = None
+    """The network and transport."""
     heavy_tail: HeavyTail | None = None
+    """The participants' delay with the heaviest tail."""
     privacy: PrivacyFacts | None = None
+    """What a mechanism has spent: noise, adversary, and ε for a release, the run and a client."""
     blinding: BlindingFacts | None = None
+    """Bits, fraction and rule of blinding, and the rounds that lacked an embedding."""
     codec: CodecFacts | None = None
+    """What a codec with a range, or with latent noise, has transformed and saturated."""
     conditions: Conditions | None = None
+    """What the run trained with beside its timing: features, labels, update rules, local steps."""
     waits_for_all: bool = False
+    """Whether the protocol waits for all clients."""
     rounds_correspond: bool = False
+    """Whether every participant begins its k-th work in round k, so that rounds can be paired."""
     variation: Variation | None = None
+    """What the scenario says of the rounds and a single run cannot show."""
     reference: bool = False
+    """Whether the server computes the clients' models, too, as ``centralised`` does."""
     metrics: dict[str, MetricFacts] = Field(default_factory=dict)
+    """Facts of the scenario's own metrics."""
     measures: dict[str, MeasuredValue] = Field(default_factory=dict)
+    """Values of the scenario's own measures, with units."""
     awaited_replies: tuple[str, ...] = ()
+    """Extra messages that the server waits for before a step."""
     max_staleness: NonNegativeInt | None = None
+    """The bound of the protocol, in server steps."""
     staleness_bounds: Age | None = None
+    """The age that it bounds: ``client_age`` or ``row_age``."""
     files: dict[str, FileFacts] = Field(default_factory=dict)
+    """SHA-256 of all other files of the run, with the number of rows of each table."""
     inputs: dict[str, str] | None = None
+    """SHA-256 of data files, traces and own modules that the run has read, by path."""
 
     @model_serializer(mode="wrap")
     def _without_usual_options(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
