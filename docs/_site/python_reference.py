@@ -72,7 +72,7 @@ PAGES = {
     ),
     "results": (
         "Results and figures",
-        "What the verbs return. [Results](../../results.md) explains the tables and their columns.",
+        "What the verbs return. [Columns](../columns.md) explains their tables.",
         (
             "finished.Results",
             "results.run_set.RunSet",

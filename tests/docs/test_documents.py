@@ -25,7 +25,6 @@ RUN_STUDIES = (
     "inference.md",
     "outside-protocols.md",
     "results.md",
-    "results-elsewhere.md",
     "straggler-protocols.md",
     "sweeps.md",
 )

@@ -1,4 +1,4 @@
-"""The lines of ``docs/results-elsewhere.md`` that take frames to polars and DuckDB."""
+"""The lines of ``docs/results.md`` that take frames to polars and DuckDB."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ from vflsim.results import Results
 
 def test_frames_go_to_polars_and_duckdb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     duckdb, polars = pytest.importorskip("duckdb"), pytest.importorskip("polars")
-    section = (ROOT / "docs" / "results-elsewhere.md").read_text().partition("### polars and DuckDB")[2]
+    section = (ROOT / "docs" / "results.md").read_text().partition("### polars and DuckDB")[2]
     lines = re.findall(r"```py\n(.*?)```", section, re.DOTALL)[0].splitlines()
     results = Results.open(toy_results(tmp_path / "results" / "grows", seeds=1, record="summary", horizon=8))
     monkeypatch.chdir(tmp_path)
