@@ -12,6 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from attack_reference import attacks
 from columns_reference import columns
 from command_reference import commands
 from mkdocs.config.defaults import MkDocsConfig
@@ -48,6 +49,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     pages |= {f"reference/scenario/{name}.md": text for name, text in scenario_pages().items()}
     pages |= {f"reference/python/{name}.md": text for name, text in python_pages().items()}
     pages |= {"reference/commands.md": commands(), "reference/columns.md": columns(), SCENARIOS: scenarios()}
+    pages["reference/attacks.md"] = attacks()
     for source in [file for file in files if file.src_uri.endswith(".ipynb")]:
         files.remove(source)
         pages[str(Path(source.src_uri).with_suffix(".md"))] = notebook(Path(source.abs_src_path or ""))

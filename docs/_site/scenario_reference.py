@@ -27,6 +27,7 @@ WORDS = {
 NUMBERS = ("number", "integer")
 BOUNDS = {"exclusiveMinimum": "above", "minimum": "at least", "exclusiveMaximum": "below", "maximum": "at most"}
 SELECTION = TypeAdapter(Selection).json_schema()["anyOf"]
+HEAD = ("key", "type and unit", "default", "meaning", "example")
 LONG = 100
 """Characters above which an example takes several lines."""
 _QUANTITY = re.compile(r"(?P<bounds>[^(;]*?)(?: \(units: (?P<units>[^)]*)\))?(?: or '(?P<word>\w+)')?; formulas of")
@@ -46,10 +47,10 @@ def _page(sheet: Sheet) -> Iterator[str]:
             yield f"## {heading} {{#{section}}}"
             for kind in _new_kinds(section):
                 yield f"### {kind.model_fields['kind'].default} {{#{kind.__name__.lower()}}}"
-                yield from _part(kind)
+                yield from described(kind)
         else:
             yield f"## {heading} {{#{section.__name__.lower()}}}"
-            yield from _part(section)
+            yield from described(section)
 
 
 def _new_kinds(table: str) -> tuple[type[Part], ...]:
@@ -57,11 +58,12 @@ def _new_kinds(table: str) -> tuple[type[Part], ...]:
     return tuple(kind for kind in TABLES[table] if table == "delays" or kind not in TABLES["delays"])
 
 
-def _part(part: type[Part]) -> Iterator[str]:
+def described(part: type[Part], head: tuple[str, ...] = HEAD) -> Iterator[str]:
+    """Write a part: its docstring, a table of its keys with these columns, and its examples."""
     text, _, _ = (part.__doc__ or "").partition("\n    Example")
     yield "\n\n".join(_plain(paragraph) for paragraph in text.split("\n\n"))
-    if rows := [_row(part, key, schema) for key, schema in keys_of(part).items() if key != "kind"]:
-        yield "\n".join(["| key | type and unit | default | meaning | example |", "|---|---|---|---|---|", *rows])
+    if rows := [_row(part, key, schema, len(head)) for key, schema in keys_of(part).items() if key != "kind"]:
+        yield "\n".join([f"| {' | '.join(head)} |", "|---" * len(head) + "|", *rows])
     for example in examples_of(part):
         yield _block(example)
 
@@ -76,11 +78,11 @@ def keys_of(part: type[Part]) -> dict[str, Any]:
     return {key: value for key, value in keys[0].items() if key in common}
 
 
-def _row(part: type[Part], key: str, schema: Schema) -> str:
+def _row(part: type[Part], key: str, schema: Schema, columns: int) -> str:
     examples = [example[key] for example in examples_of(part) if key in example] or schema.get("examples", [])
     cells = [f"`{key}`", _words(schema), _default(part, key, schema), _plain(schema.get("description", ""))]
     cells.append("<br>".join(dict.fromkeys(map(_code, examples))))
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells[:columns]) + " |"
 
 
 def _default(part: type[Part], key: str, schema: Schema) -> str:

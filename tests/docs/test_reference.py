@@ -9,6 +9,7 @@ import pytest
 from pages import ROOT
 from typer.main import get_command
 
+from vflsim.attacks.table import ATTACKS
 from vflsim.cli import app
 from vflsim.kinds import TABLES
 from vflsim.results.store.columns import CURVES, ENERGY_SCHEMA
@@ -103,6 +104,17 @@ def test_every_column_and_key_of_a_run_has_a_meaning() -> None:
         section = page.partition(f"## {table}\n")[2].partition("\n## ")[0]
         named = [line.split("`")[1] for line in section.splitlines() if line.startswith("| `")]
         assert [name for name in named if "<" not in name] == [*names]
+
+
+def test_every_option_of_an_attack_has_a_meaning() -> None:
+    from attack_reference import attacks
+
+    page = attacks()
+    for kind, attack in ATTACKS.items():
+        section = page.partition(f"## {kind}\n")[2].partition("\n## ")[0]
+        rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| `")]
+        assert [row[0].strip("`") for row in rows] == [name for name in attack.model_fields if name != "kind"]
+        assert all(row[3].strip() for row in rows)
 
 
 def test_a_notebook_becomes_a_page_with_its_outputs(tmp_path: Path) -> None:

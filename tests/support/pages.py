@@ -19,10 +19,11 @@ def generated() -> dict[Path, set[str]]:
     docs = ROOT / "docs"
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(docs / "_site"))
-        names = ("python_reference", "scenario_reference", "columns_reference")
-        python, scenario, columns = map(import_module, names)
+        names = ("python_reference", "scenario_reference", "columns_reference", "attack_reference")
+        python, scenario, columns, attacks = map(import_module, names)
     pages = {docs / f"reference/{name}.md": set[str]() for name in ("commands", "scenarios")}
-    pages[docs / "reference/columns.md"] = set(re.findall(r"^## (\S+)$", columns.columns(), re.MULTILINE))
+    for name, text in (("columns", columns.columns()), ("attacks", attacks.attacks())):
+        pages[docs / f"reference/{name}.md"] = set(re.findall(r"^## (\S+)$", text, re.MULTILINE))
     pages |= {docs / f"reference/python/{name}.md": set() for name in python.PAGES}
     return pages | {
         docs / f"reference/scenario/{name}.md": set(re.findall(r"\{#(\S+)\}$", text, re.MULTILINE))
