@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scenario_reference import described
+from scenario_reference import described, plain
 
 from vflsim.attacks.table import ATTACKS
 
@@ -17,4 +17,5 @@ def attacks() -> str:
     page = ["# Attacks", FIRST]
     for kind, attack in ATTACKS.items():
         page += [f"## {kind}", *described(attack, ("option", "type and unit", "default", "meaning"))]
+        page.append(f"Measures: {plain(attack.note)}.")
     return "\n\n".join(page) + "\n"

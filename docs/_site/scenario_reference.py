@@ -61,7 +61,7 @@ def _new_kinds(table: str) -> tuple[type[Part], ...]:
 def described(part: type[Part], head: tuple[str, ...] = HEAD) -> Iterator[str]:
     """Write a part: its docstring, a table of its keys with these columns, and its examples."""
     text, _, _ = (part.__doc__ or "").partition("\n    Example")
-    yield "\n\n".join(_plain(paragraph) for paragraph in text.split("\n\n"))
+    yield "\n\n".join(plain(paragraph) for paragraph in text.split("\n\n"))
     if rows := [_row(part, key, schema, len(head)) for key, schema in keys_of(part).items() if key != "kind"]:
         yield "\n".join([f"| {' | '.join(head)} |", "|---" * len(head) + "|", *rows])
     for example in examples_of(part):
@@ -80,7 +80,7 @@ def keys_of(part: type[Part]) -> dict[str, Any]:
 
 def _row(part: type[Part], key: str, schema: Schema, columns: int) -> str:
     examples = [example[key] for example in examples_of(part) if key in example] or schema.get("examples", [])
-    cells = [f"`{key}`", _words(schema), _default(part, key, schema), _plain(schema.get("description", ""))]
+    cells = [f"`{key}`", _words(schema), _default(part, key, schema), plain(schema.get("description", ""))]
     cells.append("<br>".join(dict.fromkeys(map(_code, examples))))
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells[:columns]) + " |"
 
@@ -173,10 +173,10 @@ def _word(leaf: Schema) -> str:
         return "[a class of your own](../../contributing.md#extensions)"
     described = leaf.get("description", "") if not _name(leaf) and "properties" not in leaf else ""
     bounds = " and ".join(f"{words} {leaf[bound]:g}" for bound, words in BOUNDS.items() if bound in leaf)
-    return _plain(described) or f"{WORDS.get(str(leaf.get('type')), '')} {bounds}".strip()
+    return plain(described) or f"{WORDS.get(str(leaf.get('type')), '')} {bounds}".strip()
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Write a docstring's text as one line of Markdown."""
     parts = re.split(r"(``.*?``)", " ".join(text.split()))
     return "".join(part if part.startswith("``") else re.sub(r"([*_<\[\]])", r"\\\1", part) for part in parts)
