@@ -29,7 +29,7 @@ PAGES = [
     "outside-protocols.md",
     "own-parts.md",
     "tutorial/own-protocol.md",
-    "tutorial/own-delays.md",
+    "tutorial/first-scenario.md",
 ]
 NAMES = [name for name in vars(protocol) if not name.startswith("_")]
 VERBS = [name for name in dir(Node) if not name.startswith("_") and callable(getattr(Node, name))]

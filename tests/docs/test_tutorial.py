@@ -45,12 +45,6 @@ def beside_each_other(commands: list[str]) -> list[str]:
     return [text for process, text in zip(running, said, strict=True) if process.returncode != 0]
 
 
-def test_the_tutorial_is_read_in_the_minutes_that_its_first_page_states() -> None:
-    words = sum(len(page.read_text(encoding="utf-8").split()) for page in PAGES)
-    stated = re.findall(r"(\d+) to read them", (ROOT / "docs/tutorial/first-scenario.md").read_text(encoding="utf-8"))
-    assert [round(words / 200)] == [int(minutes) for minutes in stated]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("page", CASES)
 def test_a_page_of_the_tutorial_runs_in_order(page: str, empty_folder: Path, vflsim: Callable[..., Ended]) -> None:
