@@ -8,39 +8,27 @@ import numpy as np
 import pandas as pd
 import pytest
 from command_line import Ended
-from pages import ROOT
+from pages import ROOT, code_of
 
 import vflsim as package
 from vflsim import open_results
 
 CUSTOMERS, SHARED = 700, 400
-LOANS, SCENARIO = (
-    block
-    for block in re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/own-data.md").read_text(), re.S)
-    if "name:" in block
-)
+PAGE = ROOT / "docs" / "own-data.md"
+BY_COLUMNS, SCENARIO = (block for block in re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.S) if "name:" in block)
 
 
-def test_one_file_is_cut_by_named_columns(tmp_path: Path, vflsim: Callable[..., Ended]) -> None:
-    rng, rows = np.random.default_rng(0), 200
-    table = pd.DataFrame(
-        {
-            "customer": [f"C{row:04d}" for row in range(rows)],
-            "age": rng.integers(18, 80, rows),
-            "income": rng.integers(20, 50, rows) * 100,
-            "balance": rng.normal(800, 200, rows).round(1),
-            "visits": rng.integers(0, 9, rows),
-            "town": rng.choice(["Zug", "Bern", "Basel"], rows),
-            "repaid": rng.integers(0, 2, rows),
-        }
-    )
-    table.to_csv(tmp_path / "loans.csv", index=False)
-    (tmp_path / "loans.yaml").write_text(LOANS)
-    scenario = package.load(tmp_path / "loans.yaml")
+def test_one_file_is_cut_by_named_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vflsim: Callable[..., Ended]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(code_of(PAGE)[0])
+    Path("by-columns.yaml").write_text(BY_COLUMNS)
+    scenario = package.load("by-columns.yaml")
     parties = package.learning.data.load(scenario.data, scenario.partition).parties
-    assert [party.feature_names for party in parties] == [("age", "income", "balance"), ("visits", "town")]
-    shown = vflsim("check", tmp_path / "loans.yaml", "--quick").out
-    assert "loans.csv, 160 train, 40 test rows, 5 features (1 categorical) at 2 clients" in shown
+    assert [party.feature_names for party in parties] == [("colour", "age", "balance"), ("visits", "spent")]
+    shown = vflsim("check", "by-columns.yaml", "--quick").out
+    assert "loans.csv, 480 train, 120 test rows, 5 features (1 categorical) at 2 clients" in shown
 
 
 @pytest.fixture

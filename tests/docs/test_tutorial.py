@@ -1,4 +1,4 @@
-"""The tutorial works as it stands: its files, commands and code, in order, in an empty folder."""
+"""Pages to begin with work as they stand: their files, commands and code, in order, in an empty folder."""
 
 import re
 import shlex
@@ -12,7 +12,7 @@ import pytest
 from command_line import Ended
 from pages import ROOT
 
-PAGES = sorted((ROOT / "docs" / "tutorial").glob("*.md"))
+PAGES = [*sorted((ROOT / "docs" / "tutorial").glob("*.md")), ROOT / "docs" / "own-data.md"]
 LIVE = (ROOT / "docs" / "live.md").read_text(encoding="utf-8").partition("## Delays")[0]
 CASES = {page.stem: page.read_text(encoding="utf-8") for page in PAGES} | {"live": LIVE}
 """The pages, and what the page on live runs has its reader do at first."""
@@ -47,7 +47,7 @@ def beside_each_other(commands: list[str]) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", CASES)
-def test_a_page_of_the_tutorial_runs_in_order(page: str, empty_folder: Path, vflsim: Callable[..., Ended]) -> None:
+def test_a_page_to_begin_with_runs_in_order(page: str, empty_folder: Path, vflsim: Callable[..., Ended]) -> None:
     names: dict[str, object] = {}
     blocks = BLOCK.findall(CASES[page])
     assert {"sh", "python"} <= {language for language, _ in blocks}
