@@ -26,9 +26,7 @@ OUTSIDE = [
 ]
 PAGES = [
     "adding-a-protocol.md",
-    "outside-protocols.md",
     "own-parts.md",
-    "tutorial/own-protocol.md",
     "tutorial/first-scenario.md",
 ]
 NAMES = [name for name in vars(protocol) if not name.startswith("_")]

@@ -36,7 +36,13 @@ _PROTOCOL = (
     "UnsuitableError",
     "Unanalysable",
     "Choices",
+    "Traits",
+    "ROUNDS",
+    "TABLE",
+    "REFERENCE",
     "Vectorisable",
+    "ActsByHand",
+    "Answering",
     "Peering",
     "BatchPlan",
     "Synchronous",
@@ -44,7 +50,12 @@ _PROTOCOL = (
     "torch_seed",
     "party_name",
 )
-_PARTS = ("Delay", "Law", "Sampler", "Codec", "Envelope", "Spec", "Aggregate", "Optimizer", "Part")
+_PARTS = (
+    *("Delay", "Law", "Sampler", "Metric", "Scored", "Loss", "Optimizer", "ComputeModel", "OperationCost"),
+    *("Availability", "Profile", "StepProfile", "Activation", "ActivationProcess", "Capacity"),
+    *("Mechanism", "Released", "StopRule", "Measure", "FinishedRun", "Figure"),
+    *("Codec", "Envelope", "Spec", "Aggregate", "Part"),
+)
 _SCENARIO = (
     *("Scenario", "dump", "schema", "setting", "client_models", "party_timings", "PartyTiming", "ScenarioData"),
     *("LoadedData", "values_of", "Problem", "Known", "problems_of", "flow", "placeless"),
@@ -97,14 +108,14 @@ PAGES = {
     ),
     "protocol": (
         "Classes of your own",
-        "`vflsim.protocol` has all that [protocols](../../outside-protocols.md) and other classes of your own need. A "
+        "`vflsim.protocol` has all that [protocols](../../adding-a-protocol.md) and other classes of your own need. A "
         "protocol derives from `Protocol`; its coroutines see a `Node`, which sends a `Message` and computes an "
         "`Operation` of a learner.",
         tuple(f"protocol.{name}" for name in _PROTOCOL),
     ),
     "parts": (
-        "Delays, codecs, aggregates",
-        "What other classes of your own derive from, all in `vflsim.protocol`.",
+        "Delays, metrics and other parts",
+        "What [other parts of your own](../../own-parts.md) derive from, all in `vflsim.protocol`.",
         tuple(f"protocol.{name}" for name in _PARTS),
     ),
     "finished": (

@@ -1,9 +1,12 @@
 """The protocol of ``docs/adding-a-protocol.md``, as it stands there, when clients crash and return."""
 
+import ast
 import json
-import re
 from dataclasses import fields
+from inspect import getsource
+from itertools import pairwise
 from pathlib import Path
+from runpy import run_path
 from typing import Any, ClassVar
 
 import pytest
@@ -13,7 +16,7 @@ from tiny_worlds import data_of, rounds, run, tiny
 
 import vflsim
 from vflsim.protocols import Protocol
-from vflsim.protocols.base import ALL_ROWS, ROUNDS, Traits
+from vflsim.protocols.base import ROUNDS, Traits
 from vflsim.protocols.synchronous import Synchronous
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.run import Outcome, run_protocol
@@ -44,11 +47,16 @@ def used_by(outcome: Outcome, client: int, since: float) -> list[bool]:
     return [client in used for used in frame.loc[frame["start_s"] >= since, "used"]]
 
 
-def test_the_page_lists_every_trait_in_order_with_its_default() -> None:
-    section = PAGE.read_text(encoding="utf-8").split("### Traits", 1)[1].split("\n### ", 1)[0]
-    listed = re.findall(r"^\| `(\w+)` \| ([^|]+) \|", section.split("| trait |", 1)[1], re.M)
-    words = {True: "true", False: "false", "": "empty", (): "none", None: "none", ALL_ROWS: "a reason"}
-    assert listed == [(field.name, words[field.default]) for field in fields(Traits)]
+def test_the_reference_explains_every_trait() -> None:
+    reference = run_path(str(ROOT / "docs" / "_site" / "python_reference.py"))
+    assert "protocol.Traits" in reference["PAGES"]["protocol"][2]
+    body = ast.parse(getsource(Traits)).body[0].body  # type: ignore[attr-defined]
+    explained = [
+        each.target.id
+        for each, after in pairwise(body)
+        if isinstance(each, ast.AnnAssign) and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+    ]
+    assert explained == [field.name for field in fields(Traits)]
 
 
 @pytest.mark.parametrize("wrong", [{"active_features": True}, ROUNDS.waits_for_all, None])

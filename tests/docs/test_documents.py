@@ -15,15 +15,13 @@ from vflsim.world.record import OUTCOMES
 from vflsim.world.run_tables import EVENTS
 
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
-WALKED = {"tutorial", "live.md", "own-data.md"}
+WALKED = {"tutorial", "adding-a-protocol.md", "live.md", "own-data.md"}
 """What ``test_tutorial.py`` runs, commands and code in their order."""
 WITH_CODE = [page for page in PAGES if not WALKED & {page.parent.name, page.name} and "```python" in page.read_text()]
 
 
 RUN_STUDIES = (
-    "adding-a-protocol.md",
     "inference.md",
-    "outside-protocols.md",
     "results.md",
     "straggler-protocols.md",
     "sweeps.md",

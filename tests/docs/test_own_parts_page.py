@@ -1,13 +1,16 @@
-"""``docs/own-parts.md``: its classes import from the facade alone, and each of its scenarios runs with them."""
+"""``docs/own-parts.md``: its commands run, and so does each of its scenarios with its classes."""
 
 from __future__ import annotations
 
 import re
+import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import Ended
 from pages import ROOT, code_of
 from ruamel.yaml import YAML
 
@@ -38,9 +41,24 @@ def test_each_scenario_of_the_page_runs(section: dict[str, Any], tmp_path: Path)
         assert results.main_metric == "test_f2"
 
 
+@pytest.mark.slow
+def test_the_commands_of_the_page_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vflsim: Callable[..., Ended]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    YAML(typ="safe").dump(BASE, tmp_path / "own-parts.yaml")
+    commands = [
+        line for block in re.findall(r"```sh\n(.*?)```", PAGE.read_text(), re.DOTALL) for line in block.splitlines()
+    ]
+    assert [shlex.split(command)[1] for command in commands] == ["check", "run", "tune", "run"]
+    for command in commands:
+        ended = vflsim(*shlex.split(command)[1:])
+        assert ended.status == 0, f"{command}: {ended.err}"
+
+
 def test_every_class_of_the_page_stands_in_a_scenario() -> None:
     classes = set(re.findall(r"^class (\w+)\(", "\n".join(code_of(PAGE)), re.MULTILINE))
-    named = set(re.findall(r'"mine:(\w+)"', str(SECTIONS).replace("'", '"')))
+    named = set(re.findall(r'"mine:(\w+)"', str([BASE, *SECTIONS]).replace("'", '"')))
     assert classes == named | {"Clients"}  # a figure is named on the command line
 
 

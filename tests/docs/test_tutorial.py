@@ -12,7 +12,10 @@ import pytest
 from command_line import Ended
 from pages import ROOT
 
-PAGES = [*sorted((ROOT / "docs" / "tutorial").glob("*.md")), ROOT / "docs" / "own-data.md"]
+PAGES = [
+    *sorted((ROOT / "docs" / "tutorial").glob("*.md")),
+    *(ROOT / "docs" / f"{name}.md" for name in ("own-data", "adding-a-protocol")),
+]
 LIVE = (ROOT / "docs" / "live.md").read_text(encoding="utf-8").partition("## Delays")[0]
 CASES = {page.stem: page.read_text(encoding="utf-8") for page in PAGES} | {"live": LIVE}
 """The pages, and what the page on live runs has its reader do at first."""
@@ -23,6 +26,7 @@ FILE = re.compile(r"# ([\w-]+\.\w+)\n")
 @pytest.fixture
 def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     return tmp_path
 
 

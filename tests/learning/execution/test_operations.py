@@ -45,7 +45,7 @@ def test_a_handle_that_is_taken_for_a_tensor_says_what_it_is_and_where(
     with pytest.raises(RunError, match=f"there is no {asked}.* of a handle .*test_operations.py:") as caught:
         use(Handle((3,)))
     assert "ClientLearner or ServerLearner" in caught.value.remedy
-    assert "docs/adding-a-protocol.md, Changing a value" in caught.value.remedy
+    assert "docs/adding-a-protocol.md, Clip a gradient" in caught.value.remedy
 
 
 def test_a_handle_has_no_other_attributes_and_can_be_copied() -> None:

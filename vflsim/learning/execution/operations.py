@@ -27,7 +27,7 @@ class ValueNotHereError(RunError, AttributeError, TypeError):
             f"there is no {asked} of a handle ({caller.filename}:{caller.lineno}): it is a promise with a shape and a "
             "dtype, whose value operations of learners alone see",
             remedy="change the value in an operation of a learner: derive one from ClientLearner or ServerLearner, and "
-            "make it in the protocol's `learners` (docs/adding-a-protocol.md, Changing a value: it clips a gradient)",
+            "make it in the protocol's `learners` (docs/adding-a-protocol.md, Clip a gradient)",
         )
 
 

@@ -166,7 +166,7 @@ _LATER = (
     NonFiniteError, BudgetError, WeightBoundError, BlindingError, DisconnectedError, IncompleteRoundError
 )  # fmt: skip
 """Errors caused by seeds, data or outages: the run fails, not the protocol's code. See ``refuse_hopeless``."""
-_KEEP = "keep what operations change in self.kept (docs/outside-protocols.md, What a run remembers)"
+_KEEP = "keep what operations change in self.kept (docs/adding-a-protocol.md, What a run remembers)"
 
 
 def refuse_broken(scenario: Scenario, data: ScenarioData, timing_only: bool = False) -> None:
