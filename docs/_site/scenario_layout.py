@@ -9,7 +9,7 @@ from vflsim.codecs.round import LatentNoise
 from vflsim.learning.data.partition import Partition
 from vflsim.learning.data.spec import Data, FeatureNoise
 from vflsim.learning.privacy.blinding import Blinding
-from vflsim.learning.training import Training, TrainingOverride
+from vflsim.learning.training import Dropout, Training, TrainingOverride
 from vflsim.scenario.evaluate import Evaluate, Recording, ViewRecording
 from vflsim.scenario.models import ClientTiming, Scenario, ServerTiming, Timing
 from vflsim.scenario.protocol_entry import Models, ModelsOverride, ProtocolEntry
@@ -32,7 +32,7 @@ read a scenario.
 A quantity may be a **formula** of `N` (the number of clients), of the scenario's `constants` and, in entries that
 select clients, of `i` (the place in the selection, from 1) and `m` (the client's number): `(2 + 4*i/N) ms`.
 
-**Selections** name clients: `all`, `3`, `[1, 4]`, `1..N/2`. Later entries of a list refine earlier ones.
+**Selections** name clients: `all`, `3`, `[1, 4]`, `1..N/2`, or a name of `partition.names`. Later entries of a list refine earlier ones.
 
 **Short forms.** A delay may be a quantity: `5 ms` means `{kind: constant, value: 5 ms}`. A kind without other keys may
 be its name: `fifo` means `{kind: fifo}`. One entry may stand for a list of one.
@@ -62,7 +62,11 @@ PAGES = {
             "Models of the server": "server-models",
         },
     ),
-    "training": Sheet("training", "", {"training": Training, "Losses": "losses", "Optimisers": "optimizers"}),
+    "training": Sheet(
+        "training",
+        "",
+        {"training": Training, "dropout": Dropout, "Losses": "losses", "Optimisers": "optimizers"},
+    ),
     "protocols": Sheet(
         "protocols",
         "An entry has a name of your choice, a `kind` with its keys, and, if need be, keys that any protocol may have.",
