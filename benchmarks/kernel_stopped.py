@@ -16,7 +16,7 @@ from types import TracebackType
 from namespaces import SERVER, Star
 
 PORT = 7_100
-BUFFER = 65_536
+BUFFER = 16_384
 """Bytes of a receiver's buffer, of which Linux takes twice as many. Without it buffers grow while they are used, and
 the kernel would go on to take megabytes for a process that is stopped."""
 _RECEIVER = """

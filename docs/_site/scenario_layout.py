@@ -32,7 +32,8 @@ read a scenario.
 A quantity may be a **formula** of `N` (the number of clients), of the scenario's `constants` and, in entries that
 select clients, of `i` (the place in the selection, from 1) and `m` (the client's number): `(2 + 4*i/N) ms`.
 
-**Selections** name clients: `all`, `3`, `[1, 4]`, `1..N/2`, or a name of `partition.names`. Later entries of a list refine earlier ones.
+**Selections** name clients: `all`, `3`, `[1, 4]`, `1..N/2`, or a name of `partition.names`. Later entries of a list
+refine earlier ones.
 
 **Short forms.** A delay may be a quantity: `5 ms` means `{kind: constant, value: 5 ms}`. A kind without other keys may
 be its name: `fifo` means `{kind: fifo}`. One entry may stand for a list of one.
