@@ -30,6 +30,15 @@ def test_the_quickstart_prints_the_table_of_the_readme(
         assert len(shown) == len(line), f"another width: {line}"
 
 
+def test_two_lines_with_pip_install_everything_and_run_something() -> None:
+    """Scripts that try vflsim out take these two lines from the page."""
+    lines = [line for line in README.splitlines() if line.lstrip().startswith("pip install -c constraints.txt")]
+    assert lines == [
+        "pip install -c constraints.txt -e . && vflsim run scenarios/quickstart.yaml",
+        "pip install -c constraints.txt -e '.[test]' && pytest",
+    ]
+
+
 @pytest.mark.parametrize("page", PRINTED)
 def test_intervals_on_pages_have_the_digits_that_tables_print(page: str) -> None:
     found = TWO_SIDES.findall((ROOT / page).read_text(encoding="utf-8"))
