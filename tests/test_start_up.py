@@ -128,13 +128,35 @@ def written(folder: Path, name: str, optimizer: str, protocol: dict[str, object]
     return folder / f"{name}.yaml"
 
 
+NOT_FOR_TIMING = {"torch", "pandas", "matplotlib", "scipy.stats", "sklearn", "dp_accounting", "cryptography", "captum"}
+"""Shapes and dtypes are all that keys, timing and closed forms need of models; a trace needs simpy."""
+WITHOUT_TENSORS = (
+    (["check", "quickstart", "--quick"], NOT_FOR_TIMING | {"sympy"}),
+    (["analyze", "quickstart"], NOT_FOR_TIMING),
+    (["check", "timing/t_of_m", "--quick"], NOT_FOR_TIMING | {"sympy"}),
+)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "unneeded"), WITHOUT_TENSORS, ids=[" ".join(each) for each, _ in WITHOUT_TENSORS]
+)
+def test_keys_timing_and_closed_forms_of_built_in_models_wait_for_no_pytorch(
+    arguments: list[str], unneeded: set[str], tmp_path: Path
+) -> None:
+    (outcome,) = ran(arguments, cache=tmp_path).values()
+    assert (outcome.status, outcome.imported & unneeded) == (0, set())
+
+
+def test_a_new_scenario_waits_for_no_library_of_numbers(tmp_path: Path) -> None:
+    (outcome,) = ran(["new", "mine", "--out", tmp_path / "mine.yaml"], cache=tmp_path).values()
+    assert (outcome.status, outcome.imported & HEAVY) == (0, set())
+    assert (tmp_path / "mine.yaml").is_file()
+
+
 @pytest.mark.slow
-def test_closed_forms_need_no_pandas_and_the_second_list_of_all_kinds_no_library_of_numbers(tmp_path: Path) -> None:
-    scenario = written(tmp_path, "s", "sgd", {"kind": "synchronous"})
-    first = ran(["analyze", scenario], ["list"], cache=tmp_path)
-    assert [each.status for each in first.values()] == [0, 0]
-    assert first[f"analyze {scenario}"].imported & {"pandas", "matplotlib"} == set()  # a trace needs simpy
-    assert "torch" in set().union(*(each.imported for each in first.values()))
+def test_lists_of_all_kinds_need_no_pytorch_and_the_second_one_no_library_of_numbers(tmp_path: Path) -> None:
+    (first,) = ran(["list"], cache=tmp_path).values()
+    assert (first.status, first.imported & NOT_FOR_TIMING) == (0, set())
     again = ran(["list"], ["list", "protocols"], ["list", "presets"], cache=tmp_path)
     assert [(each.status, each.imported & HEAVY) for each in again.values()] == [(0, set())] * 3
 

@@ -20,6 +20,9 @@ WORLDS = "worlds"
 TEMPLATE = _PACKAGE / "template.yaml"
 """A scenario to start from."""
 
+_FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]{0,63}")
+_RESERVED = {"con", "prn", "aux", "nul"} | {f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10)}
+
 
 def shipped() -> dict[str, Path]:
     """Return the files of vflsim's own scenarios by name: ``quickstart``, ``fedvs/fig4``."""
@@ -72,6 +75,16 @@ def started(name: str, source: Path = TEMPLATE) -> str:
 def result_name(file: Path) -> str:
     """Make a name of a scenario, which also names its folder of results, from that of a file."""
     return re.sub(r"[^A-Za-z0-9_+-]", "_", file.name.partition(".")[0]).strip("_+-")[:64] or "own"
+
+
+def folder_name(name: str) -> str:
+    """Return a scenario's name, which names its folder of results. Raises ValueError if it cannot."""
+    if not _FOLDER.fullmatch(name) or name.lower() in _RESERVED:
+        raise ValueError(
+            f"{name!r} cannot name a folder of results; allowed: 1 to 64 of the letters a-z A-Z, digits, _ + -, "
+            "beginning with a letter or digit; remedy: choose a simpler name"
+        )
+    return name
 
 
 def completions(incomplete: str) -> list[str]:

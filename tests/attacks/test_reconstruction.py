@@ -22,7 +22,7 @@ from vflsim.attacks.probing import FARTHEST, Indices, decoded, kernelled, linear
 from vflsim.attacks.received import EVERYTHING, Seen, directed, seen_of
 from vflsim.attacks.reconstruction import explained, numeric
 from vflsim.errors import ScenarioError
-from vflsim.learning.models.tabular import TableShape
+from vflsim.learning.models.shapes import TableShape
 from vflsim.results.read import Results
 from vflsim.results.store.views import RecordedViews
 from vflsim.timing.floats import Floats

@@ -9,7 +9,6 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
-import torch
 
 from vflsim.codecs.frame import Spec
 from vflsim.learning.batches import Batch
@@ -36,6 +35,7 @@ from vflsim.timing.laws.law import Law, Point
 from vflsim.timing.laws.order import mixture
 from vflsim.tracing.exchanges import Exchange, Exchanges
 from vflsim.tracing.recording import Traceable
+from vflsim.vocabulary.on_demand import torch
 from vflsim.world.connections import Fluid
 from vflsim.world.messages import Embedding
 

@@ -45,10 +45,11 @@ def check(
     from vflsim.studies.checks.expected import expectation
     from vflsim.studies.checks.run_speed import speeds
     from vflsim.studies.checks.tryout import refuse_broken
-    from vflsim.vocabulary.execution_options import RunOptions
+    from vflsim.vocabulary.execution_options import DeviceWish, RunOptions
 
     loaded = narrowed(as_scenario(scenario, overrides), protocols)
-    options = RunOptions.of(workers=workers, threads=threads)
+    device: DeviceWish = "cpu" if quick else "auto"  # what runs nothing asks PyTorch for no device
+    options = RunOptions.of(workers=workers, threads=threads, device=device)
     with patient_collector():  # of a million clients all objects stay
         data = read_and_check(loaded, options.workers)
         if not quick:

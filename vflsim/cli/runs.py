@@ -29,7 +29,8 @@ from vflsim.cli.app import (
 )
 from vflsim.cli.results import report_on
 from vflsim.errors import ScenarioError
-from vflsim.shipped import TEMPLATE, result_name, scenario_file, shipped, started, title
+from vflsim.results.store.aside import write_whole
+from vflsim.shipped import TEMPLATE, folder_name, result_name, scenario_file, shipped, started, title
 from vflsim.vocabulary.execution_options import ExecutionOptions
 
 if TYPE_CHECKING:
@@ -160,9 +161,6 @@ def new(
     About a table, with --from and --label: its comments say what the columns hold, which cells are empty, which classes
     are rare. It can be run as it is.
     """
-    from vflsim.results.store.write import write_file
-    from vflsim.scenario.load import load
-
     table = source if source is not None and source.name.endswith(DATA_FILES) else None
     if label is not None and table is None:
         raise ScenarioError("there is no table", "--label", "with --from TABLE", "name the table, or leave it out")
@@ -174,13 +172,21 @@ def new(
     if file.exists():
         raise ScenarioError("this file exists", str(file), "a new name", "choose another name, or remove the file")
     if table is not None:
+        from vflsim.scenario.load import load as checked
+
         text = _about(table, label, name, file)
-        load(text)
+        checked(text)
     else:
+        try:
+            folder_name(name)
+        except ValueError as error:
+            what, _, rest = str(error).partition("; allowed: ")
+            raise ScenarioError(what, "NAME", *rest.split("; remedy: ")) from None
         begin = TEMPLATE if source is None else scenario_file(source)
-        load(begin, [f"name={name}"])  # the name can name a folder
+        if source is not None:
+            load(begin, None)
         text = started(name, begin)
-    write_file(file, text)
+    write_whole(file, text)
     say(f"{file}: edit it, then vflsim check {file}, vflsim run {file}")
 
 

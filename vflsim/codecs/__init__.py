@@ -1,8 +1,9 @@
 """Codecs: the bytes on the wire, the decoded tensors, and the sizes of messages."""
 
+from __future__ import annotations
+
 from typing import Annotated, Literal, TypeAlias, final, get_args
 
-import torch
 from pydantic import Field
 
 from vflsim.codecs.base import Codec, Plain
@@ -13,6 +14,7 @@ from vflsim.codecs.round import Round
 from vflsim.codecs.top_k import TopK
 from vflsim.vocabulary.base import Shorthand, kind_from_text
 from vflsim.vocabulary.imported import OrModule
+from vflsim.vocabulary.on_demand import torch
 
 OneKind: TypeAlias = Plain | ScalarQuantiser | VectorQuantiser | TopK | Round | Binarise | Float16 | BFloat16
 OneCodec = Annotated[

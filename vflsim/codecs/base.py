@@ -6,9 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar, Literal, final
 
-import torch
-from torch import Tensor
-
 from vflsim.codecs.frame import (
     ONLY,
     Envelope,
@@ -24,6 +21,7 @@ from vflsim.codecs.frame import (
 )
 from vflsim.errors import NonFiniteError
 from vflsim.vocabulary.base import Part
+from vflsim.vocabulary.on_demand import Tensor, torch
 from vflsim.vocabulary.trial import Trial, alike
 
 

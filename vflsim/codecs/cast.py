@@ -1,14 +1,14 @@
 """Casts: numbers of fewer bits on the wire; the codecs ``float16``, ``bfloat16`` and ``binarise``."""
 
+from __future__ import annotations
+
 import math
 from typing import ClassVar, Literal, final
-
-import torch
-from torch import Tensor
 
 from vflsim.codecs.base import Codec, Upward
 from vflsim.codecs.frame import Shape, from_raw, pack_bits, packed_bytes, raw, raw_bytes, unpack_bits
 from vflsim.errors import NonFiniteError
+from vflsim.vocabulary.on_demand import Tensor, dtype as dtype_named, torch
 
 
 class Cast(Codec):
@@ -18,12 +18,12 @@ class Cast(Codec):
     through. Numbers of float64 become float32 first, as PyTorch casts them.
     """
 
-    target: ClassVar[torch.dtype]
+    target: ClassVar[str]
     """The dtype on the wire."""
 
     def payload_bytes(self, shape: Shape, dtype: torch.dtype) -> int:
         """Count the bytes of all elements in ``target``."""
-        return raw_bytes(shape, self.target)
+        return raw_bytes(shape, dtype_named(self.target))
 
     def pack(self, x: Tensor) -> bytes:
         """Return the memory of the cast tensor."""
@@ -31,7 +31,7 @@ class Cast(Codec):
 
     def unpack(self, payload: bytes, shape: Shape, dtype: torch.dtype) -> Tensor:
         """Restore the cast tensor, in ``dtype``."""
-        return from_raw(payload, shape, self.target).to(dtype)
+        return from_raw(payload, shape, dtype_named(self.target)).to(dtype)
 
     def through(self, x: Tensor) -> Tensor:
         """Cast there and back."""
@@ -39,10 +39,11 @@ class Cast(Codec):
 
     def saturated(self, x: Tensor) -> Tensor:
         """Return which finite elements the cast alone would make infinite."""
-        return x.isfinite() & x.to(self.target).isinf()
+        return x.isfinite() & x.to(dtype_named(self.target)).isinf()
 
     def _cast(self, x: Tensor) -> Tensor:
-        cast, most = x.to(self.target), torch.finfo(self.target).max
+        narrow = dtype_named(self.target)
+        cast, most = x.to(narrow), torch.finfo(narrow).max
         return torch.where(self.saturated(x), cast.sign() * most, cast)
 
 
@@ -54,7 +55,7 @@ class Float16(Cast):
     """
 
     kind: Literal["float16"] = "float16"
-    target: ClassVar[torch.dtype] = torch.float16
+    target: ClassVar[str] = "float16"
 
 
 @final
@@ -65,7 +66,7 @@ class BFloat16(Cast):
     """
 
     kind: Literal["bfloat16"] = "bfloat16"
-    target: ClassVar[torch.dtype] = torch.bfloat16
+    target: ClassVar[str] = "bfloat16"
 
 
 @final

@@ -1,15 +1,17 @@
 """The frame round the encoded tensors of a message, and the detection of damage."""
 
+from __future__ import annotations
+
 import math
 import struct
 from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from vflsim.errors import DataError
+from vflsim.vocabulary.on_demand import dtype as dtype_named, torch
 
 
 def packed_bytes(count: int, bits: int) -> int:
@@ -44,10 +46,7 @@ _SECTION = struct.Struct("<16s BB 4i")  # of a named tensor: name | dtype, rank 
 _NO_TENSOR = 255  # in place of the rank
 _IDS, _NAMED = 1, 2  # flags
 _MAGIC = b"VFL1"
-_DTYPES: tuple[torch.dtype, ...] = (
-    torch.float32, torch.float64, torch.int8, torch.int32, torch.int64,
-    torch.bool, torch.uint8, torch.int16, torch.float16, torch.bfloat16,
-)  # fmt: skip
+_DTYPES = "float32", "float64", "int8", "int32", "int64", "bool", "uint8", "int16", "float16", "bfloat16"
 _MOST_NAMED = 254
 
 
@@ -88,10 +87,10 @@ def write_frame(envelope: Envelope, specs: Mapping[str, Spec]) -> bytes:
     """Write the frame, which precedes the payloads. Raises ``DataError`` for content that does not fit."""
     kind, ids = _text(envelope.kind, "message kind"), envelope.ids
     for spec in specs.values():
-        if len(spec.shape) > 4 or spec.dtype not in _DTYPES:
+        if len(spec.shape) > 4 or _name(spec.dtype) not in _DTYPES:
             raise DataError(
                 f"a {len(spec.shape)}-dimensional tensor of {spec.dtype}",
-                allowed=f"at most 4 dimensions of {', '.join(map(str, _DTYPES))}",
+                allowed=f"at most 4 dimensions of {', '.join(f'torch.{name}' for name in _DTYPES)}",
             )
     if len(specs) > _MOST_NAMED:
         raise DataError(f"a message with {len(specs)} tensors", allowed=f"at most {_MOST_NAMED}")
@@ -141,7 +140,7 @@ def read_frame(data: bytes) -> tuple[Envelope, dict[str, Spec], int]:
     start = _HEADER.size + 8 * count
     specs: dict[str, Spec] = {}
     if not named and rank != _NO_TENSOR:
-        specs[ONLY] = Spec(tuple(dims[:rank]), _DTYPES[code])
+        specs[ONLY] = Spec(tuple(dims[:rank]), dtype_named(_DTYPES[code]))
     end = start + (rank * _SECTION.size if named else 0)
     if len(data) < end:
         raise _does_not_fit(data, end, specs)
@@ -150,7 +149,7 @@ def read_frame(data: bytes) -> tuple[Envelope, dict[str, Spec], int]:
         key = _read_text(text)
         if key is None or key in specs or not _sound(code, depth, dims):
             raise _damaged()
-        specs[key] = Spec(tuple(dims[:depth]), _DTYPES[code])
+        specs[key] = Spec(tuple(dims[:depth]), dtype_named(_DTYPES[code]))
     if tuple(specs) == (ONLY,) and named:
         raise _damaged()
     ids = np.frombuffer(data[_HEADER.size : start], "<i8").astype(np.int64) if has_ids else None
@@ -191,7 +190,11 @@ def _damaged() -> DataError:
 
 
 def _described(spec: Spec) -> tuple[int, int, tuple[int, ...]]:
-    return _DTYPES.index(spec.dtype), len(spec.shape), (*spec.shape, 0, 0, 0, 0)[:4]
+    return _DTYPES.index(_name(spec.dtype)), len(spec.shape), (*spec.shape, 0, 0, 0, 0)[:4]
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _sound(code: int, rank: int, dims: list[int]) -> bool:

@@ -1,5 +1,7 @@
 """Quantisers on lattices, with dither: the uniform scalar one (Bennett 1948), and the hexagonal one of C-VFL."""
 
+from __future__ import annotations
+
 import struct
 from abc import abstractmethod
 from functools import cache
@@ -7,13 +9,12 @@ from math import sqrt
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, final
 
 import numpy as np
-import torch
 from pydantic import Field, PrivateAttr
-from torch import Tensor
 
 from vflsim.codecs.base import Compressor
 from vflsim.codecs.frame import Shape, from_raw, pack_bits, packed_bytes, raw, unpack_bits
 from vflsim.errors import DataError
+from vflsim.vocabulary.on_demand import Tensor, torch
 
 _KEY = struct.Struct("<Q")
 
@@ -136,7 +137,7 @@ class LatticeQuantiser(Compressor):
         return count, count * self.together - elements
 
     def _head(self, dtype: torch.dtype) -> int:
-        return _KEY.size * (self.dither != "none") + 2 * _working(dtype).itemsize
+        return _KEY.size * (self.dither != "none") + 2 * max(4, dtype.itemsize)  # of ``_working``
 
 
 def _working(dtype: torch.dtype) -> torch.dtype:

@@ -1,17 +1,18 @@
 """The rounding layer (Qiu et al. 2024): whole numbers on the wire, with latent noise on request."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 from typing import Literal, NamedTuple, Self, final
 
 import numpy as np
-import torch
 from pydantic import PrivateAttr
-from torch import Tensor
 
 from vflsim.codecs.base import Upward
 from vflsim.codecs.frame import Shape, from_raw, raw, raw_bytes
 from vflsim.vocabulary.base import Part
+from vflsim.vocabulary.on_demand import Tensor, dtype as dtype_named, torch
 from vflsim.vocabulary.quantities import PositiveNumber
 
 
@@ -26,9 +27,6 @@ def release_epsilon(epsilon: float, elements: int = 1, difference: float = 1, re
     ``epsilon`` is that of the noise, Lap(1/ε). Whole numbers within ±m differ by at most 2 m.
     """
     return epsilon * elements * difference * releases
-
-
-_CODES = {8: torch.int8, 16: torch.int16}
 
 
 @final
@@ -105,7 +103,7 @@ class Round(Upward):
 
     def payload_bytes(self, shape: Shape, dtype: torch.dtype) -> int:
         """Count one or two bytes for each element."""
-        return raw_bytes(shape, _CODES[self.bits])
+        return raw_bytes(shape, dtype_named(f"int{self.bits}"))
 
     def pack(self, x: Tensor) -> bytes:
         """Return the whole numbers."""
@@ -113,7 +111,7 @@ class Round(Upward):
 
     def unpack(self, payload: bytes, shape: Shape, dtype: torch.dtype) -> Tensor:
         """Decode the whole numbers."""
-        return self._decoded(from_raw(payload, shape, _CODES[self.bits]), dtype)
+        return self._decoded(from_raw(payload, shape, dtype_named(f"int{self.bits}")), dtype)
 
     def through(self, x: Tensor) -> Tensor:
         """Round and decode, without making bytes."""
@@ -134,7 +132,7 @@ class Round(Upward):
 
     def _codes(self, x: Tensor) -> Tensor:
         codes = self._rounded(x)[1].clamp(-self.most, self.most)
-        return torch.where(x.isfinite(), codes, -self.most - 1).to(_CODES[self.bits])
+        return torch.where(x.isfinite(), codes, -self.most - 1).to(dtype_named(f"int{self.bits}"))
 
     def _decoded(self, codes: Tensor, dtype: torch.dtype) -> Tensor:
         return torch.where(codes < -self.most, torch.nan, codes.to(dtype))

@@ -1,15 +1,16 @@
 """Top-k sparsification: the elements of largest absolute value, with their places."""
 
+from __future__ import annotations
+
 from typing import Annotated, Literal, Self, final
 
 import numpy as np
-import torch
 from pydantic import Field, model_validator
-from torch import Tensor
 
 from vflsim.codecs.base import Compressor
 from vflsim.codecs.frame import Shape, from_raw, pack_bits, packed_bytes, raw, unpack_bits
 from vflsim.errors import DataError
+from vflsim.vocabulary.on_demand import Tensor, torch
 from vflsim.vocabulary.quantities import Count
 
 

@@ -1,16 +1,17 @@
 """Exact arithmetic modulo a prime, on any device, for coded computing (FedVS Sec. 5)."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, final
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from vflsim.coding.limbs import product
+from vflsim.vocabulary.on_demand import Tensor, dtype, torch
 
 MERSENNE_31: Final = 2**31 - 1
 MERSENNE_61: Final = 2**61 - 1
@@ -61,7 +62,7 @@ class PrimeField:
     @property
     def wire_dtype(self) -> torch.dtype:
         """The integers that hold an element on the wire."""
-        return torch.int32 if self.p < 2**31 else torch.int64
+        return dtype("int32" if self.p < 2**31 else "int64")
 
     def embed(self, values: Tensor) -> Tensor:
         """Give the residues of signed int64 values: φ(v) = v mod p (Sec. 5.1)."""

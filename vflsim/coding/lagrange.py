@@ -5,13 +5,14 @@ value somewhere else. Products and sums of shares are values of the products and
 them, from any holders, interpolate the result at the secrets' points.
 """
 
+from __future__ import annotations
+
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
-
-import torch
-from torch import Tensor
+from functools import cached_property
 
 from vflsim.coding.field import PrimeField
+from vflsim.vocabulary.on_demand import Tensor, torch
 
 _REMEMBERED = 64
 """The number of decoding matrices kept: under steady delays the same few holders are mostly the fastest."""
@@ -43,18 +44,37 @@ class LagrangeCode:
         self.masks = masks
         self.shares = shares
         self.degree = coded - 1
-        self.betas = torch.arange(1, coded + 1)
-        self.alphas = torch.arange(coded + 1, coded + shares + 1)
+        self._decoding: OrderedDict[tuple[int, ...], Tensor] = OrderedDict()
+
+    @cached_property
+    def betas(self) -> Tensor:
+        """The points of segments and masks."""
+        return torch.arange(1, self.degree + 2)
+
+    @cached_property
+    def alphas(self) -> Tensor:
+        """The points of shares."""
+        return torch.arange(self.degree + 2, self.degree + self.shares + 2)
+
+    @cached_property
+    def _reciprocals(self) -> Tensor:
         # Points are 1, 2, 3, …, and every divisor is a difference of two of them, up to its sign. 0 has no reciprocal;
         # 1 replaces it, the factor of a point with itself.
-        self._reciprocals = torch.ones(coded + shares, dtype=torch.int64)
-        self._reciprocals[1:] = field.inverse(torch.arange(1, coded + shares))
-        self._encoding = self._interpolation(self.betas, self.alphas)
+        points = self.degree + 1 + self.shares
+        reciprocals = torch.ones(points, dtype=torch.int64)
+        reciprocals[1:] = self.field.inverse(torch.arange(1, points))
+        return reciprocals
+
+    @cached_property
+    def _encoding(self) -> Tensor:
+        return self._interpolation(self.betas, self.alphas)
+
+    @cached_property
+    def _repeating(self) -> Tensor:
         # The same secret at every β_k is multiplied by the sum of the segments' columns.
-        same = self._encoding[:, :segments]
-        ones = torch.ones(segments, 1, dtype=torch.int64)
-        self._repeating = torch.cat((field.matmul(same, ones), self._encoding[:, segments:]), dim=1)
-        self._decoding: OrderedDict[tuple[int, ...], Tensor] = OrderedDict()
+        same = self._encoding[:, : self.segments]
+        ones = torch.ones(self.segments, 1, dtype=torch.int64)
+        return torch.cat((self.field.matmul(same, ones), self._encoding[:, self.segments :]), dim=1)
 
     def threshold(self, factors: int = 2) -> int:
         """Give the number of results that recover sums of products of ``factors`` shares: factors · (K + T − 1) + 1.

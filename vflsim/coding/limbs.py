@@ -7,14 +7,16 @@ Every BLAS and the tensor cores of data-centre GPUs are fast at float64; int8 li
 faster, have not been measured.
 """
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from math import isqrt
 from typing import Final, final
 
 import numpy as np
-import torch
-from torch import Tensor
 from typing_extensions import override
+
+from vflsim.vocabulary.on_demand import Tensor, torch
 
 EXACT: Final = 2**53
 """Float64 holds every integer up to this magnitude."""

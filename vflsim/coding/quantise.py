@@ -4,15 +4,15 @@ The field's sums must be the integers' sums: nothing may wrap around p. So the b
 that the data and a bound on the weights allow. The choice can be checked exactly once the data are quantised.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-import torch
-from torch import Tensor
-
 from vflsim.coding.field import MERSENNE_61, PrimeField
+from vflsim.vocabulary.on_demand import Tensor, torch
 
 LEAST_BITS = 8
 """The fewest bits of data and weights together that ``choose_bits`` accepts."""

@@ -62,7 +62,7 @@ def noisy_test(data: LoadedData, sd: float, seed: int) -> LoadedData:
     if data.coded_shapes:
         what = "clients have categorical columns, and noise is for numbers"
         raise DataError(what, data.name, "data with numbers alone", "set `data.encoding: one_hot`")
-    joint = data.joint | {"test": data.joint["test"].clone()}
+    joint = {**data.joint, "test": data.joint["test"].clone()}
     columns = dict(enumerate(data.columns, start=1))
     FeatureNoise(select="all", sd=sd).put_on(joint["test"].numpy(), columns, "perturbed_test", seed)
     return data.with_joint(joint)

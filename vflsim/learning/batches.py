@@ -1,21 +1,20 @@
 """Mini-batches: a seeded sequence of rows that every party derives for itself."""
 
+from __future__ import annotations
+
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from vflsim.learning.training import Training
 from vflsim.streams import SHARED, generator
+from vflsim.vocabulary.on_demand import Tensor, torch
 
 Split = Literal["train", "validation", "test"]
 """Rows to train on, to choose by, or to judge by. Example: ``learner.features("test")``."""
-
-CPU = torch.device("cpu")
 
 _REMEMBERED = 4
 """Epochs kept at hand: parties out of step are mostly within a few epochs of each other."""
@@ -43,9 +42,9 @@ class Batch:
         """The number of rows."""
         return len(self.ids)
 
-    def tensor(self, device: torch.device = CPU) -> Tensor:
+    def tensor(self, device: torch.device | None = None) -> Tensor:
         """Return ``ids`` as a tensor on ``device``, (b,) of int64: one for all callers, not to be changed."""
-        known: dict[torch.device, Tensor] = self.__dict__.setdefault("_tensors", {})
+        known: dict[torch.device | None, Tensor] = self.__dict__.setdefault("_tensors", {})
         if device not in known:
             known[device] = torch.tensor(self.ids, device=device)
         return known[device]

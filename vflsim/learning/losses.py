@@ -3,20 +3,20 @@
 To add one to vflsim: a final class like those below, and its name in ``LossKind`` at the end.
 """
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from functools import partial
 from typing import Annotated, ClassVar, Literal, TypeAlias, final, get_args
 
-import torch
-import torch.nn.functional as F
 from pydantic import Field
-from torch import Tensor
 from typing_extensions import override
 
 from vflsim.vocabulary.base import Part, Shorthand, kind_from_text
 from vflsim.vocabulary.imported import OrModule
 from vflsim.vocabulary.metric import TaskName, predictions
+from vflsim.vocabulary.on_demand import Tensor, functional as F, torch
 from vflsim.vocabulary.quantities import NonNegativeNumber, PositiveNumber
 from vflsim.vocabulary.trial import Trial, is_some_of, type_of
 

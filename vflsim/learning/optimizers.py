@@ -1,17 +1,17 @@
 """The update rules of a party's weights: PyTorch's optimisers, and the same for clients side by side."""
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Generic, Literal, Self, TypeAlias, TypeVar, get_args
 
-import torch
 from pydantic import AfterValidator, Field, model_validator
-from torch import Tensor
-from torch.nn.parameter import Parameter
 
 from vflsim.learning.states import load_optimizer, optimizer_state
 from vflsim.vocabulary.base import Part
 from vflsim.vocabulary.imported import OrModule
+from vflsim.vocabulary.on_demand import Tensor, nn, torch
 from vflsim.vocabulary.quantities import Fraction01, NonNegativeNumber, PositiveNumber
 from vflsim.vocabulary.trial import Trial, alike, type_of
 
@@ -38,7 +38,7 @@ class Optimizer(Part, ABC):
             def slots(self) -> int:
                 return 2
 
-            def build(self, params: Iterable[Parameter]) -> torch.optim.Optimizer:
+            def build(self, params: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
                 return torch.optim.Adadelta(params, self.lr, weight_decay=self.weight_decay, foreach=False)
 
 
@@ -58,7 +58,7 @@ class Optimizer(Part, ABC):
         """How many numbers it remembers of each weight between steps."""
 
     @abstractmethod
-    def build(self, params: Iterable[Parameter]) -> torch.optim.Optimizer:
+    def build(self, params: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         """PyTorch's optimiser for these parameters, in its plain implementation.
 
         The grouped and fused ones may sum in another order, which would tie the results to the hardware.
@@ -98,9 +98,9 @@ class Optimizer(Part, ABC):
         trial.must(not keys, what, "tensors, which are kept", "build")
         return course
 
-    def _built(self, trial: Trial) -> tuple[list[Parameter], torch.optim.Optimizer]:
+    def _built(self, trial: Trial) -> tuple[list[nn.Parameter], torch.optim.Optimizer]:
         draw = torch.Generator().manual_seed(1)
-        parameters = [Parameter(torch.randn(shape, generator=draw)) for shape in ((3, 2), (3,))]
+        parameters = [nn.Parameter(torch.randn(shape, generator=draw)) for shape in ((3, 2), (3,))]
         optimizer, name = self.build(parameters), f"{trial.name}.build"
         known = isinstance(optimizer, torch.optim.Optimizer)
         trial.must(known, f"{name} returned {type_of(optimizer)}", "a torch.optim.Optimizer", "build")
@@ -137,7 +137,7 @@ class Sgd(Optimizer):
         """The velocity, with momentum."""
         return 1 if self.momentum else 0
 
-    def build(self, params: Iterable[Parameter]) -> torch.optim.SGD:
+    def build(self, params: Iterable[nn.Parameter]) -> torch.optim.SGD:
         """``torch.optim.SGD``."""
         return torch.optim.SGD(
             params,
@@ -167,7 +167,7 @@ class Adam(Optimizer):
         """Both running averages."""
         return 2
 
-    def build(self, params: Iterable[Parameter]) -> torch.optim.Adam:
+    def build(self, params: Iterable[nn.Parameter]) -> torch.optim.Adam:
         """``torch.optim.Adam``."""
         return torch.optim.Adam(
             params,

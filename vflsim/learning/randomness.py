@@ -1,15 +1,16 @@
 """The global random generators, seeded for a while: what code from outside draws follows from the run alone."""
 
+from __future__ import annotations
+
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from threading import RLock
 
 import numpy as np
-import torch
 from numpy.random import mtrand
 
-from vflsim.learning.batches import CPU
+from vflsim.vocabulary.on_demand import loaded, torch
 
 DRAWING = RLock()
 """In real time parties compute in threads of their own, all with the same global generators."""
@@ -25,16 +26,18 @@ def draw_from(seed: int, generators: Sequence[torch.Generator]) -> None:
     random.seed(seed)
 
 
-def generators_of(device: torch.device) -> list[torch.Generator]:
-    """Return PyTorch's global generators for the CPU and for ``device``."""
-    if device.type != "cuda":
+def generators_of(device: torch.device | None) -> list[torch.Generator]:
+    """Return PyTorch's global generators for the CPU and for ``device``; none before PyTorch is there to draw."""
+    if not loaded():
+        return []
+    if device is None or device.type != "cuda":
         return [torch.default_generator]
     number = torch.cuda.current_device() if device.index is None else device.index
     return [torch.default_generator, torch.cuda.default_generators[number]]
 
 
 @contextmanager
-def drawing_from(seed: int, device: torch.device = CPU, alone: bool = True) -> Iterator[None]:
+def drawing_from(seed: int, device: torch.device | None = None, alone: bool = True) -> Iterator[None]:
     """Seed the global generators of PyTorch, NumPy and Python, and afterwards put them back as they were.
 
     ``seed`` is a non-negative integer below 2**63 (``streams.torch_seed``). Otherwise as ``drawing_apart``.
@@ -45,7 +48,7 @@ def drawing_from(seed: int, device: torch.device = CPU, alone: bool = True) -> I
 
 
 @contextmanager
-def drawing_apart(device: torch.device = CPU, alone: bool = True) -> Iterator[None]:
+def drawing_apart(device: torch.device | None = None, alone: bool = True) -> Iterator[None]:
     """Put the global generators back as they were when the body has ended, which seeds them (``draw_from``).
 
     Includes PyTorch's generator of ``device``. With ``alone`` the bodies of other threads wait until this one has

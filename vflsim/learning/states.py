@@ -5,16 +5,16 @@ the owner has not made yet. Loading only reads a state. Tensors are restored in 
 their layout in memory, which can change the last bits of later results, stays the same.
 """
 
+from __future__ import annotations
+
 import json
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
-import torch
-from torch import Tensor, nn
-
 from vflsim.errors import CheckpointError
 from vflsim.files import parsed_json
+from vflsim.vocabulary.on_demand import Tensor, nn, torch
 
 State: TypeAlias = Mapping[str, Tensor]
 """Tensors by dotted names."""

@@ -1,18 +1,19 @@
 """Prediction tasks: the loss to train on, and the metrics to report."""
 
+from __future__ import annotations
+
 from abc import ABC
 from collections.abc import Mapping
 from copy import copy
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from vflsim.learning.losses import LOSSES, Auto, BinaryCrossEntropy, CrossEntropy, Loss, MeanSquaredError
 from vflsim.vocabulary.metric import Metric, Scored, TaskName
 from vflsim.vocabulary.metrics import LOSS, REPORTED
+from vflsim.vocabulary.on_demand import Tensor, TensorOutline, dtype as dtype_named, torch
 
 
 class PredictionTask(ABC):
@@ -44,6 +45,10 @@ class PredictionTask(ABC):
     def target(self, labels: NDArray[Any], dtype: torch.dtype) -> Tensor:
         """Labels (n,) as the tensor that ``loss`` and ``metrics`` take: (n, 1) of ``dtype``, a copy."""
         return torch.tensor(labels, dtype=dtype).reshape(-1, 1)
+
+    def outline(self, labels: NDArray[Any], dtype: str) -> TensorOutline:
+        """Shape and dtype of ``target``."""
+        return TensorOutline((len(labels), 1), dtype_named(dtype), labels.reshape(-1, 1))
 
     def trained_on(self, loss: Loss) -> Self:
         """The same task with a loss of the scenario; the task itself for the usual one.
@@ -111,6 +116,10 @@ class Multiclass(PredictionTask):
     def target(self, labels: NDArray[Any], dtype: torch.dtype) -> Tensor:
         """Class numbers, (n,) of int64, a copy."""
         return torch.tensor(labels, dtype=torch.int64)
+
+    def outline(self, labels: NDArray[Any], dtype: str) -> TensorOutline:
+        """Shape and dtype of class numbers."""
+        return TensorOutline((len(labels),), dtype_named("int64"), labels)
 
     def prior(self, target: Tensor, outputs: int) -> Tensor:
         """The logarithms of the classes' shares."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeAlias
 
-import torch
 from pydantic import ConfigDict, Discriminator, Field, Tag
 
 from vflsim.learning.losses import AnyLoss, Auto
 from vflsim.learning.optimizers import AnyOptimizer, Optimizer
 from vflsim.vocabulary.base import Part, as_in
 from vflsim.vocabulary.entries import Entry, OneOrMany, PerClient, for_each, mentions_own_symbol
+from vflsim.vocabulary.on_demand import dtype as dtype_named, torch
 from vflsim.vocabulary.quantities import CountOrAll, Fraction01
 
 Batches = Literal["shared", "own"]
@@ -79,7 +79,7 @@ class Training(Part):
     @property
     def torch_dtype(self) -> torch.dtype:
         """``dtype`` as PyTorch names it."""
-        return {"float32": torch.float32, "float64": torch.float64}[self.dtype]
+        return dtype_named(self.dtype)
 
     def client_optimizers(self, clients: int) -> tuple[Optimizer, ...]:
         """Return every client's update rule, in client order. Raises ValueError if a client has none."""

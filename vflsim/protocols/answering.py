@@ -6,15 +6,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
-import torch
-from torch import Tensor
-
 from vflsim.errors import ProtocolError
 from vflsim.learning.execution.operations import Handle, Operation, nothing
 from vflsim.learning.learners.client import Split
 from vflsim.learning.learners.server import ServerLearner
 from vflsim.setting import Learners, Setting
 from vflsim.streams import party_name
+from vflsim.vocabulary.on_demand import Tensor, torch
 from vflsim.world.messages import EvaluationAnswer, EvaluationRequest, Message
 from vflsim.world.node import ClientNode, Node, ServerNode
 

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from torch import Tensor
-
 from vflsim.analysis.findings import Choices, Finding
 from vflsim.analysis.lockstep import lockstep_law
 from vflsim.codecs import Codec
@@ -31,6 +29,7 @@ from vflsim.setting import (
 from vflsim.streams import SERVER
 from vflsim.tracing.exchanges import Contents
 from vflsim.vocabulary.base import Part
+from vflsim.vocabulary.on_demand import Tensor
 from vflsim.world.node import Node
 
 ALL_ROWS = "its learners are its own, and need every row of every party"

@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
-import torch
-from torch import Tensor
-
 from vflsim.analysis.cycles import Cycles, Turn, Unanalysable
 from vflsim.analysis.findings import ClosedForm, Finding
 from vflsim.analysis.lockstep import lockstep_law
@@ -34,6 +31,7 @@ from vflsim.timing.laws.law import Law
 from vflsim.timing.laws.order import maximum
 from vflsim.tracing.acts import embedding as embedding_of, trip
 from vflsim.tracing.recording import Traceable
+from vflsim.vocabulary.on_demand import Tensor, torch
 from vflsim.vocabulary.quantities import Count, Quantity
 from vflsim.world.messages import Embedding, Gradient, Message
 from vflsim.world.node import ClientNode, Node

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from math import comb
 from statistics import fmean
-from typing import Any, ClassVar, Literal, Self, cast
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import model_validator
-from torch import Tensor, nn
 
 from vflsim.learning.batches import Batch, Split
 from vflsim.learning.execution.operations import Handle, Operation
@@ -26,18 +24,7 @@ from vflsim.protocols.base import CheckContext, Traits, replace
 from vflsim.protocols.ignore import InTime
 from vflsim.setting import Learners, Setting, server_parts, split_clients
 from vflsim.streams import SERVER, generator, torch_seed
-
-
-class Heads(nn.Module):
-    """One head for each party: (rows, width) → (parties, rows, outputs)."""
-
-    def __init__(self, make: Callable[[], nn.Module], parties: int) -> None:
-        super().__init__()
-        self.heads = nn.ModuleList(make() for _ in range(parties))
-
-    def forward(self, h: Tensor) -> Tensor:
-        """Return every head's prediction from the same embeddings."""
-        return torch.stack([head(h) for head in self.heads])
+from vflsim.vocabulary.on_demand import Tensor, torch
 
 
 class SubsetServer(ServerLearner):
@@ -50,6 +37,8 @@ class SubsetServer(ServerLearner):
     """
 
     def __init__(self, setting: Setting, seed: int) -> None:
+        from vflsim.learning.models.layers import Heads
+
         parts = server_parts(setting, seed)
         self._seed, self._parties = seed, len(parts.clients) + (parts.active is not None)
         draft = partial(
@@ -96,8 +85,7 @@ class SubsetServer(ServerLearner):
         return operation
 
     def _head(self, place: int, h: Tensor) -> Tensor:
-        heads = cast("Heads", self.top.module)
-        prediction: Tensor = heads.heads[place](h)
+        prediction: Tensor = self.top.module.get_submodule(f"heads.{place}")(h)
         return prediction
 
     # --- steps ------------------------------------------------------------------------------------------------------

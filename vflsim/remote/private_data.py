@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import torch
@@ -81,11 +81,11 @@ def private_data(data: LoadedData, party: int, labels: Iterable[Split]) -> Loade
     return replace(data, joint=joint, features=features, labels=known, active=active, elsewhere={})
 
 
-def _owned(features: dict[Split, torch.Tensor]) -> dict[Split, torch.Tensor]:
+def _owned(features: Mapping[Split, torch.Tensor]) -> dict[Split, torch.Tensor]:
     return {split: tensor.clone(memory_format=torch.contiguous_format) for split, tensor in features.items()}
 
 
-def _of_splits(labels: dict[Split, torch.Tensor], known: Iterable[Split]) -> dict[Split, torch.Tensor]:
+def _of_splits(labels: Mapping[Split, torch.Tensor], known: Iterable[Split]) -> dict[Split, torch.Tensor]:
     held = set(known)
     return {split: tensor if split in held else _nothing(tensor) for split, tensor in labels.items()}
 

@@ -19,7 +19,8 @@ from vflsim.results.store.manifest import Manifest
 from vflsim.results.store.write import MANIFEST, SCENARIO
 from vflsim.results.tables.budgets import budget_tables
 from vflsim.results.tables.comparison import comparison_table, difference_table
-from vflsim.results.tables.sections import ENERGY_TITLE, answers_table, conditions_of_results, energy_table
+from vflsim.results.tables.conditions import conditions_of_results
+from vflsim.results.tables.sections import ENERGY_TITLE, answers_table, energy_table
 from vflsim.tables import DataTable
 from vflsim.tables.formats import TABLES_FILE, unpacked
 from vflsim.vocabulary.amounts import Amount

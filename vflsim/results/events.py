@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from vflsim.results.store.run import RecordedRun
 from vflsim.results.store.schema import SERVER as SERVER_NAME
 from vflsim.streams import SERVER
+from vflsim.tables.arrow import array_of
 from vflsim.timing.floats import Floats
 from vflsim.world.record import OUTCOMES
 
@@ -118,7 +119,7 @@ def activities_in(events: pa.Table) -> Activities:
 
 
 def _plain(table: pa.Table, name: str) -> Any:
-    return table.column(name).to_numpy()
+    return array_of(table.column(name))
 
 
 def _coded(column: pa.ChunkedArray) -> tuple[Ints, list[str]]:
@@ -126,7 +127,7 @@ def _coded(column: pa.ChunkedArray) -> tuple[Ints, list[str]]:
     if not column.num_chunks:
         return np.empty(0, np.int64), []
     array = column.combine_chunks()
-    return array.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64), array.dictionary.to_pylist()
+    return array_of(array.indices, missing=-1).astype(np.int64), array.dictionary.to_pylist()
 
 
 def _renamed(codes: Ints, numbers: list[int]) -> Ints:

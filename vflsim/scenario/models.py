@@ -20,6 +20,7 @@ from vflsim.protocols.hook_checks import mismatches
 from vflsim.scenario.document import Document
 from vflsim.scenario.evaluate import Evaluate, Record, Recording, recording
 from vflsim.scenario.protocol_entry import Models, ProtocolEntry
+from vflsim.shipped import folder_name
 from vflsim.stopping.rules import Stop
 from vflsim.timing.activation import AnyActivation
 from vflsim.timing.availability import AnyAvailability
@@ -39,17 +40,6 @@ from vflsim.world.connections import AnyTransport, Fluid
 from vflsim.world.networks import AnyNetwork, Fair
 
 MAX_SEEDS = 100_000
-_FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]{0,63}")
-_RESERVED = {"con", "prn", "aux", "nul"} | {f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10)}
-
-
-def _folder_name(name: str) -> str:
-    if not _FOLDER.fullmatch(name) or name.lower() in _RESERVED:
-        raise ValueError(
-            f"{name!r} cannot name a folder of results; allowed: 1 to 64 of the letters a-z A-Z, digits, _ + -, "
-            "beginning with a letter or digit; remedy: choose a simpler name"
-        )
-    return name
 
 
 def _symbol_name(name: str) -> str:
@@ -88,7 +78,7 @@ def _no_repeats(seeds: tuple[int, ...]) -> tuple[int, ...]:
     return seeds
 
 
-FolderName: TypeAlias = Annotated[str, AfterValidator(_folder_name)]
+FolderName: TypeAlias = Annotated[str, AfterValidator(folder_name)]
 Seed: TypeAlias = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
 """A whole number."""
 
@@ -285,7 +275,7 @@ class Scenario(Part):
 
         entries, raw = dict(self.protocols), copy.deepcopy(self._document.raw)
         for name, protocol in protocols.items():
-            entries[_folder_name(name)] = ProtocolEntry.model_construct(
+            entries[folder_name(name)] = ProtocolEntry.model_construct(
                 protocol=protocol,  # type: ignore[arg-type]  # may be outside the literal union
                 models=None,
                 training=None,

@@ -7,9 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar, cast
 
-import torch
-from torch import Tensor, nn
-
 from vflsim.learning.batches import Split
 from vflsim.learning.batching.kernels import stack_clients
 from vflsim.learning.learners.client import ClientLearner, ClientParts
@@ -20,9 +17,10 @@ from vflsim.learning.learners.server import ServerLearner, ServerParts
 from vflsim.learning.models.build import Draft, seeded
 from vflsim.learning.models.client import ClientModel, ModuleClient
 from vflsim.learning.models.server import ModuleServer, ServerModel
-from vflsim.learning.models.tabular import TableShape
+from vflsim.learning.models.shapes import TableShape
 from vflsim.setting.resolved import Setting
 from vflsim.streams import SERVER, torch_seed
+from vflsim.vocabulary.on_demand import Tensor, nn, torch
 
 ServerT = TypeVar("ServerT", bound=PartyLearner, covariant=True)
 ClientT = TypeVar("ClientT", bound=PartyLearner, covariant=True)

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import torch
-
 from vflsim.codecs import Codec
 from vflsim.learning.batches import BatchSequence, Split
 from vflsim.learning.data.loaded import LoadedData
@@ -21,6 +19,7 @@ from vflsim.learning.privacy.blinding import BlindedSum, Blinding
 from vflsim.learning.training import Training
 from vflsim.streams import SERVER, SHARED
 from vflsim.timing.party import PartyTiming, Power
+from vflsim.vocabulary.on_demand import torch
 from vflsim.world.connections import FLUID, AnyTransport
 from vflsim.world.networks import AnyNetwork
 

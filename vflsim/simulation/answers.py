@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import torch
-from torch import Tensor
 
 from vflsim.errors import RunError, VflsimError
 from vflsim.learning.data.loaded import LoadedData
@@ -28,6 +26,7 @@ from vflsim.simulation.build import Parties, parties
 from vflsim.simulation.queries import TimedQueries
 from vflsim.streams import SERVER, SHARED, party_name, stream_key, torch_seed
 from vflsim.timing.floats import Floats
+from vflsim.vocabulary.on_demand import Tensor, torch
 from vflsim.world.record import Recorder
 from vflsim.world.virtual import VirtualWorld
 

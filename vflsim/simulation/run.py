@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import torch
 
 from vflsim.errors import CheckpointError, VflsimError
 from vflsim.learning.data.loaded import LoadedData
@@ -38,7 +37,9 @@ from vflsim.simulation.stalled import stalled_clients
 from vflsim.simulation.variation import variation_of
 from vflsim.stopping.end_rule import EndRule, RoundFacts
 from vflsim.streams import SERVER, SHARED, party_name, torch_seed
+from vflsim.tables.arrow import numbers, words
 from vflsim.vocabulary.execution_options import USUAL, Execution
+from vflsim.vocabulary.on_demand import torch
 from vflsim.world.kernel import World
 from vflsim.world.node import Node
 from vflsim.world.realtime import RealTimeWorld
@@ -154,7 +155,8 @@ class EventRun:
         """Run to the end. Raises ``CheckpointError`` where the keeper cannot resume."""
         plan, nodes, recorder, keeper = self._plan, self._nodes, self._recorder, self._keeper
         scope = nullcontext() if keeper is None else keeper.along(Course(self._world, nodes, recorder, self._conductor))
-        with plan.execution.settings(), drawing_from(torch_seed(plan.seed, SHARED, "protocol"), alone=False), scope:
+        settings = nullcontext() if plan.timing_only else plan.execution.settings()  # timing computes no tensor
+        with settings, drawing_from(torch_seed(plan.seed, SHARED, "protocol"), alone=False), scope:
             reason, error = self._to_its_end()
         answers, error = answered(plan.scenario.evaluate_of(plan.name), nodes, plan.setting, plan.seed, error)
         tables = tables_of(recorder)
@@ -286,13 +288,13 @@ def event_columns(events: Events) -> dict[str, Any]:
     table = events.table
     parties = max(table["party"].max(initial=0), table["peer"].max(initial=0)) + 1
     names = [party_name(party) for party in range(parties)]
-    words = {"party": names, "kind": list(events.kinds), "peer": names, "outcome": OUTCOMES}
+    named = {"party": names, "kind": list(events.kinds), "peer": names, "outcome": OUTCOMES}
 
     def column(name: str) -> Any:
         values = np.ascontiguousarray(table[name])
-        if name not in words:
+        if name not in named:
             return values
-        codes = pa.array(values.astype(np.int32), mask=values < 0)
-        return pa.DictionaryArray.from_arrays(codes, pa.array(words[name], pa.string()))
+        codes = numbers(values.astype(np.int32), values < 0)
+        return pa.DictionaryArray.from_arrays(codes, words(named[name]))
 
     return {name: column(name) for name in EVENTS.names}

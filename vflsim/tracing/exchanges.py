@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
-import torch
 
 from vflsim.codecs import Codec
 from vflsim.codecs.frame import ONLY, Shape, Spec
@@ -20,6 +19,7 @@ from vflsim.tracing.node import Untraceable
 from vflsim.tracing.notes import Note, Notes, Reception, Sending, Work, flat
 from vflsim.tracing.recording import RunNotes, Traceable, record
 from vflsim.tracing.trace import notes_of_all
+from vflsim.vocabulary.on_demand import torch
 from vflsim.world.wire import specs_of
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
-import torch
 
 from vflsim.errors import VflsimError
 from vflsim.learning.batches import Batch, BatchSequence
@@ -20,6 +19,7 @@ from vflsim.streams import SERVER, party_name
 from vflsim.tracing.node import TRACED, RecordingNode, RoundCounts, Untraceable
 from vflsim.tracing.notes import Notes
 from vflsim.vocabulary.imported import origin
+from vflsim.vocabulary.on_demand import torch
 from vflsim.world.node import Node
 from vflsim.world.party import Draws, Party, PartyClock, RunContext
 from vflsim.world.transport import Transport
@@ -128,11 +128,12 @@ def record(
         serve, take_part = coroutines or (protocol.server, protocol.client)
         party_node = _placed(protocol, node) if placed else node
         world.spawn(take_part(party_node) if party else _to_its_end(serve, party_node, world), party_name(party), party)
+    outside = from_outside(protocol)
     try:
         with drawing_apart(setting.device):  # code from outside may draw
-            before = _drawn()
+            before = _drawn() if outside else ()
             world.run()
-            draws = _drawn() != before
+            draws = outside and _drawn() != before
     except Exception as error:
         cause = error.__cause__ or error
         if isinstance(cause, Untraceable):
@@ -142,7 +143,7 @@ def record(
     finally:
         world.close()
     reasons = dict.fromkeys(reason for node in nodes.values() for reason in node.reasons)
-    if draws and from_outside(protocol):
+    if draws:
         reasons[f"{type(protocol).__name__} draws random numbers"] = None
     return RunNotes(
         nodes[SERVER].notes,

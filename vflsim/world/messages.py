@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from vflsim.codecs.frame import ONLY
 from vflsim.errors import ProtocolError
 from vflsim.learning.batches import Batch, BatchSequence
 from vflsim.learning.execution.operations import Handle
+from vflsim.vocabulary.on_demand import dtype, loaded, torch
 
 
 @dataclass(slots=True, eq=False)
@@ -148,8 +148,11 @@ class Naming(Message):
     rowless: ClassVar[frozenset[str]] = frozenset({ONLY})
 
     def __post_init__(self) -> None:
-        self.value = Handle((len(self.clients),), torch.int64)
-        self.value.set(torch.tensor(self.clients))
+        self.value = Handle((len(self.clients),), dtype("int64"))
+        if loaded():
+            self.value.set(torch.tensor(self.clients))
+        else:  # timing needs the size alone
+            self.value.defer(lambda: torch.tensor(self.clients))
 
 
 @dataclass(slots=True, eq=False)

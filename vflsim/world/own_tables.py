@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import torch
 
 from vflsim.errors import ProtocolError, VflsimError
 from vflsim.learning.execution.operations import Handle
+from vflsim.tables import arrow
+from vflsim.vocabulary.on_demand import Tensor, dtype
 
 TABLES = ("metrics", "rounds", "events", "energy_by_party", "answers", "arrivals")
 """The tables of vflsim's own."""
@@ -101,7 +102,7 @@ class OwnTables:
         column = self._columns[what].get(name)
         if column is not None and column.awaited is not None and all(value is None for value in values):
             return pa.array(values, column.awaited)  # timing alone has no values
-        return pa.array(values)
+        return arrow.column(values)
 
 
 class _Column:
@@ -129,7 +130,7 @@ def plain(value: Any) -> Any:
 
     Raises ``ValueError`` for any other value.
     """
-    if isinstance(value, torch.Tensor | np.ndarray | np.generic):
+    if isinstance(value, (Tensor, np.ndarray, np.generic)):
         if value.ndim:
             raise ValueError(f"it has the shape {tuple(value.shape)}; for one value `.item()`, for a list `.tolist()`")
         value = value.item()
@@ -160,7 +161,7 @@ def plain(value: Any) -> Any:
 def _kind_of(value: Any) -> str:
     """Return the kind of a plain value: ``int``, ``list of int``, …; ``list`` for an empty one."""
     if isinstance(value, Handle):
-        return "bool" if value.dtype is torch.bool else "float" if value.dtype.is_floating_point else "int"
+        return "bool" if value.dtype == dtype("bool") else "float" if value.dtype.is_floating_point else "int"
     if not isinstance(value, list):
         return "text" if isinstance(value, str) else type(value).__name__
     kind = ""

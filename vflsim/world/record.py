@@ -19,6 +19,7 @@ from vflsim.books.energy import Energy
 from vflsim.books.spans import RADIO, Bounds
 from vflsim.learning.execution.operations import Handle
 from vflsim.learning.learners.staleness import NO_AGES, Ages, StepFacts
+from vflsim.tables.arrow import lists
 from vflsim.timing.party import Power
 from vflsim.world.messages import Message
 from vflsim.world.own_tables import OwnTables
@@ -195,7 +196,7 @@ class Lists:
     def lists(self) -> pa.Array:
         """Return them as an Arrow array, a copy."""
         values = np.frombuffer(bytes(self._values), np.int32)
-        return pa.ListArray.from_arrays(pa.array(self._ends, pa.int32()), values)
+        return lists(self._ends, values)
 
 
 GIVEN_UP_IN_A_ROW = 10_000

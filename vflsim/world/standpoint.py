@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic
 
-from torch import Tensor
 from typing_extensions import TypeVar
 
 from vflsim.codecs.frame import ONLY
@@ -13,6 +12,7 @@ from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Handle
 from vflsim.learning.learners.watch import Watch
 from vflsim.streams import party_name
+from vflsim.vocabulary.on_demand import Tensor
 from vflsim.world.messages import Message
 from vflsim.world.outages import Outages
 from vflsim.world.party import Party

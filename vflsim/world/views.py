@@ -7,15 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from vflsim.codecs.frame import ONLY
 from vflsim.learning.batches import BatchSequence
 from vflsim.learning.execution.operations import Executor, Handle, Operation
 from vflsim.learning.learners.inputs import KeptValue
 from vflsim.streams import SHARED, generator, party_name
+from vflsim.vocabulary.on_demand import Tensor, torch
 from vflsim.world.messages import Message
 
 ROWS = "rows"

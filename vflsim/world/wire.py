@@ -10,13 +10,11 @@ from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import torch
-from torch import Tensor
-
 from vflsim.codecs import Codec
 from vflsim.codecs.frame import ONLY, Spec
 from vflsim.learning.execution.operations import Executor, Handle, Operation
 from vflsim.streams import SERVER, SHARED, stream_key
+from vflsim.vocabulary.on_demand import Tensor, torch
 from vflsim.world.messages import Message
 
 _COUNTS = "saturation"

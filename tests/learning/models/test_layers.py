@@ -3,7 +3,7 @@ import torch
 
 from vflsim.learning.models.build import least_batch, mixes_rows, parameters_of, seeded
 from vflsim.learning.models.client import Resnet18Client
-from vflsim.learning.models.layers import Norm
+from vflsim.learning.models.shapes import Norm
 
 
 def test_resnet18_has_the_weights_of_the_usual_one_for_small_images() -> None:

@@ -13,7 +13,7 @@ from tiny_worlds import EAGER, RANDOM_TIMING, apart, data_of, events, learners, 
 from torch import Tensor
 
 from vflsim.errors import ScenarioError
-from vflsim.learning.models.aggregates import WeightedSum
+from vflsim.learning.models.layers import WeightedSum
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
 from vflsim.vocabulary.execution_options import USUAL, Execution

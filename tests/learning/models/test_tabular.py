@@ -19,7 +19,8 @@ from vflsim.learning.models.client import (
     WideDeepClient,
 )
 from vflsim.learning.models.footprint import flops_of
-from vflsim.learning.models.tabular import FieldVectors, OneHot, TableShape, cardinalities_of
+from vflsim.learning.models.shapes import TableShape, cardinalities_of
+from vflsim.learning.models.tabular import FieldVectors, OneHot
 
 CARDINALITIES = (0, 3, 0, 4)
 """A number, a column of two categories, a number, and a column of three."""

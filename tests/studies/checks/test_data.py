@@ -11,14 +11,15 @@ from vflsim.scenario.models import Scenario
 from vflsim.studies.checks import data
 from vflsim.studies.checks.data import read_and_check
 
-LINEAR = {"kind": "linear", "embedding": 4}
+CNN = {"kind": "cnn", "channels": [2], "embedding": 4}
+RESNET = {"kind": "resnet18", "width": 2, "embedding": 4}
 
 
 def one_row_left(clients: int, models: Any) -> Scenario:
     """Batches of 20 of 81 rows leave one row, which batch normalisation cannot train on."""
-    split = {"client": models, "aggregate": "mean", "server": {"kind": "linear"}}
+    split = {"client": models, "aggregate": "mean", "server": {"kind": "layers", "layers": [4]}}
     rows = {"train_rows": 81, "test_fraction": 0.1, "name": "digits"}
-    return tiny(data=rows, partition={"clients": clients, "by": "columns"}, models=split)
+    return tiny(data=rows, partition={"clients": clients, "by": "image_rows"}, models=split)
 
 
 @pytest.mark.parametrize("clients", [2, 8])
@@ -32,15 +33,16 @@ def test_alike_clients_are_asked_once_whether_they_can_train_on_one_row(
         return 1
 
     monkeypatch.setattr(data, "least_batch", least)
-    read_and_check(one_row_left(clients, LINEAR))
+    read_and_check(one_row_left(clients, CNN))
     assert len(asked) == 2, "a client and the server"
 
 
-def test_the_first_of_alike_clients_that_need_two_rows_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def least(module: nn.Module, _shape: tuple[int, ...]) -> int:
-        return 2 if any(isinstance(each, nn.ReLU) for each in module.modules()) else 1
+def test_chains_of_linear_layers_are_known_to_train_on_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data, "least_batch", lambda module, shape: pytest.fail(f"{module} is made and asked"))
+    scenario = one_row_left(2, {"kind": "mlp", "hidden": [5], "embedding": 4})
+    read_and_check(scenario.model_copy(update={"models": tiny().models}))
 
-    monkeypatch.setattr(data, "least_batch", least)
-    perceptrons = {"select": [3, 4], "kind": "mlp", "hidden": [5], "embedding": 4}
+
+def test_the_first_of_alike_clients_that_need_two_rows_is_named() -> None:
     with pytest.raises(ScenarioError, match="the model of client 3 cannot train on one row"):
-        read_and_check(one_row_left(4, [{"select": "all", **LINEAR}, perceptrons]))
+        read_and_check(one_row_left(4, [{"select": "all", **CNN}, {"select": [3, 4], **RESNET}]))

@@ -1,12 +1,12 @@
 """The features of several clients as one tensor: a row a sample, the clients side by side."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from __future__ import annotations
 
-import torch
-from torch import Tensor
+from collections.abc import Iterator, Mapping, Sequence
 
 from vflsim.learning.batches import Batch, Split
 from vflsim.learning.learners.inputs import Rows
+from vflsim.vocabulary.on_demand import Tensor, torch
 
 _BLOCK = 2048
 """Rows of a split that are read at a time."""

@@ -1,10 +1,10 @@
 """Decide which clients are computed together, and how. The table rests on measurements."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-
-from torch import Tensor
 
 from vflsim.learning.batches import Split
 from vflsim.learning.batching.features import StackedFeatures
@@ -25,6 +25,7 @@ from vflsim.learning.models.client import (
     WideDeepClient,
 )
 from vflsim.learning.optimizers import STACKED, Optimizer
+from vflsim.vocabulary.on_demand import Tensor
 
 KERNELS: dict[type[ClientModel], type[Stack] | str] = {
     LinearClient: ProductStack,

@@ -1,16 +1,16 @@
 """Batched products: of perceptrons layer by layer, and of linear and polynomial clients, with written-out gradients."""
 
+from __future__ import annotations
+
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeAlias
 
-import torch
-from torch import Tensor, nn
-
 from vflsim.learning.batches import Batch
 from vflsim.learning.batching.stack import Backward, Graph, Stack
 from vflsim.learning.learners.inputs import Rows
+from vflsim.vocabulary.on_demand import Tensor, nn, torch, without_gradients
 
 _NARROW = 16
 """Outputs of a layer below which its product is computed the other way round, with a batch's rows side by side."""
@@ -119,7 +119,7 @@ def through_pieces(
     return torch.cat([h for h, _ in passes]), backward
 
 
-@torch.no_grad()
+@without_gradients
 def through_layers(
     layers: Sequence[nn.Module], parameters: Sequence[Tensor], x: Tensor, inner: bool = False, by_input: bool = False
 ) -> tuple[Tensor, Backward]:
@@ -214,7 +214,7 @@ class ProductStack(Stack):
             stacked.append(biases)
         return stacked
 
-    @torch.no_grad()
+    @without_gradients
     def through(self, parameters: Sequence[Tensor], x: Tensor) -> tuple[Tensor, Backward]:
         """Batched products, one a power."""
         weights, biases = parameters[: self._degree], parameters[self._degree :]
@@ -242,7 +242,7 @@ class ProductStack(Stack):
         products = [torch.bmm(power.transpose(1, 2), received) for power in self._powers(x)]
         return [*products, *[received.sum(1)] * (len(self.parameters) - self._degree)]
 
-    @torch.no_grad()
+    @without_gradients
     def total(self, places: Sequence[int], rows: Rows, parameters: Sequence[Tensor]) -> Tensor:
         """Σ_m h_m = Σ_i (x_1^{∘i}, x_2^{∘i}, …) (W_1^i; W_2^i; …) + Σ_m Σ_i b_m^i."""
         if self.mechanism is not None:

@@ -1,5 +1,7 @@
 """Stacks clients of one architecture, so that identical operations run as one batched call."""
 
+from __future__ import annotations
+
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,11 +9,8 @@ from functools import partial
 from typing import Any, Protocol, TypeAlias
 from weakref import WeakSet
 
-import torch
-from torch import Tensor, nn
-
 from vflsim.errors import NonFiniteError
-from vflsim.learning.batches import CPU, Batch, Split
+from vflsim.learning.batches import Batch, Split
 from vflsim.learning.batching.features import StackedFeatures
 from vflsim.learning.execution.operations import Operation, placed
 from vflsim.learning.learners.finite import LOCAL, RECEIVED, check_finite
@@ -20,6 +19,7 @@ from vflsim.learning.learners.joint import ClientStack, Joint, PartyStack
 from vflsim.learning.optimizers import STACKED, Optimizer
 from vflsim.learning.privacy.base import Mechanism
 from vflsim.learning.states import named, under
+from vflsim.vocabulary.on_demand import Tensor, nn, torch, without_gradients
 
 _PIECE = 2**20
 """Bytes of a layer's output that are computed at once."""
@@ -29,7 +29,7 @@ def pieces_of(parameters: Sequence[Tensor], clients: int, rows: int) -> list[sli
     """Cut a number of clients so that the widest layers of a piece take ``_PIECE`` bytes; not on other devices."""
     first = parameters[0]
     widest = max(max(parameter.shape[1:]) for parameter in parameters)
-    each = max(1, _PIECE // (rows * widest * first.itemsize)) if first.device == CPU else clients
+    each = max(1, _PIECE // (rows * widest * first.itemsize)) if first.device.type == "cpu" else clients
     return [slice(begin, begin + each) for begin in range(0, clients, each)]
 
 
@@ -161,7 +161,7 @@ class Stack(ClientStack):
         """Σ h_m of the clients at ``places`` for the same rows, (rows, width)."""
         return self.embeddings(places, [rows] * len(places), parameters).sum(0)
 
-    @torch.no_grad()
+    @without_gradients
     def embeddings(self, places: Sequence[int], rows: Sequence[Rows], parameters: Sequence[Tensor]) -> Tensor:
         """h_m of the clients at ``places``, each for its own rows (of one length): (G, rows, width)."""
         return self._bounded(self.through(self._of(places, parameters), self._x(places, rows))[0])
@@ -343,7 +343,7 @@ def checked(gradients: Tensor, operations: Sequence[Operation[Any]], what: str =
     On other devices the check would have to wait for the device, and the next loss shows the error, too. One sum is
     enough: it is not finite if any of its terms is not.
     """
-    if operations and gradients.device == CPU and not torch.isfinite(gradients.sum()):
+    if operations and gradients.device.type == "cpu" and not torch.isfinite(gradients.sum()):
         for operation, gradient in zip(operations, gradients, strict=True):
             with placed(operation):
                 check_finite(gradient, what)

@@ -21,7 +21,7 @@ from vflsim.learning.data.preparing import joined_splits, prepared
 from vflsim.learning.data.sources.raw import Array, RawData, View, nearest
 from vflsim.learning.data.sources.user import read_file, read_parties
 from vflsim.learning.data.spec import DEFAULT_TEST_FRACTION, Data, FeatureNoise, TaskName
-from vflsim.learning.models.tabular import TableShape
+from vflsim.learning.models.shapes import TableShape
 from vflsim.vocabulary.selections import members
 
 Dtype = Literal["float32", "float64"]

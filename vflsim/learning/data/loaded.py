@@ -7,21 +7,20 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import overload
 
-import torch
-
 from vflsim.errors import DataError
 from vflsim.learning.batches import Split
 from vflsim.learning.data.facts import DataFacts
 from vflsim.learning.data.load import PartitionedData
 from vflsim.learning.learners.inputs import PartyParts
 from vflsim.learning.losses import Loss
-from vflsim.learning.models.tabular import TableShape
+from vflsim.learning.models.shapes import TableShape
 from vflsim.learning.privacy.base import Mechanism
 from vflsim.learning.privacy.blinding import BlindedSum
 from vflsim.learning.tasks import PredictionTask, task_of
 from vflsim.learning.training import Training
 from vflsim.streams import SERVER
 from vflsim.vocabulary.metric import Metric
+from vflsim.vocabulary.on_demand import OnDemand, Tensor, TensorOutline, loaded, torch
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
@@ -38,16 +37,16 @@ class LoadedData:
     """
 
     name: str
-    joint: dict[Split, torch.Tensor]
+    joint: Mapping[Split, torch.Tensor]
     columns: tuple[slice, ...]
-    features: Sequence[dict[Split, torch.Tensor]]
+    features: Sequence[Mapping[Split, torch.Tensor]]
     shapes: tuple[tuple[int, ...], ...]
-    labels: dict[Split, torch.Tensor]
+    labels: Mapping[Split, torch.Tensor]
     task: PredictionTask
     outputs: int
     class_names: tuple[str, ...] = ()
     guessed: bool = False
-    active: dict[Split, torch.Tensor] | None = None
+    active: Mapping[Split, torch.Tensor] | None = None
     server_shape: tuple[int, ...] = ()
     facts: DataFacts = field(default_factory=DataFacts)
     present: dict[Split, torch.Tensor] | None = None
@@ -56,7 +55,7 @@ class LoadedData:
 
     def on(self, device: str) -> LoadedData:
         """The same on another device, taken there once."""
-        if torch.device(device) == self.joint["train"].device:
+        if device == self.joint["train"].device.type == "cpu" or torch.device(device) == self.joint["train"].device:
             return self
         if device not in self.elsewhere:
             joint = {split: tensor.to(device) for split, tensor in self.joint.items()}
@@ -71,7 +70,7 @@ class LoadedData:
         task = task.having(own_metrics) if own_metrics else task
         return self if task is self.task else replace(self, task=task, elsewhere={})
 
-    def with_joint(self, joint: dict[Split, torch.Tensor]) -> LoadedData:
+    def with_joint(self, joint: Mapping[Split, torch.Tensor]) -> LoadedData:
         """The same with other features: (rows, columns) by split."""
         first = slice(0, self.columns[0].start)
         active = None if self.active is None else _window(joint, first, self.active_shape)
@@ -83,10 +82,13 @@ class LoadedData:
     def of(cls, data: PartitionedData, training: Training) -> LoadedData:
         """The tensors of ``data``, whose memory they share."""
         task = task_of(data.task)
-        joint = {split: torch.from_numpy(getattr(data.joint, split)) for split in SPLITS}
+        arrays = {split: getattr(data.joint, split) for split in SPLITS}
+        outlines = {split: TensorOutline(array.shape, training.torch_dtype, array) for split, array in arrays.items()}
+        joint = OnDemand[Split](outlines, lambda split: torch.from_numpy(arrays[split]))
         columns, shapes = data.columns, data.shapes
         features = Windows(joint, columns, shapes)
-        labels = {split: task.target(getattr(data.labels, split), training.torch_dtype) for split in SPLITS}
+        outlined = {split: task.outline(getattr(data.labels, split), training.dtype) for split in SPLITS}
+        labels = OnDemand[Split](outlined, lambda split: task.target(getattr(data.labels, split), training.torch_dtype))
         outputs = task.outputs(data.classes)
         active = None if data.active is None else _window(joint, data.active.columns, data.active.feature_shape)
         shape = () if data.active is None else data.active.feature_shape
@@ -172,7 +174,7 @@ class LoadedData:
         return sum(tensor.nbytes for tensors in parts for tensor in tensors.values())
 
 
-class Windows(Sequence[dict[Split, torch.Tensor]]):
+class Windows(Sequence[Mapping[Split, Tensor]]):
     """Each client's features of every split: its columns of the joint ones, made when they are asked for."""
 
     def __init__(
@@ -184,14 +186,24 @@ class Windows(Sequence[dict[Split, torch.Tensor]]):
         return len(self._columns)
 
     @overload
-    def __getitem__(self, place: int) -> dict[Split, torch.Tensor]: ...
+    def __getitem__(self, place: int) -> Mapping[Split, torch.Tensor]: ...
     @overload
     def __getitem__(self, place: slice) -> Windows: ...
-    def __getitem__(self, place: int | slice) -> dict[Split, torch.Tensor] | Windows:
+    def __getitem__(self, place: int | slice) -> Mapping[Split, torch.Tensor] | Windows:
         if isinstance(place, slice):
             return Windows(self._joint, self._columns[place], self._shapes[place])
         return _window(self._joint, self._columns[place], self._shapes[place])
 
 
-def _window(joint: Mapping[Split, torch.Tensor], columns: slice, shape: Sequence[int]) -> dict[Split, torch.Tensor]:
-    return {split: tensor[:, columns].view(-1, *shape) for split, tensor in joint.items()}
+def _window(joint: Mapping[Split, torch.Tensor], columns: slice, shape: Sequence[int]) -> Mapping[Split, torch.Tensor]:
+    def make(split: Split) -> Tensor:
+        return joint[split][:, columns].view(-1, *shape)
+
+    if loaded():
+        return {split: make(split) for split in joint}
+    wholes = {split: (len(whole), whole.numpy()[:, columns]) for split, whole in joint.items()}
+    outlines = {
+        split: TensorOutline((rows, *shape), joint[split].dtype, array.reshape(rows, *shape))
+        for split, (rows, array) in wholes.items()
+    }
+    return OnDemand[Split](outlines, make)

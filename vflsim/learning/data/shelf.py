@@ -5,6 +5,8 @@ open, however that process ends, and its seals keep everybody from changing what
 one that writes to its tensors would write to copies of pages of its own.
 """
 
+from __future__ import annotations
+
 import fcntl
 import json
 import mmap
@@ -17,9 +19,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import torch
-from torch import Tensor
-
 from vflsim.files import machine_memory
 from vflsim.learning.batches import Split
 from vflsim.learning.data.load import load
@@ -27,6 +26,7 @@ from vflsim.learning.data.loaded import LoadedData, Windows
 from vflsim.learning.data.partition import Partition
 from vflsim.learning.data.spec import Data
 from vflsim.learning.training import Training
+from vflsim.vocabulary.on_demand import Tensor, torch
 
 _ALIGNMENT = 64
 """Bytes. All features start at a multiple of it: where memory starts can change the last bits of a sum over it."""

@@ -10,10 +10,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, NoReturn, Protocol, TypeVar
 
-import torch
-
 from vflsim.errors import RunError, VflsimError
 from vflsim.streams import party_name
+from vflsim.vocabulary.on_demand import dtype as dtype_named, torch
 
 T = TypeVar("T")
 
@@ -47,8 +46,9 @@ class Handle(Generic[T]):
 
     __slots__ = ("__weakref__", "_compute", "_value", "dtype", "joint", "ready", "shape")
 
-    def __init__(self, shape: tuple[int, ...] = (), dtype: torch.dtype = torch.float32) -> None:
-        self.shape, self.dtype, self.ready = shape, dtype, False
+    def __init__(self, shape: tuple[int, ...] = (), dtype: torch.dtype | None = None) -> None:
+        self.shape, self.ready = shape, False
+        self.dtype: torch.dtype = dtype or dtype_named("float32")
         self.joint: Any = None
         """The computation that it shares with handles of other parties, if any, and its place there."""
         self._value: T | None = None

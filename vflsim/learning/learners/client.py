@@ -1,5 +1,7 @@
 """A client's side of split training: its features, its model, its optimiser."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -8,8 +10,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
 from vflsim.learning.batches import Batch, Split as Split
 from vflsim.learning.execution.operations import Handle, Operation
@@ -19,13 +19,11 @@ from vflsim.learning.learners.inputs import ByEmbeddings, EmbedWork, LocalWork, 
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.party_model import PartyModel, descend
 from vflsim.learning.learners.releases import Release
-from vflsim.learning.models.layers import PolynomialNetwork
 from vflsim.learning.optimizers import Optimizer
 from vflsim.learning.privacy.base import Mechanism
 from vflsim.learning.privacy.blinding import BlindedSum
 from vflsim.learning.privacy.releases import Rows as ReleasedRows
-
-_AFFINE = nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d
+from vflsim.vocabulary.on_demand import Tensor, nn, torch
 
 
 def affine_layers(module: nn.Module) -> list[nn.Module]:
@@ -33,11 +31,14 @@ def affine_layers(module: nn.Module) -> list[nn.Module]:
 
     Raises ValueError for a network that is no chain of layers, or that does not end in an affine one.
     """
+    from vflsim.learning.models.layers import PolynomialNetwork
+
+    affine = nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d
     if isinstance(module, PolynomialNetwork):
         return [module]
     children = [*module] if isinstance(module, nn.Sequential) else [module]
-    layers: list[nn.Module] = [child for child in children if isinstance(child, _AFFINE)]
-    hidden = any(isinstance(each, _AFFINE) for child in children if child not in layers for each in child.modules())
+    layers: list[nn.Module] = [child for child in children if isinstance(child, affine)]
+    hidden = any(isinstance(each, affine) for child in children if child not in layers for each in child.modules())
     if not layers or hidden or children[-1] is not layers[-1]:
         raise ValueError(
             "noise at every layer needs a chain of layers (nn.Sequential) that ends in an affine one; allowed: linear, "

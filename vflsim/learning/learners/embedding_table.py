@@ -12,11 +12,10 @@ from typing import Any, TypeAlias
 from weakref import ref
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from vflsim.learning.batches import CPU, Batch
+from vflsim.learning.batches import Batch
+from vflsim.vocabulary.on_demand import Tensor, torch
 
 Arrived: TypeAlias = tuple[int, Batch, Tensor]
 """The place of a party, a batch, and the party's embeddings of it, (rows, width)."""
@@ -34,7 +33,9 @@ class EmbeddingTable:
     zero pages until a row is first written.
     """
 
-    def __init__(self, rows: int, widths: Sequence[int], dtype: torch.dtype, device: torch.device = CPU) -> None:
+    def __init__(
+        self, rows: int, widths: Sequence[int], dtype: torch.dtype, device: torch.device | None = None
+    ) -> None:
         edges = [0, *accumulate(widths)]
         self._columns = [slice(start, end) for start, end in pairwise(edges)]
         self._values = zeros((rows, edges[-1]), dtype, device)
@@ -72,9 +73,9 @@ class EmbeddingTable:
         self._values.copy_(state["rows"])
 
 
-def zeros(shape: tuple[int, int], dtype: torch.dtype, device: torch.device) -> Tensor:
+def zeros(shape: tuple[int, int], dtype: torch.dtype, device: torch.device | None) -> Tensor:
     """Return zeros; on the CPU memory is taken when it is first written, or is that of a table that has gone."""
-    if device != CPU:
+    if device is not None and device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
     of = torch.empty(0, dtype=dtype).numpy().dtype
     pool = _pool.get()
@@ -141,7 +142,12 @@ class SummedTable(EmbeddingTable):
     """
 
     def __init__(
-        self, rows: int, width: int, coefficients: Sequence[float], dtype: torch.dtype, device: torch.device = CPU
+        self,
+        rows: int,
+        width: int,
+        coefficients: Sequence[float],
+        dtype: torch.dtype,
+        device: torch.device | None = None,
     ) -> None:
         parties = len(coefficients)
         super().__init__(rows, [width] * parties, dtype, device)
@@ -209,7 +215,7 @@ class SummedTable(EmbeddingTable):
         return max(1, _BLOCK // (self._parties * self._width * self._values.itemsize))
 
     def _sum_anew(self, batch: Batch) -> None:
-        each = self._rows_of_block() if self.device == CPU else len(batch)
+        each = self._rows_of_block() if self.device.type == "cpu" else len(batch)
         for ids in torch.split(batch.tensor(self.device), each):
             self._sums.index_copy_(0, ids, self._sum(self._values.index_select(0, ids)))
         self._changes[batch.ids] = 0

@@ -1,14 +1,13 @@
 """Losses and gradients that have to be finite: where a run that diverges ends."""
 
+from __future__ import annotations
+
 import math
 from functools import partial
 
-import torch
-from torch import Tensor
-
 from vflsim.errors import NonFiniteError
-from vflsim.learning.batches import CPU
 from vflsim.learning.execution.operations import Handle
+from vflsim.vocabulary.on_demand import Tensor, torch
 
 RECEIVED, LOCAL = "the gradient received", "the gradient of the local objective"
 
@@ -38,7 +37,7 @@ def set_loss(handle: Handle[float], loss: Tensor, where: str = "") -> None:
         set_loss(promised, torch.tensor(0.5))
         promised.value  # 0.5
     """
-    if loss.device == CPU:
+    if loss.device.type == "cpu":
         handle.set(finite_loss(loss, where))
     else:
         handle.defer(partial(finite_loss, loss, where))
@@ -46,11 +45,11 @@ def set_loss(handle: Handle[float], loss: Tensor, where: str = "") -> None:
 
 def check_loss(loss: Tensor) -> None:
     """Raise ``NonFiniteError`` for a loss on the CPU that is not finite. On a GPU the next loss read shows it."""
-    if loss.device == CPU:
+    if loss.device.type == "cpu":
         finite_loss(loss)
 
 
 def check_finite(gradient: Tensor, what: str = RECEIVED) -> None:
     """Raise ``NonFiniteError`` for a gradient on the CPU that is not finite. On a GPU the next loss shows it."""
-    if gradient.device == CPU and not torch.isfinite(gradient).all():
+    if gradient.device.type == "cpu" and not torch.isfinite(gradient).all():
         raise NonFiniteError(f"{what} is not finite")

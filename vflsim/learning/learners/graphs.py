@@ -1,18 +1,18 @@
 """A forward pass that waits for its gradient, from another party."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-
 from vflsim.errors import RunError
-from vflsim.learning.batches import CPU, Batch
+from vflsim.learning.batches import Batch
 from vflsim.learning.learners.finite import check_finite
 from vflsim.learning.learners.party_model import PartyModel, descend, spare_buffers
 from vflsim.learning.randomness import draw_from, drawing_from, generators_of
 from vflsim.learning.states import State, named, under
+from vflsim.vocabulary.on_demand import Tensor, nn, torch
 
 
 class KeptGraph:
@@ -122,8 +122,8 @@ class KeptGraph:
         return [(f"{n}.{name}", module) for n, model in models for name, module in model.module.named_modules()]
 
     @cached_property
-    def _device(self) -> torch.device:
-        return next((w.device for model in self.models for w in model.module.parameters()), CPU)
+    def _device(self) -> torch.device | None:
+        return next((w.device for model in self.models for w in model.module.parameters()), None)
 
     def _output(self, batch: Batch, received: tuple[Tensor, ...]) -> Tensor:
         return self._function(*(() if self._x_of is None else (self._x_of(batch),)), *received)

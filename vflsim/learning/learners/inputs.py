@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, ClassVar, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from vflsim.errors import RunError
-from vflsim.learning.batches import CPU, Batch, Split
+from vflsim.learning.batches import Batch, Split
 from vflsim.learning.execution.operations import Handle
 from vflsim.learning.learners.releases import Release
 from vflsim.learning.privacy.base import Mechanism
 from vflsim.learning.privacy.blinding import BlindedSum
 from vflsim.learning.tasks import PredictionTask
+from vflsim.vocabulary.on_demand import Tensor, cpu, torch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +34,7 @@ class PartyParts:
     dtype: torch.dtype
     batch: int
     seed: int = 0
-    device: torch.device = CPU
+    device: torch.device = field(default_factory=cpu)
     features: Mapping[Split, Tensor] | None = None
     labels: Mapping[Split, Tensor] | None = None
     task: PredictionTask | None = None

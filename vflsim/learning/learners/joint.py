@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakSet
 
-import torch
-from torch import Tensor
-
 from vflsim.learning.batches import Batch, Split
 from vflsim.learning.execution.operations import Handle, Kernel
 from vflsim.learning.learners.embedding_table import EmbeddingTable, SummedTable
@@ -20,6 +17,7 @@ from vflsim.learning.learners.party_model import PartyModel
 from vflsim.learning.models.aggregates import Aggregate, with_zeros
 from vflsim.learning.privacy.blinding import BlindedSum
 from vflsim.streams import SERVER
+from vflsim.vocabulary.on_demand import Tensor, torch
 
 
 class PartyStack(ABC):

@@ -1,12 +1,11 @@
 """The learning plane of a party: what it holds, its named models, and how it makes operations."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Literal, TypeVar
-
-import torch
-from torch import Tensor, nn
 
 from vflsim.errors import RunError
 from vflsim.learning.batches import Batch, Split
@@ -23,6 +22,7 @@ from vflsim.learning.privacy.blinding import KEY_BYTES
 from vflsim.learning.privacy.releases import Releases, Rows as ReleasedRows
 from vflsim.learning.states import State, as_state, from_state, named, of_modules, tensors_in, under
 from vflsim.streams import party_name, torch_seed
+from vflsim.vocabulary.on_demand import Tensor, nn, torch
 
 T = TypeVar("T")
 ModelT = TypeVar("ModelT", bound=PartyModel)

@@ -7,13 +7,11 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, ClassVar
 
-import torch
-from torch import Tensor, nn
-
-from vflsim.learning.models.build import drafted, parameters_of
-from vflsim.learning.models.footprint import Footprint, flops_of, footprint
+from vflsim.learning.models.build import Draft, drafted, parameters_of
+from vflsim.learning.models.chains import Footprint
 from vflsim.learning.optimizers import STACKED, Optimizer, StackedOptimizer
 from vflsim.learning.states import State, load_module, load_optimizer, module_state, named, optimizer_state, under
+from vflsim.vocabulary.on_demand import Tensor, nn, torch
 
 
 class PartyModel:
@@ -76,7 +74,13 @@ class PartyModel:
 
     def footprint(self, rows: int) -> Footprint:
         """Count the bytes of a forward pass of so many rows, without making the weights."""
-        return Footprint() if self._draft is None else footprint(self._draft, self.inputs, rows, self.dtype)
+        if self._draft is None:
+            return Footprint()
+        if isinstance(self._draft, Draft) and (chain := self._draft.chain) is not None:
+            return chain.footprint(rows, self.dtype.itemsize)
+        from vflsim.learning.models.footprint import footprint
+
+        return footprint(self._draft, self.inputs, rows, self.dtype)
 
     def __call__(self, *inputs: Tensor) -> Tensor:
         """Apply the module: (rows, *inputs) → (rows, …), with a graph unless gradients are off."""
@@ -121,7 +125,11 @@ class PartyModel:
             self._recall(under("optimizer", state))
 
     def _passes(self, rows: int) -> tuple[float, float]:
+        if isinstance(self._draft, Draft) and (chain := self._draft.chain) is not None:
+            return chain.flops(rows, self.input_gradient)
         if rows not in self._flops:
+            from vflsim.learning.models.footprint import flops_of
+
             self._flops[rows] = flops_of(self.module, (rows, *self.inputs), self.dtype, self.input_gradient)
         return self._flops[rows]
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-
 from vflsim.errors import BlindingError, NonFiniteError
 from vflsim.learning.batches import Batch
 from vflsim.learning.privacy.blinding import BlindedSum, Masks, mask_operations, private_key, shared_secret
 from vflsim.learning.privacy.releases import OneRelease, Releases, Rows
 from vflsim.learning.states import State, under
+from vflsim.vocabulary.on_demand import Tensor, torch
 
 RUNAWAY = 100
 """An embedding that outgrows the fixed point diverges if its largest element is more times that of the first one."""

@@ -1,13 +1,12 @@
 """The server's side of split training: the labels, the top model, and the table of latest embeddings."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from weakref import ref
-
-import torch
-from torch import Tensor, nn
 
 from vflsim.learning.batches import Batch, Split
 from vflsim.learning.execution.operations import Handle, Operation
@@ -26,6 +25,7 @@ from vflsim.learning.privacy.blinding import BlindedSum
 from vflsim.learning.states import State, named, under
 from vflsim.learning.tasks import PredictionTask
 from vflsim.streams import SERVER
+from vflsim.vocabulary.on_demand import Tensor, nn, torch
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,7 @@
 """Watch over code from outside the package: what it draws can be repeated, and what it changes is kept."""
 
+from __future__ import annotations
+
 import pickle
 from collections import Counter
 from collections.abc import Callable
@@ -8,9 +10,6 @@ from hashlib import sha256
 from itertools import count
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any, TypeAlias
-
-import torch
-from torch import Tensor, nn
 
 from vflsim.errors import UnkeptStateError
 from vflsim.learning.batches import Batch
@@ -22,14 +21,14 @@ from vflsim.learning.learners.party_model import PartyModel
 from vflsim.learning.randomness import draw_from, generators_of
 from vflsim.learning.states import ALLOWED
 from vflsim.streams import party_name, torch_seed
+from vflsim.vocabulary.on_demand import Tensor, nn, torch
 
 Unkept: TypeAlias = dict[str, str]
 """Digests of attributes that checkpoints do not keep, by class and name, and by the model of a module."""
 _KEPT = {"kept", "graphs", "models", "releases", "blinder", "stack", "held"}
 """The attributes of every learner that its state has, or that are looked at by themselves."""
-_OF_MODULES = frozenset(vars(nn.Module()))
 _IN = " in the model "
-_LOOKED_INTO = (PartyModel, KeptGraph, EmbeddingTable, nn.Module)
+_LOOKED_INTO = PartyModel, KeptGraph, EmbeddingTable
 _NAMED = (type, FunctionType, BuiltinFunctionType, MethodType, ModuleType)
 
 
@@ -52,7 +51,7 @@ class Watch:
         self._learner, self._seed = learner, seed
         self._looks = from_outside(learner) and not _has_own_state(type(learner))
         self._done: Counter[str] = Counter()
-        self._began = self._changes()
+        self._began = self._changes() if self._looks else []
 
     def over(self, operation: Operation[Any], free: bool = False) -> None:
         """Watch over an operation that its party has done in virtual time; ``free``: outside time."""
@@ -83,7 +82,7 @@ class Watch:
         for model in learner.models.values():
             for path, module in model.module.named_modules() if model.made else ():
                 if from_outside(module) and not type(module).__module__.startswith("torch."):
-                    names = vars(module).keys() - _OF_MODULES
+                    names = vars(module).keys() - vars(nn.Module()).keys()
                     looked_at = {name for name in names if isinstance(getattr(module, name), Tensor | None)}
                     place = f"{_IN}{model.name}{path and '.'}{path}"
                     attributes = _attributes(module, names - looked_at, None)
@@ -182,5 +181,5 @@ class _Writer(pickle.Pickler):
         if isinstance(thing, _NAMED):
             return thing.__name__
         known = self._kept is not None and id(thing) in self._kept.things
-        others = not (from_outside(thing) or isinstance(thing, _LOOKED_INTO))
+        others = not (from_outside(thing) or isinstance(thing, (*_LOOKED_INTO, nn.Module)))
         return type(thing).__qualname__ if known or others else None

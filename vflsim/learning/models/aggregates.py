@@ -10,13 +10,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self, TypeAlias, get_args
 
-import torch
 from pydantic import Field, model_validator
-from torch import Tensor, nn
 
 from vflsim.learning.optimizers import Optimizer, Sgd
 from vflsim.vocabulary.base import Part, Shorthand, kind_from_text
 from vflsim.vocabulary.imported import OrModule
+from vflsim.vocabulary.on_demand import Tensor, nn, torch
 from vflsim.vocabulary.quantities import PositiveNumber
 from vflsim.vocabulary.trial import Trial
 
@@ -255,6 +254,8 @@ class LearnedMeanAggregate(Aggregate):
 
     def module(self, parties: int) -> nn.Module:
         """The weighted sum."""
+        from vflsim.learning.models.layers import WeightedSum
+
         return WeightedSum(parties)
 
     def rule(self, server: Optimizer) -> Optimizer:
@@ -264,19 +265,6 @@ class LearnedMeanAggregate(Aggregate):
     def combine(self, embeddings: Sequence[Tensor | None], widths: Sequence[int]) -> Tensor:
         """The weighted sum before training: Σ h_m / M."""
         return torch.stack(_present(embeddings)).sum(0) / len(embeddings)
-
-
-class WeightedSum(nn.Module):
-    """Σ α_m h_m over the embeddings that are present, (b, width); α (M,) starts at 1/M."""
-
-    def __init__(self, parties: int) -> None:
-        super().__init__()
-        self.weights = nn.Parameter(torch.full((parties,), 1 / parties, dtype=torch.float64))
-
-    def forward(self, embeddings: Sequence[Tensor | None]) -> Tensor:
-        """Add the weighted embeddings up, in client order."""
-        terms = [alpha * h for alpha, h in zip(self.weights, embeddings, strict=True) if h is not None]
-        return torch.stack(terms).sum(0)
 
 
 AggregateKind: TypeAlias = (

@@ -1,5 +1,7 @@
 """Building a module from a seed and nothing else; modules of the user's own by Python import path."""
 
+from __future__ import annotations
+
 import inspect
 from collections.abc import Callable, Mapping
 from copy import deepcopy
@@ -7,13 +9,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, Protocol
 
-import torch
 from pydantic import JsonValue
-from torch import Tensor, nn
 
 from vflsim.files import bytes_text, machine_memory
+from vflsim.learning.models.chains import Chain
 from vflsim.learning.randomness import DRAWING, drawing_from
 from vflsim.vocabulary.imported import imported, reason
+from vflsim.vocabulary.on_demand import Tensor, nn, real, torch
+
+_COUNTABLE = 2**40
+"""Weights up to which it goes without saying that PyTorch can make them."""
 
 
 class Buildable(Protocol):
@@ -21,6 +26,9 @@ class Buildable(Protocol):
 
     def build(self, *shapes: Any) -> nn.Module:
         """Return a new module for these shapes."""
+
+    def chain(self, *shapes: Any) -> Chain | None:
+        """Return the chain of linear layers that it is for these shapes; None if it is anything else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +45,11 @@ class Draft:
         """Return a new module."""
         return self.model.build(*self.shapes)
 
+    @property
+    def chain(self) -> Chain | None:
+        """The chain of linear layers that it builds; None if it builds anything else."""
+        return self.model.chain(*self.shapes)
+
 
 def seeded(
     build: Callable[[], nn.Module], seed: int, dtype: torch.dtype, device: torch.device | None = None
@@ -50,7 +63,7 @@ def seeded(
     with DRAWING, torch.random.fork_rng(devices=[]):  # no device: models are built on the CPU and moved later
         # Not torch.manual_seed: that one would reseed the accelerators' generators as well.
         torch.default_generator.manual_seed(seed)
-        return build().to(device, dtype)
+        return build().to(real(device), real(dtype))
 
 
 def least_batch(module: nn.Module, shape: tuple[int, ...]) -> Literal[1, 2]:
@@ -105,7 +118,10 @@ def parameters_of(build: Callable[[], nn.Module]) -> int:
 
     Raises ValueError if it cannot be built at all, say because no tensor can have so many.
     """
-    return _known_parameters(build) if isinstance(build, Draft) else _parameters(build)
+    if not isinstance(build, Draft):
+        return _parameters(build)
+    chain = build.chain
+    return _known_parameters(build) if chain is None or chain.parameters > _COUNTABLE else chain.parameters
 
 
 @lru_cache(maxsize=256)

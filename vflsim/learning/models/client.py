@@ -1,17 +1,19 @@
 """The models of a client: features of one party in, its embedding out."""
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from math import prod
 from typing import Annotated, Literal, TypeAlias, get_args
 
 from pydantic import Field, field_validator
-from torch import nn
 
 from vflsim.learning.models.build import Arguments, construct, parameters_named, trial_run
-from vflsim.learning.models.layers import ACTIVATIONS, Activation, Norm, PolynomialNetwork, perceptron, resnet18
-from vflsim.learning.models.tabular import DeepFm, OneHot, TableShape, WideDeep, cardinalities_of
+from vflsim.learning.models.chains import Chain
+from vflsim.learning.models.shapes import Activation, Norm, TableShape, cardinalities_of
 from vflsim.vocabulary.base import Part
 from vflsim.vocabulary.imported import ImportPath
+from vflsim.vocabulary.on_demand import nn
 from vflsim.vocabulary.quantities import Count, Quantity
 
 LENET_SIDE = 12
@@ -34,12 +36,21 @@ class ClientModel(Part, ABC):
         """
         if not isinstance(feature_shape, TableShape) or self.takes_codes:
             return self.network(feature_shape)
+        from vflsim.learning.models.tabular import OneHot
+
         one_hot = OneHot(feature_shape.cardinalities)
         return nn.Sequential(one_hot, self.network((one_hot.width,)))
 
     @abstractmethod
     def network(self, feature_shape: tuple[int, ...]) -> nn.Module:
         """A new module, as ``build`` returns it."""
+
+    def chain(self, feature_shape: tuple[int, ...]) -> Chain | None:
+        """Return the chain of linear layers that ``build`` makes; None if it makes anything else."""
+        return None if isinstance(feature_shape, TableShape) else self._chain(prod(feature_shape))
+
+    def _chain(self, inputs: int) -> Chain | None:
+        return None
 
     @property
     def takes_codes(self) -> bool:
@@ -80,6 +91,9 @@ class LinearClient(ClientModel):
         """Whether there is a bias."""
         return self.bias
 
+    def _chain(self, inputs: int) -> Chain:
+        return Chain((inputs, self.embedding), bias=self.bias)
+
     def network(self, feature_shape: tuple[int, ...]) -> nn.Module:
         """A linear map of the flattened features."""
         return nn.Sequential(nn.Flatten(), nn.Linear(prod(feature_shape), self.embedding, bias=self.bias))
@@ -107,8 +121,13 @@ class PolynomialClient(ClientModel):
         """Whether there is a bias."""
         return self.bias
 
+    def _chain(self, inputs: int) -> Chain:
+        return Chain((inputs, self.embedding), bias=self.bias, powers=self.degree)
+
     def network(self, feature_shape: tuple[int, ...]) -> nn.Module:
         """One linear map per power of the flattened features, summed."""
+        from vflsim.learning.models.layers import PolynomialNetwork
+
         return PolynomialNetwork(prod(feature_shape), self.embedding, self.degree, self.bias)
 
 
@@ -126,8 +145,13 @@ class MlpClient(ClientModel):
     output_activation: Activation | None = None
     """The non-linearity of the embedding; without it, the last layer is linear."""
 
+    def _chain(self, inputs: int) -> Chain:
+        return Chain((inputs, *self.hidden, self.embedding), self.activation, self.output_activation)
+
     def network(self, feature_shape: tuple[int, ...]) -> nn.Module:
         """The perceptron of the flattened features."""
+        from vflsim.learning.models.layers import ACTIVATIONS, perceptron
+
         layers = perceptron((prod(feature_shape), *self.hidden, self.embedding), self.activation)
         last = [] if self.output_activation is None else [ACTIVATIONS[self.output_activation]()]
         return nn.Sequential(nn.Flatten(), *layers, *last)
@@ -162,6 +186,8 @@ class CnnClient(ClientModel):
 
     def network(self, feature_shape: tuple[int, ...]) -> nn.Module:
         """The convolutional network of (channels, height, width) images."""
+        from vflsim.learning.models.layers import ACTIVATIONS
+
         self.check(feature_shape)
         channels, height, width = feature_shape
         layers: list[nn.Module] = []
@@ -193,6 +219,8 @@ class LenetClient(ClientModel):
 
     def network(self, feature_shape: tuple[int, ...]) -> nn.Module:
         """LeNet for (channels, height, width) images."""
+        from vflsim.learning.models.layers import perceptron
+
         self.check(feature_shape)
         channels, height, width = feature_shape
         pixels = ((height // 2 - 4) // 2) * ((width // 2 - 4) // 2)
@@ -227,6 +255,8 @@ class Resnet18Client(ClientModel):
 
     def network(self, feature_shape: tuple[int, ...]) -> nn.Module:
         """ResNet-18 for (channels, height, width) images."""
+        from vflsim.learning.models.layers import resnet18
+
         self.check(feature_shape)
         return resnet18(feature_shape[0], self.width, self.norm, self.embedding)
 
@@ -262,6 +292,8 @@ class DeepFmClient(_FieldClient):
 
     def network(self, feature_shape: tuple[int, ...]) -> nn.Module:
         """DeepFM of a table's columns."""
+        from vflsim.learning.models.tabular import DeepFm
+
         return DeepFm(cardinalities_of(feature_shape), self.factors, self.hidden, self.embedding)
 
 
@@ -275,6 +307,8 @@ class WideDeepClient(_FieldClient):
 
     def network(self, feature_shape: tuple[int, ...]) -> nn.Module:
         """Wide & Deep of a table's columns."""
+        from vflsim.learning.models.tabular import WideDeep
+
         return WideDeep(cardinalities_of(feature_shape), self.factors, self.hidden, self.embedding)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable
-from dataclasses import astuple, dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -16,7 +15,9 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from vflsim.learning.models.build import drafted
+from vflsim.learning.models.chains import Footprint
 from vflsim.learning.models.layers import ACTIVATIONS
+from vflsim.vocabulary.on_demand import real
 
 _SMALL = 2**26
 _LAYERS = {nn.Sequential, nn.Linear, nn.Flatten, nn.Conv2d, nn.BatchNorm1d, *ACTIVATIONS.values()}
@@ -27,31 +28,13 @@ _FEW = 2, 4
 """Rows: batch normalisation cannot train on one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Footprint:
-    """Bytes of a forward pass of some rows, without the weights.
-
-    ``kept`` for the backward pass, input included; ``largest``: what the most demanding operation reads and writes;
-    ``output``.
-    """
-
-    kept: int = 0
-    largest: int = 0
-    output: int = 0
-
-    def extended(self, more: Footprint, steps: float) -> Footprint:
-        """Extend the line from this one to ``more`` by so many steps of its length."""
-        ends = zip(astuple(self), astuple(more), strict=True)
-        return Footprint(*(max(0, round(here + steps * (there - here))) for here, there in ends))
-
-
 def footprint(build: Callable[[], nn.Module], shape: tuple[int, ...], rows: int, dtype: torch.dtype) -> Footprint:
     """Count the bytes of a forward pass of ``rows`` rows of ``shape``; none where a user's module cannot be counted.
 
     Models of up to ``_SMALL`` bytes pass a few rows of zeros through weights of zeros: bytes are linear in the rows.
     Larger ones pass all of them on the meta device, for which PyTorch imports its compiler.
     """
-    outline = _outlined(build, shape, dtype)
+    outline = _outlined(build, shape, real(dtype))
     try:
         if isinstance(outline, nn.Module):
             return _counted(outline, _values(outline), torch.empty((rows, *shape), dtype=dtype, device="meta"))
@@ -143,6 +126,7 @@ def flops_of(
     convolutions (two operations a multiply-add), which take most of the time, and not element-wise work. Models of the
     same layers of PyTorch, such as those of clients alike, are counted once.
     """
+    dtype = real(dtype)
     if (layers := _layers(model)) is None:
         return _counted_flops(model, shape, dtype, input_gradient)
     key = (layers, shape, dtype, input_gradient)

@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import Parameter
 
-Activation = Literal["relu", "leaky_relu", "elu", "gelu", "silu", "tanh", "sigmoid"]
+from vflsim.learning.models.shapes import Activation, Norm
 
 ACTIVATIONS: dict[Activation, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,
@@ -53,6 +52,31 @@ class Offset(nn.Module):
         return x + self.bias
 
 
+class WeightedSum(nn.Module):
+    """Σ α_m h_m over the embeddings that are present, (b, width); α (M,) starts at 1/M."""
+
+    def __init__(self, parties: int) -> None:
+        super().__init__()
+        self.weights = nn.Parameter(torch.full((parties,), 1 / parties, dtype=torch.float64))
+
+    def forward(self, embeddings: Sequence[Tensor | None]) -> Tensor:
+        """Add the weighted embeddings up, in client order."""
+        terms = [alpha * h for alpha, h in zip(self.weights, embeddings, strict=True) if h is not None]
+        return torch.stack(terms).sum(0)
+
+
+class Heads(nn.Module):
+    """One head for each party: (rows, width) → (parties, rows, outputs)."""
+
+    def __init__(self, make: Callable[[], nn.Module], parties: int) -> None:
+        super().__init__()
+        self.heads = nn.ModuleList(make() for _ in range(parties))
+
+    def forward(self, h: Tensor) -> Tensor:
+        """Return every head's prediction from the same embeddings."""
+        return torch.stack([head(h) for head in self.heads])
+
+
 def perceptron(widths: Sequence[int], activation: Activation, batch_norm: bool = False) -> Iterator[nn.Module]:
     """The layers of a multi-layer perceptron: Linear [BatchNorm] activation … Linear.
 
@@ -89,7 +113,6 @@ def vgg_blocks(
     return layers, incoming * height * width
 
 
-Norm = Literal["batch", "group"]
 _GROUPS = 8
 _NORMS: dict[Norm, Callable[[int], nn.Module]] = {
     "batch": nn.BatchNorm2d,

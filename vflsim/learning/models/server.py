@@ -1,16 +1,18 @@
 """The models of the server: the aggregated embedding in, predictions (logits or values) out."""
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from typing import Annotated, Literal, TypeAlias, get_args
 
 from pydantic import Field, PlainValidator, ValidationInfo
-from torch import nn
-from torch.nn.utils.parametrizations import weight_norm
 
 from vflsim.learning.models.build import Arguments, construct, trial_run
-from vflsim.learning.models.layers import ACTIVATIONS, Activation, Offset, perceptron, vgg_blocks
+from vflsim.learning.models.chains import Chain
+from vflsim.learning.models.shapes import Activation
 from vflsim.vocabulary.base import Part
 from vflsim.vocabulary.imported import ImportPath
+from vflsim.vocabulary.on_demand import nn
 from vflsim.vocabulary.quantities import Count, Quantity
 
 NamedLayer: TypeAlias = Literal["batch_norm", Activation]
@@ -45,6 +47,10 @@ class ServerModel(Part, ABC):
         Outputs are logits or values: no final soft-max or sigmoid, which the losses contain.
         """
 
+    def chain(self, inputs: int, outputs: int) -> Chain | None:
+        """Return the chain of linear layers that ``build`` makes; None if it makes anything else."""
+        return None
+
     def check(self, inputs: int, outputs: int) -> None:
         """Raise ValueError if this model cannot map ``inputs`` to ``outputs``."""
 
@@ -61,6 +67,10 @@ class LinearServer(ServerModel):
     fan_in: Count | None = None
     """Draw initial weights (and bias) from U(±1/√fan_in); without it, fan_in is the number of inputs. With the width of
     an embedding, each client's linear head starts as a layer of its own would."""
+
+    def chain(self, inputs: int, outputs: int) -> Chain:
+        """One linear layer."""
+        return Chain((inputs, outputs), bias=self.bias)
 
     def build(self, inputs: int, outputs: int) -> nn.Module:
         """One linear layer."""
@@ -85,8 +95,14 @@ class MlpServer(ServerModel):
     activation: Activation = "relu"
     """The non-linearity of the hidden layers."""
 
+    def chain(self, inputs: int, outputs: int) -> Chain | None:
+        """The perceptron, unless it normalises."""
+        return None if self.batch_norm else Chain((inputs, *self.hidden, outputs), self.activation)
+
     def build(self, inputs: int, outputs: int) -> nn.Module:
         """The perceptron, its last layer linear."""
+        from vflsim.learning.models.layers import perceptron
+
         return nn.Sequential(*perceptron((inputs, *self.hidden, outputs), self.activation, self.batch_norm))
 
 
@@ -108,6 +124,8 @@ class LayersServer(ServerModel):
 
     def build(self, inputs: int, outputs: int) -> nn.Module:
         """The layers, and the linear one that follows."""
+        from vflsim.learning.models.layers import ACTIVATIONS
+
         built: list[nn.Module] = []
         width = inputs
         for layer in self.layers:
@@ -117,7 +135,7 @@ class LayersServer(ServerModel):
             else:
                 built.append(nn.BatchNorm1d(width) if layer == "batch_norm" else ACTIVATIONS[layer]())
         last = nn.Linear(width, outputs)
-        return nn.Sequential(*built, weight_norm(last) if self.weight_norm else last)
+        return nn.Sequential(*built, nn.utils.parametrizations.weight_norm(last) if self.weight_norm else last)
 
 
 class VggServer(ServerModel):
@@ -149,6 +167,8 @@ class VggServer(ServerModel):
 
     def build(self, inputs: int, outputs: int) -> nn.Module:
         """The convolutional network of the embedding's image."""
+        from vflsim.learning.models.layers import perceptron, vgg_blocks
+
         self.check(inputs, outputs)
         image = (inputs // self.side**2, self.side, self.side)
         blocks, features = vgg_blocks(image, self.channels, self.batch_norm)
@@ -179,6 +199,8 @@ class LogisticServer(ServerModel):
 
     def build(self, inputs: int, outputs: int) -> nn.Module:
         """A bias per output, or nothing."""
+        from vflsim.learning.models.layers import Offset
+
         self.check(inputs, outputs)
         return Offset(outputs) if self.bias else nn.Identity()
 

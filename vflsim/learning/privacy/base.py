@@ -8,17 +8,18 @@ without noise, and shape the embeddings of other samples; an ε for one sample t
 published. Test rows: evaluations are free of noise. A sample at several clients: what these release adds up.
 """
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Annotated, Self
 
 import numpy as np
-import torch
 from pydantic import AfterValidator
-from torch import Tensor
 
 from vflsim.learning.privacy.accounting import Released
 from vflsim.vocabulary.base import Part
+from vflsim.vocabulary.on_demand import Tensor, torch
 from vflsim.vocabulary.quantities import PositiveNumber
 from vflsim.vocabulary.trial import Trial, is_any, is_number
 

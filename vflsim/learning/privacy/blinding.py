@@ -7,22 +7,23 @@ out of the difference of two uploads. Here each pair expands its key into new, i
 every message.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
-from torch import Tensor
 
 from vflsim.errors import BlindingError, NonFiniteError
 from vflsim.streams import few, generator
 from vflsim.vocabulary.base import Part
+from vflsim.vocabulary.on_demand import Tensor, dtype, torch
 from vflsim.vocabulary.quantities import Index
 
 BLINDING_OFF: Literal["off"] = "off"
@@ -121,7 +122,7 @@ class BlindedSum:
     @property
     def uploaded(self) -> torch.dtype:
         """The dtype of an upload: integers modulo 2^bits, as signed ones."""
-        return torch.int32 if self.blinding.bits == 32 else torch.int64
+        return dtype("int32" if self.blinding.bits == 32 else "int64")
 
     @property
     def largest(self) -> float:

@@ -1,13 +1,13 @@
 """Gaussian noise, by the mechanisms that scenarios name."""
 
+from __future__ import annotations
+
 import math
 from abc import ABC, abstractmethod
 from typing import Annotated, Literal, Self, get_args
 
 import numpy as np
-import torch
 from pydantic import Field, PrivateAttr, model_validator
-from torch import Tensor
 
 from vflsim.errors import NonFiniteError
 from vflsim.learning.privacy.accounting import (
@@ -25,6 +25,7 @@ from vflsim.learning.privacy.accounting import (
 )
 from vflsim.learning.privacy.base import Mechanism, Plan
 from vflsim.vocabulary.imported import OrModule
+from vflsim.vocabulary.on_demand import Tensor, torch
 from vflsim.vocabulary.quantities import Count, NonNegativeNumber, PositiveNumber, Quantity
 
 

@@ -8,14 +8,13 @@ from collections.abc import Callable, Mapping
 from hashlib import blake2b
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from vflsim.errors import BudgetError
 from vflsim.learning.privacy.accounting import WITHIN, Released
 from vflsim.learning.privacy.base import Mechanism
 from vflsim.streams import generator
+from vflsim.vocabulary.on_demand import Tensor, torch
 
 Rows = NDArray[np.int64] | slice
 """Row numbers of the training split, each at most once, or all of them as a slice."""

@@ -6,9 +6,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-import torch
-from torch import Tensor
-
 from vflsim.learning.batches import Batch, Split
 from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.learners.inputs import Received, in_client_order
@@ -25,6 +22,7 @@ from vflsim.protocols.vim.admm import round_step
 from vflsim.protocols.vim.whole import Combine, WholeClient
 from vflsim.setting import ClientsMade, Learners, ServerPrediction, Setting, client_parts, prediction_of
 from vflsim.streams import SERVER, torch_seed
+from vflsim.vocabulary.on_demand import Tensor, torch
 from vflsim.world.node import ClientNode, Node, ServerNode
 
 

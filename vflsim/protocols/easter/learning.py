@@ -8,9 +8,6 @@ from functools import partial
 from statistics import fmean
 from typing import TypeVar
 
-import torch
-from torch import Tensor
-
 from vflsim.learning.batches import Batch, Split
 from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.learners.finite import set_loss
@@ -23,6 +20,7 @@ from vflsim.protocols.answering import of_parties
 from vflsim.protocols.base import Traits
 from vflsim.setting import Setting
 from vflsim.streams import SERVER
+from vflsim.vocabulary.on_demand import Tensor, torch
 
 PREDICTORS = Traits(
     waits_for_all=True,

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, ClassVar, Literal
 
-from torch import Tensor
-
 from vflsim.errors import DisconnectedError
 from vflsim.learning.batches import Split
 from vflsim.learning.execution.operations import Handle
@@ -19,6 +17,7 @@ from vflsim.protocols.blinded import agree_on_keys, of_all, relay_keys
 from vflsim.protocols.easter.learning import PREDICTORS, ActiveParty, EasterParty
 from vflsim.protocols.easter.stack import stack_parties
 from vflsim.setting import ClientsMade, Learners, ServerPrediction, Setting, prediction_of
+from vflsim.vocabulary.on_demand import Tensor
 from vflsim.world.messages import Embedding, EvaluationAnswer, EvaluationRequest, Gradient, Message
 from vflsim.world.node import Node
 

@@ -6,9 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-
 from vflsim.errors import RunError
 from vflsim.learning.batches import Batch, Split
 from vflsim.learning.batching.features import StackedFeatures
@@ -29,13 +26,13 @@ from vflsim.learning.execution.operations import Operation
 from vflsim.learning.learners.inputs import StepWork
 from vflsim.learning.learners.joint import PartyStack
 from vflsim.learning.models.client import ClientModel
-from vflsim.learning.models.layers import ACTIVATIONS
 from vflsim.learning.models.server import ModuleServer, ServerModel
-from vflsim.learning.models.tabular import TableShape
+from vflsim.learning.models.shapes import TableShape
 from vflsim.learning.optimizers import STACKED, Optimizer
 from vflsim.learning.states import named, under
 from vflsim.protocols.easter.learning import ActiveParty, EasterParty, PredictWork
 from vflsim.setting import Learners, Setting
+from vflsim.vocabulary.on_demand import Tensor, nn, torch
 
 
 class TwoNetStack(PartyStack):
@@ -166,6 +163,8 @@ def stack_parties(setting: Setting, learners: Learners[ActiveParty, EasterParty]
 
 def _why_alone(setting: Setting, client: int, party: EasterParty) -> str:
     """Say why no stack computes a party; an empty text if one does."""
+    from vflsim.learning.models.layers import ACTIVATIONS
+
     if type(party) is not EasterParty:
         return "their learners are not vflsim's own"
     why = KERNELS[type(setting.models[client - 1])]
@@ -177,9 +176,7 @@ def _why_alone(setting: Setting, client: int, party: EasterParty) -> str:
         return "their optimiser is not vflsim's own"
     if isinstance(setting.predictor_of(client), ModuleServer):
         return "a user's module may treat rows in ways that no stack can know"
-    if not all(type(layer) in _LAYERS for layer in layers_of(party.predictor.module)):
+    known = nn.Linear, *ACTIVATIONS.values()
+    if not all(type(layer) in known for layer in layers_of(party.predictor.module)):
         return "no stack computes the layers of their prediction net"
     return ""
-
-
-_LAYERS = {nn.Linear, *ACTIVATIONS.values()}

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, cast
 
-import torch
-from torch import Tensor
 from typing_extensions import override
 
 from vflsim.learning.batches import Batch
@@ -28,6 +26,7 @@ from vflsim.protocols.fedbcd.learning import (
 )
 from vflsim.setting import ClientsMade, Learners, Setting, client_parts, server_parts
 from vflsim.streams import SERVER, party_name
+from vflsim.vocabulary.on_demand import Tensor, torch
 from vflsim.world.messages import Message
 
 

@@ -7,10 +7,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, cast
 
-import torch
-from torch import Tensor, nn
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
-
 from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.learners.client import ClientLearner, ClientParts
@@ -20,6 +16,7 @@ from vflsim.learning.learners.party_model import descend
 from vflsim.learning.learners.server import OwnEmbedding, ServerLearner, ServerParts, ServerStep
 from vflsim.setting import Learners, Setting, client_parts, server_parts, split_clients
 from vflsim.streams import SERVER, party_name
+from vflsim.vocabulary.on_demand import Tensor, nn, torch
 from vflsim.world.messages import Message
 
 MODEL = "model"
@@ -81,7 +78,9 @@ class BlockServer(ServerLearner):
 
         def run() -> None:
             self.top.train()  # sets the weights on which the step works
-            weights.set(parameters_to_vector([w.detach() for w in self._shared]) if self._shared else torch.empty(0))
+            weights.set(
+                nn.utils.parameters_to_vector([w.detach() for w in self._shared]) if self._shared else torch.empty(0)
+            )
             self._embedding_handle = shared.get(party_name(SERVER))
             step()
 
@@ -111,7 +110,7 @@ class BlockServer(ServerLearner):
 
         This learner is a client's copy of the server; it replaces its own weights by ``weights``.
         """
-        vector_to_parameters(weights, self._shared)
+        nn.utils.vector_to_parameters(weights, self._shared)
         return self._gradient(embeddings, client)
 
     def gradient(self, embeddings: Sequence[Received], client: int) -> Operation[Handle[Tensor]]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-import torch
-
 from vflsim.codecs.frame import Shape
 from vflsim.coding.field import PrimeField
 from vflsim.learning.batches import Batch
@@ -40,6 +38,7 @@ from vflsim.tracing.acts import (
     ToServer,
 )
 from vflsim.tracing.exchanges import EMPTY, Content, Contents, single
+from vflsim.vocabulary.on_demand import dtype
 from vflsim.world.messages import Gradient
 
 
@@ -70,7 +69,7 @@ def _elements(protocol: CodedKeys, shape: Shape) -> Sequence[Content]:
 
 
 def _names(counts: Iterable[int]) -> Sequence[Content]:
-    return [single((count,), torch.int64) for count in counts]
+    return [single((count,), dtype("int64")) for count in counts]
 
 
 def _sharers(protocol: CodedKeys, setting: Setting) -> Sequence[int]:

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-import torch
+import numpy as np
 
 from vflsim.coding.field import MERSENNE_31, MERSENNE_61, PrimeField
 from vflsim.coding.lagrange import LagrangeCode
 from vflsim.coding.quantise import Quantiser, choose_bits, worst_sum
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.models.client import ClientModel
-from vflsim.protocols.fedvs.learning.client import expanded
 from vflsim.protocols.fedvs.learning.plan import CodingPlan
 from vflsim.setting import Setting
 
@@ -85,10 +84,17 @@ def _magnitude_in(setting: Setting, client: int) -> _Magnitude:
 def _magnitude(data: LoadedData, client: int, model: ClientModel) -> _Magnitude:
     features, powers, bias = data.features[client - 1]["train"], model.powers, model.biased
     assert powers is not None, "checked when the scenario was loaded"
-    largest, columns = 0.0, 0
-    for rows in torch.split(features, _ROWS):  # limits the memory of powers in float64
-        x = expanded(rows, powers, bias)
-        largest, columns = max(largest, float(x.abs().sum(1).max())), x.shape[1]
+    largest = 0.0
+    whole = features.cpu().numpy().reshape(len(features), -1)
+    columns = powers * whole.shape[1] + bias
+    for start in range(0, len(whole), _ROWS):  # limits the memory of powers in float64
+        x = np.abs(whole[start : start + _ROWS].astype(np.float64))
+        power, sums = x, x.sum(1) + bias
+        for _ in range(powers - 1):
+            with np.errstate(over="ignore"):  # the error below says so
+                power = power * x
+                sums += power.sum(1)
+        largest = max(largest, float(sums.max()))
     if largest == math.inf:
         raise ValueError(
             f"features of client {client} are too large: their powers up to {powers} add up to more than a float can "

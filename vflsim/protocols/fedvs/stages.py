@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from typing_extensions import override
 
 from vflsim.analysis.cycles import Stages, Turn, Unanalysable, law_of
@@ -25,6 +24,7 @@ from vflsim.timing.delays.sums import total
 from vflsim.timing.floats import Floats
 from vflsim.timing.laws.law import Law, Point
 from vflsim.timing.laws.order import maximum
+from vflsim.vocabulary.on_demand import torch
 from vflsim.world.messages import Gradient
 
 if TYPE_CHECKING:

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar
 
-import torch
-from torch import Tensor
-
 from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.learners.client import ClientLearner, ClientParts
@@ -15,6 +12,7 @@ from vflsim.learning.learners.finite import check_loss, set_loss
 from vflsim.learning.learners.inputs import Received, in_client_order
 from vflsim.learning.learners.server import ServerLearner, ServerParts, ServerStep
 from vflsim.protocols.vim.proximal import ByEmbedding, Duals, lagrangian
+from vflsim.vocabulary.on_demand import Tensor, torch, without_gradients
 
 StepT = TypeVar("StepT", bound=ServerStep)
 
@@ -168,7 +166,7 @@ class AdmmServer(HeadsServer):
         products = {"new": 3, "old": 2}[self.residual_heads]  # predict, ∇W, and the parts of the new prediction
         return self.heads_step(ordered, step, step.promises, run, products)
 
-    @torch.no_grad()
+    @without_gradients
     def _outputs(self, h: Tensor) -> list[Tensor]:
         """Return h^k W_k of every client, (rows, d_c) each."""
         widths = list(self.parts.widths)

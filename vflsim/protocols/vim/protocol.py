@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
-from torch import Tensor
-
 from vflsim.learning.learners.server import ServerLearner
 from vflsim.learning.losses import Auto, BinaryCrossEntropy, CrossEntropy, MeanSquaredError
 from vflsim.learning.models.server import LinearServer
@@ -35,6 +33,7 @@ from vflsim.setting import (
     split_clients,
     stack_split_learners,
 )
+from vflsim.vocabulary.on_demand import Tensor
 from vflsim.vocabulary.quantities import Count, PositiveNumber
 from vflsim.vocabulary.selections import Selection, others
 from vflsim.world.messages import Embedding, Gradient, Message

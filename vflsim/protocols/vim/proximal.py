@@ -6,13 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-import torch
-from torch import Tensor
-
 from vflsim.errors import NonFiniteError
 from vflsim.learning.batches import Batch
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.tasks import PredictionTask
+from vflsim.vocabulary.on_demand import Tensor, torch
 
 Solve: TypeAlias = Callable[[Tensor], Tensor]
 """Maps g to (∇²ℓ + ρ I)⁻¹ g, row by row."""

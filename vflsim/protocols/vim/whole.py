@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional
-
 from vflsim.learning.batches import Batch, Split
 from vflsim.learning.batching.stack import Backward, Stack, checked
 from vflsim.learning.execution.operations import Handle, Operation
@@ -25,6 +21,7 @@ from vflsim.protocols.vim.admm import AdmmStep, round_step
 from vflsim.protocols.vim.proximal import ByLogits, Duals
 from vflsim.setting import ClientsMade, Learners, Setting, client_parts, server_parts, stack_split_learners
 from vflsim.streams import SERVER
+from vflsim.vocabulary.on_demand import Tensor, functional, nn, torch
 
 Combine = Literal["sum", "mean"]
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 from vflsim.errors import printable
 from vflsim.results.store.json_files import damaged
 from vflsim.results.store.schema import EVENTS as EVENT_SCHEMA, metrics_schema, rounds_schema
+from vflsim.tables import arrow
 from vflsim.world.run_tables import AGES, ANY, COUNTS, EVENTS, ROUNDS, SPENT, Column, ValueRange, schema_of
 
 ENERGY_BY_PARTY = "energy_by_party"
@@ -29,7 +30,8 @@ ENERGY_SCHEMA = schema_of(ENERGY_COLUMNS)
 
 def energy_by_party(columns: Mapping[str, Any]) -> pa.Table:
     """Make the table ``energy_by_party.parquet``: a row for each party and state."""
-    return pa.table(dict(columns), schema=ENERGY_SCHEMA)
+    arrays = [arrow.column(columns[field.name]).cast(field.type) for field in ENERGY_SCHEMA]
+    return pa.Table.from_arrays(arrays, schema=ENERGY_SCHEMA)
 
 
 CLOSED_FORMS = "closed_forms"

@@ -8,7 +8,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, final
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -19,6 +18,7 @@ from vflsim.results.store.json_files import damaged
 from vflsim.results.store.schema import RunInfo, RunTables, TableName, columns_of
 from vflsim.results.store.write import SEED, VIEWS, WEIGHTS
 from vflsim.timing.floats import Floats
+from vflsim.vocabulary.on_demand import pd
 
 if TYPE_CHECKING:
     import torch

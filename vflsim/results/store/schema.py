@@ -28,6 +28,7 @@ from vflsim.results.facts import (
     StalledClient,
     stalled_note,
 )
+from vflsim.tables.arrow import column
 from vflsim.vocabulary.measure import MeasuredValue
 from vflsim.vocabulary.metric import MetricFacts
 from vflsim.world import run_tables
@@ -280,7 +281,7 @@ def _array(where: str, values: Any, field: pa.Field) -> pa.Array:
         if isinstance(values, pa.ChunkedArray) and not _as_good_as_one(values):
             values = values.combine_chunks()
         # Not pa.array(values, type): it would truncate 1.5 to 1 silently; a cast raises.
-        array = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)
+        array = values if isinstance(values, pa.Array | pa.ChunkedArray) else column(values)
         array = _names(array).cast(field.type) if is_name else array.cast(wanted)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise ResultsError(str(error), where=where, allowed=f"values of type {wanted}") from error

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from vflsim.errors import ResultsError
 from vflsim.files import opened
+from vflsim.results.store.aside import errors_named, remove as remove, sync, write_bytes, write_whole, written_aside
 from vflsim.results.store.schema import FileFacts, Record, RunInfo, RunTables
 
 if TYPE_CHECKING:
@@ -127,8 +128,8 @@ def write_run(
                 write_tensors(aside / file, named, {SEED: str(info.seed)})
             files = {entry.name: facts_of(entry) for entry in sorted(aside.iterdir())}
             page = info.model_copy(update={"files": files})
-            _write_bytes(aside / RUN, (page.model_dump_json(indent=2) + "\n").encode())
-            _sync(aside)
+            write_bytes(aside / RUN, (page.model_dump_json(indent=2) + "\n").encode())
+            sync(aside)
 
 
 def write_file(path: Path | str, content: bytes | str | pa.Table | Iterator[bytes]) -> Path:
@@ -136,14 +137,13 @@ def write_file(path: Path | str, content: bytes | str | pa.Table | Iterator[byte
 
     Parts are written one by one, so the whole need not fit into memory.
     """
+    if not isinstance(content, pa.Table):
+        return write_whole(path, content)
     path = Path(path)
     with errors_named(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     with errors_named(path), written_aside(path) as aside:
-        if isinstance(content, pa.Table):
-            _write_table(aside, content)
-        else:
-            _write_bytes(aside, content.encode() if isinstance(content, str) else content)
+        _write_table(aside, content)
     return path
 
 
@@ -172,81 +172,11 @@ def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor], about: Mappin
         os.fsync(file.fileno())
 
 
-@contextlib.contextmanager
-def written_aside(place: Path) -> Iterator[Path]:
-    """Yield a hidden path beside ``place``; rename it to ``place`` if the body succeeds, else remove it."""
-    aside = place.with_name(f".{place.name}.writing-{os.getpid()}")
-    remove(aside)
-    try:
-        yield aside
-        _exchange(aside, place)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            remove(aside)
-        raise
-
-
-def _exchange(aside: Path, place: Path) -> None:
-    """Rename ``aside`` to ``place``. A folder cannot replace another one, so the old one is renamed first."""
-    if aside.is_dir() and place.exists():
-        replaced = place.with_name(f".{place.name}.replaced-{os.getpid()}")
-        remove(replaced)
-        place.rename(replaced)
-        try:
-            aside.rename(place)
-        except BaseException:
-            replaced.rename(place)
-            raise
-        remove(replaced)
-    else:
-        os.replace(aside, place)
-    _sync(place.parent)
-
-
 def _write_table(path: Path, table: pa.Table) -> None:
     with open(path, "xb") as file:
         pq.write_table(table, file, compression="zstd", row_group_size=ROW_GROUP, version="2.6")
         file.flush()
         os.fsync(file.fileno())
-
-
-def _write_bytes(path: Path, content: bytes | Iterator[bytes]) -> None:
-    with open(path, "xb") as file:
-        file.writelines([content] if isinstance(content, bytes) else content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync(folder: Path) -> None:
-    """Make a folder's entries survive a power cut, if the system can."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
-def remove(path: Path) -> None:
-    """Remove a file, a link, or a folder with its content."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def errors_named(place: Path) -> Iterator[None]:
-    """Turn the operating system's errors into ResultsError with the place."""
-    try:
-        yield
-    except OSError as error:
-        raise ResultsError(
-            f"cannot be written: {error.strerror or error}",
-            where=str(place),
-            allowed="a folder on a disk with room, where files may be made",
-            remedy="free some space, change the permissions, or choose another --out",
-        ) from error
 
 
 def place_run(source: Path, place: Path) -> None:

@@ -16,16 +16,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 from pydantic import BaseModel
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-from torch import Tensor
 
 from vflsim.errors import CheckpointError
 from vflsim.files import json_of
 from vflsim.results.store.write import errors_named, write_file, write_tensors
 from vflsim.simulation.checkpoints.snapshot import Position, Snapshot
+from vflsim.vocabulary.on_demand import Tensor, torch
 
 FORMAT = "4"
 KEPT = 2
@@ -159,6 +156,9 @@ class CheckpointFiles:
             )
 
     def _read_state(self, number: int, digest: str) -> Mapping[str, Tensor]:
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
         path = self._path(number, "safetensors")
         try:
             if _digest(path) != digest:

@@ -10,12 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from vflsim.errors import ResultsError
 from vflsim.simulation.checkpoints.files import CheckpointFiles, Found
 from vflsim.simulation.checkpoints.snapshot import Return, Snapshot, take, went_elsewhere
 from vflsim.simulation.conductor import Course
+from vflsim.vocabulary.on_demand import Tensor
 
 _SHARE = 10
 """Least interval between checkpoints, as a multiple of the time that the last one took."""

@@ -11,9 +11,7 @@ from itertools import groupby
 from typing import Self, TypeAlias
 
 import numpy as np
-import torch
 from pydantic import BaseModel
-from torch import Tensor
 
 from vflsim.errors import CheckpointError
 from vflsim.learning.execution.operations import Handle
@@ -30,6 +28,7 @@ from vflsim.simulation.checkpoints.values import (
     states_of,
 )
 from vflsim.simulation.conductor import Course
+from vflsim.vocabulary.on_demand import Tensor, torch
 from vflsim.world.record import Recorder
 from vflsim.world.virtual import VirtualWorld
 

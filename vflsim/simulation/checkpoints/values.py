@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor, UntypedStorage
 
 from vflsim.errors import CheckpointError, NonFiniteError
 from vflsim.learning.batches import Batch
@@ -18,6 +16,7 @@ from vflsim.learning.learners.joint import ClientStack, Joint
 from vflsim.learning.states import State
 from vflsim.simulation.build import Parties
 from vflsim.streams import party_name
+from vflsim.vocabulary.on_demand import Tensor, torch
 from vflsim.world.node import Node
 
 
@@ -60,14 +59,11 @@ def _owners(parties: Parties) -> dict[str, Any]:
 # --- tensors ----------------------------------------------------------------------------------------------------------
 
 
-DTYPES = {
-    str(dtype).removeprefix("torch."): dtype
-    for dtype in (
-        torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex128, torch.complex64,
-        torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,
-    )
-}  # fmt: skip
-"""The dtypes of tensors that checkpoints can hold, by name."""
+DTYPES = (
+    *("float64", "float32", "float16", "bfloat16", "complex128", "complex64"),
+    *("int64", "int32", "int16", "int8", "uint8", "bool"),
+)
+"""The names of the dtypes of tensors that checkpoints can hold."""
 
 
 class Place(NamedTuple):
@@ -129,7 +125,7 @@ class TensorReader:
 
     def __init__(self, places: Sequence[Place], storages: Mapping[str, Tensor]) -> None:
         self._places, self._storages = places, storages
-        self._copies: dict[int, UntypedStorage] = {}
+        self._copies: dict[int, torch.UntypedStorage] = {}
         self._tensors: dict[int, Tensor] = {}
 
     def __getitem__(self, number: int) -> Tensor:
@@ -149,8 +145,8 @@ class TensorReader:
         return _laid_out(place, self._storages[str(place.storage)].untyped_storage(), "cpu")
 
 
-def _laid_out(place: Place, storage: UntypedStorage, device: str) -> Tensor:
-    tensor = torch.empty(0, dtype=DTYPES[place.dtype], device=device)
+def _laid_out(place: Place, storage: torch.UntypedStorage, device: str) -> Tensor:
+    tensor = torch.empty(0, dtype=getattr(torch, DTYPES[DTYPES.index(place.dtype)]), device=device)
     return tensor.set_(storage, place.offset, place.shape, place.strides)
 
 
@@ -165,8 +161,8 @@ def _name(dtype: torch.dtype) -> str:
 
 
 JOINTS = "joints"
-_PLAIN: Mapping[type, str] = {Tensor: "tensor", float: "number", int: "number", bool: "number", dict: "scores"}
-"""The kinds of computed values, by type."""
+_PLAIN: Mapping[type, str] = {float: "number", int: "number", bool: "number", dict: "scores"}
+"""The kinds of computed values beside tensors, by type."""
 
 
 class ValueWriter:
@@ -191,7 +187,7 @@ class ValueWriter:
             return [value.recipe, value.written(self)]
         if isinstance(value, np.generic):
             value = value.item()
-        kind = _PLAIN.get(type(value))
+        kind = "tensor" if type(value) is torch.Tensor else _PLAIN.get(type(value))
         if kind is None:
             raise CheckpointError(f"a value of type {type(value).__name__} cannot be kept")
         return [kind, self.tensor(value) if kind == "tensor" else value]

@@ -6,12 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from vflsim.errors import NonFiniteError, RunError, VflsimError
-from vflsim.learning.batches import CPU, Batch, BatchSequence
+from vflsim.learning.batches import Batch, BatchSequence
 from vflsim.learning.batching.kernels import whole
 from vflsim.learning.batching.stack import Stack
 from vflsim.learning.execution.operations import Handle
@@ -30,6 +28,7 @@ from vflsim.streams import SERVER, party_name
 from vflsim.timing.floats import Floats
 from vflsim.tracing.acts import ClientWork, ServerWork
 from vflsim.tracing.trace import trace
+from vflsim.vocabulary.on_demand import Tensor, torch
 from vflsim.world.messages import Embedding
 
 ROUND = ("embed", "server_step", "client_step")
@@ -142,13 +141,13 @@ class RoundProgram(ABC):
         own = 0 if self._server.embedding is None else 1  # whose gradient comes first
         gradients = [each[own:] for each in self._server.step_on(used, self._note)]
         for gradient in {id(each): each for some in gradients for each in some}.values():
-            if gradient.device == CPU and not torch.isfinite(gradient.sum()):
+            if gradient.device.type == "cpu" and not torch.isfinite(gradient.sum()):
                 raise NonFiniteError(f"{RECEIVED} is not finite", f"client_step, round {self.rounds}")
         self.rounds += 1
         return gradients
 
     def _note(self, mean: Tensor) -> None:
-        on_cpu, where = mean.device == CPU, f"{party_name(SERVER)}, server_step, round {self.rounds}"
+        on_cpu, where = mean.device.type == "cpu", f"{party_name(SERVER)}, server_step, round {self.rounds}"
         self.losses.append(finite_loss(mean, where) if on_cpu else mean)
 
     def _embed(self, numbers: Sequence[int], batches: Sequence[Batch]) -> dict[int, Tensor]:

@@ -10,7 +10,6 @@ from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
-import torch
 from numpy.typing import NDArray
 
 from vflsim.errors import VflsimError
@@ -32,8 +31,10 @@ from vflsim.simulation.vectorised.energy import EnergyBooks
 from vflsim.simulation.vectorised.events import EventBooks
 from vflsim.stopping.end_rule import Tally, share_of
 from vflsim.streams import BLOCK, SERVER, party_name
+from vflsim.tables.arrow import lists
 from vflsim.timing.floats import Floats
 from vflsim.tracing.node import Untraceable
+from vflsim.vocabulary.on_demand import torch
 from vflsim.world.own_tables import OwnTables
 from vflsim.world.run_tables import ROUNDS, RoundRow, values_of
 
@@ -69,7 +70,7 @@ class RoundColumns:
             self._note(self._rest)
         else:
             self._note_everybody(len(ends))
-        used, missing = (pa.chunked_array(lists, pa.list_(pa.int32())) for lists in (self._used, self._missing))
+        used, missing = (pa.chunked_array(some, pa.list_(pa.int32())) for some in (self._used, self._missing))
         fresh = self._everybody(len(ends)) if self._all_fresh else used
         starts = np.concatenate([[0.0], ends])[: len(ends)]
         facts = SimpleNamespace(used=used, missing=missing, fresh=fresh)
@@ -102,26 +103,26 @@ class RoundColumns:
 
     def _everybody(self, count: int) -> pa.ChunkedArray:
         """List all clients ``count`` times, in lists that share memory."""
-        lists = self._lists(np.ones((min(count, LISTS_TOGETHER), len(self._clients)), bool))
-        return pa.chunked_array(_same(lists, count), lists.type)
+        some = self._lists(np.ones((min(count, LISTS_TOGETHER), len(self._clients)), bool))
+        return pa.chunked_array(_same(some, count), some.type)
 
     def _lists(self, chosen: Bools) -> pa.Array:
         """List the chosen clients of every row of ``chosen`` (n, M), in client order."""
         offsets = np.concatenate([[0], np.count_nonzero(chosen, axis=1).cumsum()]).astype(np.int32)
         members = np.broadcast_to(self._clients, chosen.shape)[chosen]
-        return pa.ListArray.from_arrays(pa.array(offsets), pa.array(members))
+        return lists(offsets, members)
 
 
-def _same(lists: pa.Array, count: int) -> list[pa.Array]:
+def _same(some: pa.Array, count: int) -> list[pa.Array]:
     """Repeat the ``LISTS_TOGETHER`` lists of an array up to ``count``; it has ``count`` if those are fewer."""
     whole, rest = divmod(count, LISTS_TOGETHER)
-    return [lists] * whole + ([lists.slice(0, rest)] if rest else [])
+    return [some] * whole + ([some.slice(0, rest)] if rest else [])
 
 
-def _of_equal_length(lists: NDArray[np.int32]) -> pa.Array:
+def _of_equal_length(members: NDArray[np.int32]) -> pa.Array:
     """Return lists (n, length) as an array of lists."""
-    offsets = np.arange(len(lists) + 1, dtype=np.int32) * lists.shape[1]
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(lists.reshape(-1)))
+    offsets = np.arange(len(members) + 1, dtype=np.int32) * members.shape[1]
+    return lists(offsets, members.reshape(-1))
 
 
 class RoundTraining(Protocol):

@@ -10,9 +10,7 @@ from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from vflsim.errors import RunError, VflsimError
 from vflsim.learning.data.loaded import LoadedData
@@ -37,6 +35,7 @@ from vflsim.simulation.vectorised.run import run_vectorised
 from vflsim.stopping.end_rule import Tally, share_of
 from vflsim.streams import SERVER, SHARED, party_name, torch_seed
 from vflsim.vocabulary.execution_options import Execution
+from vflsim.vocabulary.on_demand import Tensor, torch
 from vflsim.world.record import Recorder
 from vflsim.world.virtual import VirtualWorld
 

@@ -22,6 +22,7 @@ from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.simulation.variation import variation_of
 from vflsim.simulation.vectorised import UndecidedError, obstacles, run_vectorised
 from vflsim.stopping.rules import Stop
+from vflsim.tables.arrow import array_of
 
 _CLIENT_ROUNDS = 400_000
 """Clients × rounds by arrays: some tenths of a second."""
@@ -43,7 +44,7 @@ def simulated(scenario: Scenario, name: str, data: LoadedData, none: NoClosedFor
     if outcome.error is not None or rounds is None:
         return none
     variation = variation_of(scenario.protocols[name].protocol, setting(scenario, name, data))
-    mean = steady_mean(np.diff(rounds.column("end_s").to_numpy(), prepend=0.0)[1:], variation=variation)
+    mean = steady_mean(np.diff(array_of(rounds.column("end_s")), prepend=0.0)[1:], variation=variation)
     if not mean.sound:
         return none
     return Simulated(none.name, "s", Range(mean.low, mean.high), mean.n, none.reason)

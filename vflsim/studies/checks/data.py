@@ -178,11 +178,11 @@ def _who_mixes_rows(resolved: Setting, parties: Iterable[int]) -> int | None:
     asked = set[object]()
     for party in parties:
         model, shape = resolved.embedding_model_of(party), resolved.feature_shape_of(party)
-        if (id(model), shape) not in asked and mixes_rows(
-            seeded(partial(model.build, shape), 0, resolved.dtype), shape
-        ):
-            return party
+        if (id(model), shape) in asked or model.chain(shape) is not None:
+            continue
         asked.add((id(model), shape))
+        if mixes_rows(seeded(partial(model.build, shape), 0, resolved.dtype), shape):
+            return party
     return None
 
 
@@ -254,20 +254,20 @@ def _who_needs_two_rows(resolved: Setting, predictors: bool) -> Iterator[str]:
     """Yield the parties that cannot train on one row, the first of each sort. Models that are alike are asked once."""
     asked = set[object]()
     for party, (top, inputs) in resolved.tops(predictors).items():
-        if (id(top), inputs) in asked:
+        if (id(top), inputs) in asked or top.chain(inputs, resolved.data.outputs) is not None:
             continue
         asked.add((id(top), inputs))
         draft = partial(top.build, inputs, resolved.data.outputs)
         if least_batch(seeded(draft, 0, resolved.dtype), (inputs,)) > 1:
             yield f"the prediction net of client {party}" if party else "the server's model"
             break
-    if (active := resolved.active_model) is not None:
+    if (active := resolved.active_model) is not None and active.chain(resolved.data.active_shape) is None:
         shape = resolved.data.active_shape
         if least_batch(seeded(partial(active.build, shape), 0, resolved.dtype), shape) > 1:
             yield "the server's embedding model"
     for client in resolved.clients:
         model, shape = resolved.models[client - 1], resolved.data.shapes[client - 1]
-        if (id(model), shape) in asked:
+        if (id(model), shape) in asked or model.chain(shape) is not None:
             continue
         asked.add((id(model), shape))
         if least_batch(seeded(partial(model.build, shape), 0, resolved.dtype), shape) > 1:

@@ -1,9 +1,11 @@
 """Describe data, task, classes, batches and overrides of a scenario in words."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import torch
+import numpy as np
 
 from vflsim.learning.batches import Split
 from vflsim.learning.data.labels import USUAL_CLASSES
@@ -93,8 +95,8 @@ def rows_by_class(data: LoadedData, split: Split) -> list[int]:
     """Count a split's rows of each class, by class number. Raises ValueError for a task without classes."""
     if not data.class_names:
         raise ValueError(f"a {data.task.name} task has no classes")
-    numbers = data.labels[split].flatten().long()
-    counts: list[int] = torch.bincount(numbers, minlength=len(data.class_names)).tolist()
+    numbers = data.labels[split].cpu().numpy().reshape(-1).astype(np.int64)
+    counts: list[int] = np.bincount(numbers, minlength=len(data.class_names)).tolist()
     return counts
 
 
@@ -108,7 +110,7 @@ def _noise(scenario: Scenario) -> str:
 
 
 def _task(data: LoadedData) -> str:
-    name, labels = data.task.name, data.labels["train"]
+    name, labels = data.task.name, data.labels["train"].cpu().numpy()
     guess = " (guessed from the labels; data.task says otherwise)" if data.guessed else ""
     if not data.class_names:
         return f"task: {name}{guess}, training labels from {float(labels.min()):.6g} to {float(labels.max()):.6g}"

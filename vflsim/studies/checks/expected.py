@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow.compute as pc
 
 from vflsim.books.counts import BYTES
 from vflsim.intervals.steady import Variation
@@ -86,7 +85,7 @@ def expectation(scenario: Scenario, name: str, data: LoadedData, steps: int = TR
         step_s = rounds.column("end_s")[-1].as_py() / done
         last = outcome.tables.metrics.slice(outcome.tables.metrics.num_rows - 1).to_pylist()[0]
         round_bytes = sum(last[name] for name in BYTES) / done
-        used = int(pc.sum(pc.list_value_length(rounds.column("used"))).as_py())
+        used = sum(len(chunk.flatten()) for chunk in rounds.column("used").chunks)
         updates, every = outcome.info.counts["updates"] / done, scenario.evaluate_of(name).every
         evaluations = {"seconds": step_s, "rounds": 1.0, "updates": updates}[every.unit] / every.amount
         batches = entry.protocol.batch_plan().batches(data.rows, scenario.training_of(name), 0).per_epoch

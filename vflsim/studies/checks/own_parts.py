@@ -1,9 +1,9 @@
 """Checks of users' own codecs, losses and measures on the shapes, rows and columns of a scenario."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-
-import torch
 
 from vflsim.learning.learners.watch import from_outside
 from vflsim.protocols import Protocol
@@ -17,6 +17,7 @@ from vflsim.setting import Setting
 from vflsim.streams import SERVER
 from vflsim.vocabulary.base import Part
 from vflsim.vocabulary.imported import tried_out
+from vflsim.vocabulary.on_demand import torch
 from vflsim.vocabulary.plain_yaml import Location
 from vflsim.vocabulary.trial import Trial
 

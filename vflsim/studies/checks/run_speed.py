@@ -4,6 +4,8 @@ Seconds count only while the run's thread has a processor, so other programs do 
 wall-clock time of a run with a core to itself. On a GPU, for which a processor only waits, the wall clock counts.
 """
 
+from __future__ import annotations
+
 import gc
 import heapq
 import math
@@ -15,8 +17,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
-
-from torch import Tensor
 
 from vflsim.errors import ResultsError
 from vflsim.learning.batches import Split
@@ -32,6 +32,7 @@ from vflsim.simulation.run import run_protocol
 from vflsim.studies.checks.expected import Expectation
 from vflsim.vocabulary.amounts import roughly
 from vflsim.vocabulary.execution_options import USUAL, Execution
+from vflsim.vocabulary.on_demand import Tensor
 
 BUDGET_S = 1.0
 """Budget in seconds for the measured rounds of one protocol; rounds that have begun still complete."""

@@ -1,5 +1,7 @@
 """Try out code from outside before a study: check that it runs, ends, and repeats itself from a checkpoint."""
 
+from __future__ import annotations
+
 import json
 import math
 import re
@@ -12,8 +14,6 @@ from functools import partial
 from inspect import iscoroutine
 from pathlib import Path
 from typing import Any
-
-from torch import Tensor
 
 from vflsim.errors import (
     BlindingError,
@@ -53,6 +53,7 @@ from vflsim.studies.checks.first_round import settings_that_end
 from vflsim.studies.checks.run_speed import few_to_evaluate
 from vflsim.timing.availability import Always
 from vflsim.vocabulary.imported import origin
+from vflsim.vocabulary.on_demand import Tensor
 from vflsim.vocabulary.trial import alike
 from vflsim.world.virtual import VirtualWorld
 

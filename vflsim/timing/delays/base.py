@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self
+from typing import Any, ClassVar, Final, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,21 +25,8 @@ from vflsim.timing.laws.bisection import LARGEST_UNIFORM
 from vflsim.timing.laws.law import Law, Transformed
 from vflsim.vocabulary import Part
 from vflsim.vocabulary.imported import tried_out
+from vflsim.vocabulary.on_demand import sympy
 from vflsim.vocabulary.trial import Trial, type_of
-
-if TYPE_CHECKING:
-    import sympy
-else:
-
-    class _OnDemand:
-        """sympy, which takes half a second to load, from the first use of one of its names on."""
-
-        def __getattr__(self, name: str) -> Any:
-            import sympy
-
-            return getattr(sympy, name)
-
-    sympy = _OnDemand()
 
 __all__ = ["Delay", "Floats", "Regimes", "columns", "exact", "from_zero", "sympy"]
 

@@ -8,8 +8,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 from typing_extensions import override
 
 from vflsim.errors import NonFiniteError, WeightBoundError
@@ -29,6 +27,7 @@ from vflsim.protocols.fedvs.learning.shares import (
     seeded_words,
 )
 from vflsim.streams import generator, party_name
+from vflsim.vocabulary.on_demand import Tensor, nn, torch
 
 
 @dataclass(slots=True)

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.learners.finite import set_loss
 from vflsim.learning.learners.server import ServerLearner, ServerParts
@@ -17,6 +14,7 @@ from vflsim.protocols.fedvs.learning.plan import CodingPlan, SegmentedBatch, flo
 from vflsim.protocols.fedvs.learning.shares import CodedSum, HeldData, HeldModel, ModelSecret
 from vflsim.protocols.fedvs.learning.stack import stack_coded
 from vflsim.setting import Learners, Setting, client_parts, server_parts
+from vflsim.vocabulary.on_demand import Tensor, torch
 
 
 class CodedServerLearner(ServerLearner):

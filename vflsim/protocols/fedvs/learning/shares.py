@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from vflsim.coding.field import Words
 from vflsim.learning.learners.inputs import KeptValue, Plain, RecipeReader, RecipeWriter
 from vflsim.protocols.fedvs.learning.plan import CodingPlan, SegmentedBatch
 from vflsim.streams import generator
+from vflsim.vocabulary.on_demand import Tensor, torch
 
 Holders = tuple[int, ...]
 """Places among the shares."""

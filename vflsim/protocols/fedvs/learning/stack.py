@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from vflsim.learning.batches import Batch, Split
 from vflsim.learning.batching.features import StackedFeatures
 from vflsim.learning.batching.products import ProductStack
@@ -15,6 +12,7 @@ from vflsim.learning.execution.operations import Operation, placed
 from vflsim.learning.learners.client import ClientLearner
 from vflsim.learning.optimizers import Optimizer
 from vflsim.protocols.fedvs.learning.client import CodedClientLearner, ShareWork
+from vflsim.vocabulary.on_demand import Tensor, torch
 
 
 class CodedStack(ProductStack):
