@@ -54,7 +54,7 @@ def test_the_numbers_are_copied_when_they_are_read() -> None:
 
 @pytest.mark.parametrize("name", DTYPES)
 def test_every_kind_of_number_comes_back(name: str) -> None:
-    tensor = torch.tensor([0, 1, 2]).to(DTYPES[name])
+    tensor = torch.tensor([0, 1, 2]).to(getattr(torch, name))
     (again,) = back(tensor)
     assert again.dtype == tensor.dtype
     assert torch.equal(again, tensor)
