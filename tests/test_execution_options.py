@@ -95,6 +95,6 @@ def test_unusual_options_without_a_field_of_their_own_stand_in_run_json_and_usua
 @pytest.mark.parametrize("command", FUNCTIONS)
 def test_unknown_options_are_refused_before_anything_runs(command: str, tmp_path: Path) -> None:
     over = {"run": (), "sweep": ({"training.batch": [1, 2]},), "tune": ({"training.batch": [1, 2]},)}[command]
-    with pytest.raises(TypeError, match=r"unexpected option 'worker'; allowed: workers, resume"):
+    with pytest.raises(TypeError, match=r"unexpected option 'worker'; allowed: quick, workers"):
         FUNCTIONS[command](raw(), *over, tmp_path / "out", worker=2)  # type: ignore[operator]
     assert not (tmp_path / "out").exists()

@@ -107,6 +107,7 @@ def run(
     parties={"bank": ["a", "b"], "shop": ["c"]}, active="bank", protocols=["synchronous"])``
     """
     from vflsim.api.frames import scenario_for
+    from vflsim.scenario.load import quickened
     from vflsim.studies.runs.store import chosen
     from vflsim.studies.study import default_folder, run_study
     from vflsim.studies.terminal.display import shown
@@ -115,6 +116,7 @@ def run(
 
     options = RunOptions.of(**execution)
     with scenario_for(scenario, out, frame, label, parties, active, protocols, timing_only) as (loaded, names):
+        loaded = quickened(loaded, options.quick)
         folder = Path(out) if out is not None else default_folder(loaded, timing_only)
         loaded = chosen(loaded, names, folder, timing_only, options)
         with shown(progress, loaded) as display:
@@ -213,7 +215,9 @@ def sweep(
     options = RunOptions.of(**execution)
     source = scenario.document.raw if isinstance(scenario, Scenario) else scenario
     axes = axes_of(source, over, overrides)
-    plan = planned(source, axes, zipped=zip, overrides=overrides, timing_only=timing_only, protocols=protocols)
+    plan = planned(
+        source, axes, zipped=zip, overrides=overrides, timing_only=timing_only, protocols=protocols, quick=options.quick
+    )
     with shown(progress) as watcher:
         done = run_sweep(plan, out, options=options, watcher=watcher)
     if done.failures:

@@ -20,6 +20,8 @@ WORLDS = "worlds"
 TEMPLATE = _PACKAGE / "template.yaml"
 """A scenario to start from."""
 
+LONGEST_NAME = 64
+"""Characters of a scenario's name, at most."""
 _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]{0,63}")
 _RESERVED = {"con", "prn", "aux", "nul"} | {f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10)}
 

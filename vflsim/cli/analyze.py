@@ -71,7 +71,8 @@ def _show(page: Console, title: str, analyses: Sequence[Analysis]) -> None:
     shown = {each.protocol: [_row(each.protocol, finding) for finding in each.findings] for each in analyses}
     header = ("protocol", "quantity", "mean", "sd", *(f"p{100 * level:g}" for level in QUANTILES), "known")
     cells = [row for each in shown.values() for row, _ in each]
-    page.print(DataTable(header, cells, title=f"{title}: closed forms", left=(0, 1, 8)))
+    importance = (0, 1, 2, 8, 6, 4, 3, 5, 7)
+    page.print(DataTable(header, cells, title=f"{title}: closed forms", left=(0, 1, 8), importance=importance))
     for protocol, pairs in shown.items():
         page.print()
         page.print(Text(protocol, style="bold"))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
+import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from vflsim.results.read import Results
+    from vflsim.scenario.models import Scenario
     from vflsim.studies.pool import Study
 
 
@@ -66,18 +70,24 @@ def run(
     With --protocol some of them; runs of the others stay in the results if they fit the scenario.
     """
     loaded = load(scenario, overrides, seeds)
+    from vflsim.scenario.load import quickened
     from vflsim.studies.runs.interrupt import exit_status
     from vflsim.studies.runs.store import chosen
     from vflsim.studies.study import default_folder, run_study
     from vflsim.studies.terminal.display import Display
     from vflsim.vocabulary.execution_options import RunOptions, remark
 
-    options = RunOptions.of(**execution)
-    page, folder = console(), out_folder or default_folder(loaded, timing_only)
+    page = console()
+    with page.status("loading PyTorch …") if page.is_terminal else nullcontext():
+        options = RunOptions.of(**execution)
+    looked_at, loaded = loaded, quickened(loaded, options.quick)
+    folder = out_folder or default_folder(loaded, timing_only)
     loaded = chosen(loaded, protocol or (), folder, timing_only, options)
     display = Display(page, loaded)
     if note := remark(execution["device"], options):
         say(note)
+    if options.quick:
+        _first_look(page, looked_at, loaded)
     try:
         with display:
             study = run_study(
@@ -87,6 +97,19 @@ def run(
         complain(display.interrupted(again(), folder))
         raise typer.Exit(exit_status(interruption)) from None
     present(page, study, folder, reported)
+    if options.quick:
+        _first_look(page, looked_at, loaded)
+
+
+def _first_look(page: Console, whole: Scenario, look: Scenario) -> None:
+    """Say that one seed cannot order protocols, and how to run the others."""
+    words = [word for word in sys.argv[1:] if word != "--quick"]
+    seeds, more = len(whole.seeds), "" if len(whole.seeds) > 1 else " --seeds 0:5"
+    text = (
+        f"QUICK LOOK, {look.name}: seed {look.seeds[0]} alone{f' of {seeds}' * (seeds > 1)}. One seed cannot order "
+        f"protocols. The whole study: {shlex.join(['vflsim', *words])}{more}"
+    )
+    page.print(Text(text, style="bold yellow"), soft_wrap=not page.is_terminal)
 
 
 def present(page: Console, study: Study, folder: Path, reported: bool, rerun: str | None = None) -> None:

@@ -82,7 +82,10 @@ def sweep(
     display = Display(page)
     if note := remark(execution["device"], options):
         tell(note)
-    plan = planned(scenario, axes, zipped=zipped, overrides=texts, timing_only=timing_only, protocols=protocol or ())
+    plan = planned(
+        scenario, axes, zipped=zipped, overrides=texts, timing_only=timing_only, protocols=protocol or (),
+        quick=options.quick,
+    )  # fmt: skip
     if dry_run:
         with reusing_memory():
             page.print(expected_runs_table(plan, options))

@@ -19,7 +19,7 @@ from vflsim.scenario.document import Document, Problem, failure
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.overrides import Overrides, apply
 from vflsim.scenario.translation import Known, problems_of
-from vflsim.shipped import scenario_file
+from vflsim.shipped import LONGEST_NAME, scenario_file
 from vflsim.vocabulary.metric import Metric, MetricFacts
 from vflsim.vocabulary.metrics import AnyMetric
 from vflsim.vocabulary.quantities import Number, is_symbol
@@ -101,6 +101,26 @@ def narrowed(scenario: Scenario, protocols: Sequence[str]) -> Scenario:
     document = scenario.document
     chosen = {name: entry for name, entry in document.raw["protocols"].items() if name in protocols}
     return validate(replace(document, raw={**document.raw, "protocols": chosen}))
+
+
+QUICK = "-quick"
+"""The end of the names of scenarios for a first look."""
+
+
+def quickened(scenario: Scenario, wanted: bool = True) -> Scenario:
+    """Return the scenario of a first look, if one is ``wanted``: the first seed alone, and a name that ends in -quick.
+
+    So its results have a folder, a title and a scenario file of their own.
+    """
+    if not wanted:
+        return scenario
+    return validate(replace(scenario.document, raw={**scenario.document.raw, **quick(scenario)}))
+
+
+def quick(scenario: Scenario) -> dict[str, Any]:
+    """Return the keys of a scenario that a first look replaces."""
+    name = scenario.name.removesuffix(QUICK)[: LONGEST_NAME - len(QUICK)] + QUICK
+    return {"name": name, "seeds": [scenario.seeds[0]]}
 
 
 def most_clients() -> int:

@@ -153,6 +153,8 @@ class Conductor:
         recorder, executor = self._recorder, self._world.executor
         state = recorder.rounds, recorder.updates
         self._number += 1
+        if self._reporter is not None and executor.values:
+            self._reporter.evaluating()
         values = await self.evaluated(free) if executor.values or not free else {}
         if executor.values:
             for loss in recorder.losses_pending():

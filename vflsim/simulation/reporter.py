@@ -16,7 +16,8 @@ _APART_S = 0.1
 class Progress:
     """Progress of a run: virtual seconds, server steps, client steps, and the latest row of metrics.
 
-    ``share`` is the completed share of the run as far as its stop rules tell, else 0.
+    ``share`` is the completed share of the run as far as its stop rules tell, else 0. ``doing`` is what the run does
+    beside its rounds, in a word: evaluating.
     """
 
     time_s: float
@@ -24,6 +25,7 @@ class Progress:
     updates: int
     metrics: dict[str, float] = field(default_factory=dict)
     share: float = 0.0
+    doing: str = ""
 
 
 class Reporter:
@@ -39,7 +41,16 @@ class Reporter:
         if time.monotonic() - self._reported_at > _APART_S:
             self.after_row(self._row)
 
+    def evaluating(self) -> None:
+        """Report that an evaluation begins, unless a report is recent."""
+        if time.monotonic() - self._reported_at > _APART_S:
+            self._tell("evaluating")
+
     def after_row(self, row: dict[str, float]) -> None:
         """Report a row of metrics."""
-        self._row, self._reported_at, done = row, time.monotonic(), self._done()
-        self._report(Progress(done.time_s, done.rounds, done.updates, row, share_of(self._rules, done)))
+        self._row = row
+        self._tell()
+
+    def _tell(self, doing: str = "") -> None:
+        self._reported_at, done = time.monotonic(), self._done()
+        self._report(Progress(done.time_s, done.rounds, done.updates, self._row, share_of(self._rules, done), doing))

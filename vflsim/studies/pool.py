@@ -230,9 +230,11 @@ class _OpenStudy:
         self._whole = True
         folder = self.spec.folder
         try:
+            self._watcher.doing("writing the summary")
             results = Results.open(folder, trust=True)
             write_summary(results)
             if data is not None:
+                self._watcher.doing("deriving closed forms")
                 forms = closed_forms(self.spec.scenario, data)  # comes last, because nothing depends on it
                 write_closed_forms(folder, forms.table)
                 if failed := [each for each in forms.left_out if each.failed]:

@@ -43,11 +43,13 @@ def run_study(
     Raises ``ScenarioError``, ``DataError`` and ``ResultsError`` (also if another process uses the folder).
     """
     folder = Path(out) if out is not None else default_folder(scenario, timing_only)
+    watcher = watcher or Watcher()
+    watcher.doing("reading the data, checking keys, models and timing")
     paths = choices(scenario, path, timing_only)
     data = checked(scenario, timing_only, options.workers)  # report all errors before writing anything
     spec = StudySpec(scenario, folder, paths, timing_only, options, described=tuple(described(scenario, data)))
     context = contextlib.nullcontext(engine) if engine else engine_of(options, len(spec.runs), data.shelf, spec, data)
-    return Pool([spec], lambda _: watcher or Watcher(), data_of=lambda _: data).run(context)[0]
+    return Pool([spec], lambda _: watcher, data_of=lambda _: data).run(context)[0]
 
 
 def engine_of(

@@ -56,7 +56,7 @@ class Remaining:
     def progressed(self, run: StudyRun, progress: Progress, point: int = 0) -> None:
         """Note how far a run is."""
         pace = self._under_way.setdefault((run, point), _Pace(self._clock()))
-        if progress.metrics != pace.row:
+        if progress.metrics != pace.row and not progress.doing:
             pace.row, pace.latest = progress.metrics, (progress.share, self._clock())
             pace.first = pace.first or pace.latest
 

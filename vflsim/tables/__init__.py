@@ -24,6 +24,9 @@ Cell: TypeAlias = str | int | Amount
 class DataTable:
     """Rows of ``cells`` under a ``header``, with ``notes`` below; columns whose number is in ``left`` hold words.
 
+    With ``importance``, the numbers of all columns, the most important first, a narrow terminal shows those that it has
+    room for, and a note says which are left out, and ``elsewhere`` where all of them are.
+
     It prints as in a terminal, and is an HTML table in a notebook. It keeps the parties' names of the scenario in which
     it was made, wherever it is printed.
     """
@@ -33,6 +36,8 @@ class DataTable:
     title: str = ""
     notes: Sequence[str] = ()
     left: Sequence[int] = (0,)
+    importance: Sequence[int] = ()
+    elsewhere: str = "a wider terminal and a pipe (`| less`) show all"
 
     def __post_init__(self) -> None:
         if not are_named():
@@ -75,11 +80,20 @@ class DataTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from rich.text import Text
 
-        from vflsim.tables.terminal import blocks
+        from vflsim.tables.terminal import blocks, fitting
 
+        heads, rows, width = self.heads, self.rows, options.max_width
+        chosen, rest = [*range(len(heads))], list[int]()
+        if self.importance and console.is_terminal:
+            chosen, rest = fitting(heads, rows, self.importance, width)
         if self.title:
             yield Text(printable(self.title), style="bold")
-        yield from blocks(self.heads, self.rows, self.left, options.max_width)
+        kept = [[row[place] for place in chosen] for row in rows]
+        left = [number for number, place in enumerate(chosen) if place in self.left]
+        yield from blocks([heads[place] for place in chosen], kept, left, width)
+        if rest:
+            names = ", ".join(heads[place] for place in rest)
+            yield Text(printable(f"Left out of {width} columns: {names}; {self.elsewhere}."), style="dim")
         yield from (Text(printable(note), style="dim") for note in self.notes)
 
     def __repr__(self) -> str:

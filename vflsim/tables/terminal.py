@@ -88,6 +88,21 @@ def blocks(
         yield shown
 
 
+def fitting(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], importance: Sequence[int], width: int
+) -> tuple[list[int], list[int]]:
+    """Return the numbers of the columns that ``width`` columns of a terminal have room for, and of the others.
+
+    ``importance`` has the numbers of columns, the most important first; the first is always there.
+    """
+    least = [_Widths(name, column).least for name, *column in zip(heads, *rows, strict=True)]
+    chosen: list[int] = []
+    for place in importance:
+        if not chosen or _width([least[each] for each in (*chosen, place)]) <= width:
+            chosen.append(place)
+    return sorted(chosen), [place for place in range(len(heads)) if place not in chosen]
+
+
 class _Widths:
     """The widths of a column whose header is on one line, on at most two, or on as many as it has words."""
 

@@ -57,6 +57,8 @@ _TIMES = Quantity(at_least=0, at_most=1000, whole=True)
 class ExecutionOptions(TypedDict, total=False):
     """Options for executing the runs of a study. Each option may be omitted: see ``DEFAULTS``.
 
+    ``quick``: the first seed alone, for a first look, as a scenario named ``<name>-quick`` with a folder of its own.
+
     ``workers``: runs at a time, each in its own process; a script needs ``if __name__ == "__main__":`` around the call.
     ``resume``: refuse a folder with results of another scenario. ``anew``: use no earlier run.
     ``checkpoint_every``: wall-clock time between checkpoints, in seconds or such as ``"5 min"``; None or ``"off"`` for
@@ -69,6 +71,10 @@ class ExecutionOptions(TypedDict, total=False):
     Example: ``vflsim.run("quickstart", workers=2, checkpoint_every="5 min")``.
     """
 
+    quick: Annotated[
+        bool,
+        Option(False, "A first look: one seed, in results/NAME-quick. One seed cannot order protocols."),
+    ]
     workers: Annotated[int, Option(1, "Number of runs at a time, each in its own process.", "N", _COUNT)]
     resume: Annotated[bool, Option(False, "Keep finished runs and continue the others; refuse other scenarios.")]
     anew: Annotated[bool, Option(False, "Use no earlier run: compute all of them again.")]
@@ -197,9 +203,11 @@ class RunOptions:
 
     ``workers``: number of runs at a time, each in its own process; 1 uses this process. ``resume``: refuse a folder
     with results of another scenario; ``anew``: use no earlier run. ``checkpoint_every``: seconds of wall-clock time,
-    None for no checkpoints. ``cluster``: Ray executes the runs, without checkpoints.
+    None for no checkpoints. ``cluster``: Ray executes the runs, without checkpoints. ``quick``: the scenario is to be
+    that of a first look (``scenario.load.quickened``).
     """
 
+    quick: bool = False
     workers: int = 1
     resume: bool = False
     checkpoint_every: float | None = 60.0

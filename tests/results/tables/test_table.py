@@ -103,3 +103,42 @@ def test_a_table_prints_as_in_a_terminal_and_has_its_cells_as_a_frame_and_as_htm
 
 def test_html_shows_text_as_it_is() -> None:
     assert "<td>&lt;b&gt;</td>" in DataTable(("a",), [("<b>",)])._repr_html_()
+
+
+COSTS = DataTable(
+    ("protocol", "reached", "time to 0.9", "bytes to 0.9", "speed-up vs wait"),
+    [
+        ("wait", "5 of 5", "189 ± 45 s", "58 (51 … 64) MB", "—"),
+        ("fedvs", "5 of 5", "6.5 s", "50 MB", "29.2 (23 … 39) ×"),
+    ],
+    importance=(0, 2, 4, 1, 3),
+    elsewhere="the report has all",
+)
+
+
+def in_terminal(width: int) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None, highlight=False)
+    console.print(COSTS)
+    return console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("width", "rest"),
+    [
+        (80, ""),
+        (56, "bytes to 0.9"),
+        (45, "reached, bytes to 0.9"),
+        (20, "reached, bytes to 0.9, speed-up vs wait"),
+    ],
+)
+def test_a_narrow_terminal_shows_what_matters_most_and_names_the_rest(width: int, rest: str) -> None:
+    lines = in_terminal(width)
+    note = " ".join(" ".join(lines).split())
+    assert (f"Left out of {width} columns: {rest}; the report has all." in note) == bool(rest)
+    assert sum(line.startswith("protocol") for line in lines) == 1, "no second block"
+    assert "189 ± 45 s" in note, "the most important column beside the first"
+
+
+def test_a_file_gets_all_columns() -> None:
+    assert "speed-up vs wait" in " ".join(shown(COSTS, 120))
+    assert not any("Left out" in line for line in shown(COSTS, 20))

@@ -95,7 +95,18 @@ def _by_protocol(
     results: RunSet, columns: Mapping[str, Mapping[str, Cell]], title: str, notes: Sequence[str] = ()
 ) -> DataTable:
     rows = [(name, *(cells[name] for cells in columns.values())) for name in results.protocols]
-    return DataTable(("protocol", *columns), rows, title, notes)
+    header = ("protocol", *columns)
+    importance = sorted(range(len(header)), key=lambda place: _rank(header[place]))
+    return DataTable(header, rows, title, notes, importance=importance, elsewhere=_ELSEWHERE)
+
+
+_ELSEWHERE = "the report (report.html) and `vflsim compare --markdown` show all"
+_RANKS = ("protocol", "time to", "speed-up", "final", "reached", "mean round", "bytes", "rounds", "best", "energy")
+
+
+def _rank(head: str) -> int:
+    """Return the place of a column, by the beginning of its head, among those that matter most."""
+    return next((place for place, begin in enumerate(_RANKS) if head.startswith(begin)), len(_RANKS))
 
 
 def costs_to_target(results: RunSet) -> dict[str, dict[str, Cell]]:

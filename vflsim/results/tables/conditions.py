@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 CONDITIONS_TITLE = "What differs beside timing"
 _HEADER = ("protocol", "features used", "labels at", "optimiser of the clients", "of the server", "local steps")
+_IMPORTANCE = 3, 4, 5, 1, 2
 _CONDITIONS_NOTE = (
     "Local steps: the steps of a client on what it receives in one exchange. Optimisers: learning rate, then the rest."
 )
@@ -34,7 +35,8 @@ def conditions_table(by_name: Mapping[str, Conditions]) -> DataTable:
         for name, each in by_name.items()
     ]
     header = (*_HEADER, *(["party dropout"] if drops else []))
-    return DataTable(header, rows, title=CONDITIONS_TITLE, notes=[_CONDITIONS_NOTE], left=(0, 2, 3, 4))
+    importance = (0, *range(len(_HEADER), len(header)), *_IMPORTANCE)
+    return DataTable(header, rows, CONDITIONS_TITLE, [_CONDITIONS_NOTE], (0, 2, 3, 4), importance=importance)
 
 
 def conditions_of_results(results: RunSet) -> DataTable | None:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 MEANS = "Means over seeds ± 95 % Student-t intervals; “a (b … c)”: mean and interval, where its sides differ."
 """Note below a table with means over seeds."""
+ONE_SEED = "One seed cannot order protocols: another may order them otherwise."
+"""Note below a table of trained models with one seed."""
 AT_LEAST = (
     "“k of n: a, > x”: k of n runs reached it, and a is their median (from six runs on with its 95 % interval); the "
     "others could have reached it at x or later: at their end, or after the evaluation before a stretch that was still "
@@ -54,6 +56,8 @@ def notes(
 
     ``differ``: whether it compares with a baseline; ``pairing``: whether it has the gain from pairing.
     """
+    if len(results.seeds) == 1 and len(results.protocols) > 1 and results.evaluated:
+        yield ONE_SEED
     if (summary["n"] > 1).any():
         yield from about_means([summary])
         yield from heavy_tail_notes([(results, summary)], means=not targets_in(summary), differences=pairing)

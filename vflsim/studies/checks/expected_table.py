@@ -77,7 +77,8 @@ def expectation_table(
         notes[3:3] = [
             f"{each.protocol}: stop.precision {each.variation.waits()}." for each in expectations if each.variation
         ]
-    return DataTable(header, rows, notes=notes, left=(0, 1))
+    importance = [0, 3, *range(8, len(header)), 4, 7, 5, 1, 6, 2]
+    return DataTable(header, rows, notes=notes, left=(0, 1), importance=importance)
 
 
 def _memory_of_workers(expectations: Sequence[Expectation], workers: int) -> str:

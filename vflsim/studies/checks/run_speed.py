@@ -160,7 +160,7 @@ class _Trial:
 
     def report(self, progress: Progress) -> None:
         """Note a new row of metrics, whose values have been computed; leave the run when enough is known."""
-        if progress.metrics is self._row:
+        if progress.doing or progress.metrics is self._row:
             return
         now, before = self.clock(), self.last_s
         if self._row is None:

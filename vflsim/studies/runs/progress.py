@@ -91,6 +91,9 @@ class Watcher:
     def chosen(self, paths: Mapping[str, Choice]) -> None:
         """Handle the simulation paths of a timing-only study."""
 
+    def doing(self, what: str) -> None:
+        """Handle what the study does while no run is under way, in words."""
+
     def began(self, run: StudyRun) -> None:
         """Handle the start of a run."""
 

@@ -16,7 +16,7 @@ from vflsim.learning.data.shelf import Shelf
 from vflsim.results.sweeps.sweep import SweepPage, SweepPoint
 from vflsim.scenario.document import plain
 from vflsim.scenario.emit import flow
-from vflsim.scenario.load import document_of, load, narrowed
+from vflsim.scenario.load import document_of, load, narrowed, quickened
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.overrides import values_of
 from vflsim.studies.checks.describe import described
@@ -190,11 +190,12 @@ def planned(
     overrides: Sequence[str] = (),
     timing_only: bool = False,
     protocols: Sequence[str] = (),
+    quick: bool = False,
     shelf: Shelf | None = None,
 ) -> SweepPlan:
     """Plan a scenario's sweep over the grid of all values, or with ``zipped`` over first, second, … values together.
 
-    ``protocols`` are those to run (default: all).
+    ``protocols`` are those to run (default: all); ``quick`` takes a first look alone.
 
     Checks every point, with its data, which go to the ``shelf``. Raises ScenarioError and DataError, also for keys that
     cannot be swept over, repeated values, and zipped lists of different lengths.
@@ -204,7 +205,7 @@ def planned(
     keys = tuple(axis.key for axis in over)
     points, shelf = [], shelf or Shelf()
     for values, folder in zip(combinations, folder_names(keys, combinations), strict=True):
-        points.append(_point(source, over, values, overrides, protocols, folder, timing_only, shelf))
+        points.append(_point(source, over, values, overrides, protocols, quick, folder, timing_only, shelf))
     return SweepPlan(keys, tuple(points), timing_only, shelf)
 
 
@@ -294,6 +295,7 @@ def _point(
     values: tuple[Any, ...],
     overrides: Sequence[str],
     protocols: Sequence[str],
+    quick: bool,
     folder: str,
     timing_only: bool,
     shelf: Shelf,
@@ -302,7 +304,7 @@ def _point(
     pairs = [(key, flow(value)) for axis, value in zip(over, values, strict=True) for key in axis.keys]
     try:
         scenario = narrowed(load(source, [*overrides, *(f"{key}={text}" for key, text in pairs)]), protocols)
-        return checked_point(scenario, timing_only, folder, values, shelf=shelf)
+        return checked_point(quickened(scenario, quick), timing_only, folder, values, shelf=shelf)
     except ScenarioError as error:
         what, where = error.what, error.where
         for key, _ in pairs:

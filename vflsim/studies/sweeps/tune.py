@@ -21,7 +21,7 @@ from vflsim.results.sweeps.tuning import (
     tuning_markdown,
 )
 from vflsim.scenario import emit
-from vflsim.scenario.load import load
+from vflsim.scenario.load import load, quickened
 from vflsim.scenario.models import Scenario
 from vflsim.stopping.rules import UNSCORED
 from vflsim.studies.study import checked
@@ -82,8 +82,8 @@ def tune_protocols(
     only += _without_targets(tuned)
     shelf = Shelf()
     metric = _metric(load(source, only), metric, shelf)
-    folder = Path(out) if out is not None else default_folder(scenario)
-    plan = planned(source, [axis], overrides=only, shelf=shelf)
+    folder = Path(out) if out is not None else default_folder(quickened(scenario, options.quick))
+    plan = planned(source, [axis], overrides=only, quick=options.quick, shelf=shelf)
     done = run_sweep(plan, folder, options=options, watcher=watcher)
     tuning = Tuning(Sweep.open(folder), metric, score)
     candidates = [load(source, [*overrides, *(f"{each}={emit.flow(value)}" for each in keys)]) for value in values]

@@ -150,6 +150,7 @@ class StudyDisplay(Watcher):
         self._name_width = max(map(len, step.scenario.protocols))
         self._under_way: dict[StudyRun, Progress | None] = {}
         self._ended: set[StudyRun] = set()
+        self._doing = ""
         self.count, self.total = 0, len(step.scenario.protocols) * len(step.scenario.seeds)
 
     @property
@@ -188,6 +189,11 @@ class StudyDisplay(Watcher):
         """Print which protocols are vectorised, and why the others are not."""
         for line in choice_lines(paths) if self._alone else ():
             say(self._console, line)
+
+    def doing(self, what: str) -> None:
+        """Show what the study does while no run is under way."""
+        self._doing = what
+        self._owner.show()
 
     def began(self, stage: StudyRun) -> None:
         """Show a line for the run until it ends."""
@@ -229,8 +235,10 @@ class StudyDisplay(Watcher):
         return f"{min(self.total, self.count + max(1, len(self._under_way)))}/{self.total}"
 
     def lines(self) -> Iterator[Text]:
-        """Yield a line for every run under way."""
+        """Yield a line for every run under way; without any, one with what else the study does."""
         head = "" if self._alone else f"{self._step.setting}  "
+        if self._doing and not self._under_way:
+            yield Text.assemble((head, "bold"), f"{self._doing} …")
         for stage, progress in self._under_way.items():
             yield Text.assemble((head, "bold"), self._line(stage, progress))
 
@@ -275,9 +283,11 @@ class StudyDisplay(Watcher):
 
     def _line(self, stage: StudyRun, progress: Progress | None) -> Text:
         if progress is None:
-            return Text.assemble((stage.protocol, "bold"), f", seed {stage.seed}")
+            return Text.assemble("starting ", (stage.protocol, "bold"), f", seed {stage.seed}")
         stop = self._scenario.stop_of(stage.protocol)
+        trains = any(name.startswith(("train_", "test_")) for name in progress.metrics)
         return Text.assemble(
+            f"{progress.doing or ('training' if trains else 'timing')} ",
             (stage.protocol, "bold"),
             f", seed {stage.seed}  {quantity(progress.time_s, 's')}",
             "" if stop.time is None else f" of {quantity(stop.time, 's')}",
