@@ -7,7 +7,8 @@ being rebuilt from ``type(error)(*error.args)`` (SimPy, pickling between process
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from vflsim.party_names import titled
 
@@ -68,6 +69,12 @@ class DataError(VflsimError):
 
         print(DataError("is no PNG file", "digits/3.png", "PNG files", "convert it"))
     """
+
+    exit_code = 2
+
+
+class MissingLibraryError(VflsimError):
+    """A library that only some commands need is not installed; the remedy names the extra that brings it."""
 
     exit_code = 2
 
@@ -186,6 +193,23 @@ class TooLargeError(VflsimError, ValueError):
     """A distribution has too many parts to be computed."""
 
     exit_code = 2
+
+
+@contextmanager
+def of_extra(extra: str, what: str) -> Iterator[None]:
+    """Have an import that fails in the body name the ``extra`` of vflsim that brings the library which ``what`` needs.
+
+    Example::
+
+        with of_extra("attacks", "attribution"):
+            import captum
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        library = (error.name or "a library").partition(".")[0].replace("_", "-")
+        problem, remedy = f"{what} needs {library}, which is not installed", f"pip install 'vflsim[{extra}]'"
+        raise MissingLibraryError(problem, remedy=remedy) from error
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

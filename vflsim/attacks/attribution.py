@@ -10,6 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from vflsim.attacks.base import Attack, AttackedRun, Measured, logits_of
+from vflsim.errors import of_extra
 from vflsim.finished import PredictionTask, Results, Uploads
 from vflsim.protocol import SERVER, Count, Floats, party_name
 from vflsim.scenario import Scenario
@@ -121,8 +122,8 @@ def attributions(uploads: Uploads, task: PredictionTask, method: Method, steps: 
     The vector of a client is divided by the sum of its absolute values. Raises ``ValueError`` for a method that cannot
     explain the server's model.
     """
-    # captum is slow to import, and nothing else needs it.
-    from captum.attr import DeepLift, FeatureAblation, IntegratedGradients
+    with of_extra("attacks", f"the method {method}"):  # slow to import, and nothing else needs it
+        from captum.attr import DeepLift, FeatureAblation, IntegratedGradients
 
     model = LabelLogits(uploads, task)
     together = torch.cat([*uploads.sent.values()], 1)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vflsim.errors import VflsimError
+from vflsim.errors import VflsimError, of_extra
 from vflsim.remote.control import Voucher
 from vflsim.streams import SERVER, party_name
 
@@ -44,10 +44,11 @@ def make_identities(folder: Path, clients: int, days: int = DAYS) -> list[Path]:
         make_identities(Path("identities"), clients=2)
         # identities/server, identities/client-1, identities/client-2
     """
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+    with of_extra("live", "a live run"):
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes
+        from cryptography.hazmat.primitives.asymmetric import ec
+        from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
     begins = datetime.datetime.now(datetime.UTC) - datetime.timedelta(minutes=5)  # clocks differ a little
     ends = begins + datetime.timedelta(days=days)
@@ -140,14 +141,16 @@ def _filled(context: ssl.SSLContext, identity: Path) -> ssl.SSLContext:
 
 
 def _pem(certificate: object) -> bytes:
-    from cryptography.hazmat.primitives.serialization import Encoding
+    with of_extra("live", "a live run"):
+        from cryptography.hazmat.primitives.serialization import Encoding
 
     text: bytes = certificate.public_bytes(Encoding.PEM)  # type: ignore[attr-defined]
     return text
 
 
 def _pem_key(key: object) -> bytes:
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+    with of_extra("live", "a live run"):
+        from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
     text: bytes = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())  # type: ignore[attr-defined]
     return text
@@ -184,8 +187,9 @@ def vouch(identity: Path, run: VouchedRun, party: int, key: bytes) -> Voucher:
 
     Raises ``IdentityError`` if the identity cannot be read.
     """
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
+    with of_extra("live", "a live run"):
+        from cryptography.hazmat.primitives import hashes, serialization
+        from cryptography.hazmat.primitives.asymmetric import ec
 
     try:
         secret = serialization.load_pem_private_key((identity / KEY).read_bytes(), password=None)
@@ -204,10 +208,11 @@ def checked(voucher: Voucher, identity: Path, run: VouchedRun) -> bytes:
     Raises ``VoucherError`` unless the authority of ``identity`` has certified the voucher's party, today, and that
     party has signed the key for this run.
     """
-    from cryptography import x509
-    from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.asymmetric import ec
+    with of_extra("live", "a live run"):
+        from cryptography import x509
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives import hashes
+        from cryptography.hazmat.primitives.asymmetric import ec
 
     who = party_name(voucher.party)
     try:
@@ -230,7 +235,8 @@ def checked(voucher: Voucher, identity: Path, run: VouchedRun) -> bytes:
 
 
 def _names(certificate: Any) -> list[str]:
-    from cryptography import x509
+    with of_extra("live", "a live run"):
+        from cryptography import x509
 
     extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
     names: list[str] = extension.value.get_values_for_type(x509.DNSName)

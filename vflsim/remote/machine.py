@@ -21,7 +21,7 @@ _ROOM = 2**20
 def machine() -> str:
     """Return the name of this start of this machine, on which the monotonic clock is one; empty if unknown."""
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
         return ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -100,11 +101,12 @@ class StateFiles:
                 os.fsync(file.fileno())
         os.replace(aside, file_)
         if lasting:
-            folder = os.open(self._file.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            with contextlib.suppress(PermissionError):  # Windows opens no folder
+                folder = os.open(self._file.parent, os.O_RDONLY)
+                try:
+                    os.fsync(folder)
+                finally:
+                    os.close(folder)
 
     def _as_sent(self, message: Message) -> None:
         message.sender, message.receiver = self._party.number, SERVER

@@ -15,7 +15,6 @@ from vflsim.studies.checks.describe import described
 from vflsim.studies.checks.first_round import refuse_hopeless
 from vflsim.studies.checks.tryout import refuse_broken
 from vflsim.studies.engines.local import Engine, Here
-from vflsim.studies.engines.processes import Crew
 from vflsim.studies.pool import Pool, Study
 from vflsim.studies.runs.progress import Watcher
 from vflsim.studies.runs.simulator_choice import PathWish, choices
@@ -67,7 +66,11 @@ def engine_of(
         from vflsim.studies.engines.ray import RayEngine  # needs an optional library
 
         return RayEngine(options.cluster)
-    return Here(spec, data, shelf) if options.workers == 1 else Crew(min(options.workers, units), shelf)
+    if options.workers == 1:
+        return Here(spec, data, shelf)
+    from vflsim.studies.engines.processes import Crew  # joblib and cloudpickle take a while to import
+
+    return Crew(min(options.workers, units), shelf)
 
 
 def checked(scenario: Scenario, timing_only: bool, workers: int = 1, shelf: Shelf | None = None) -> ScenarioData:

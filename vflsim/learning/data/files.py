@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from platformdirs import user_cache_dir
 
-from vflsim.errors import DataError
+from vflsim.errors import DataError, of_extra
 from vflsim.files import opened
 from vflsim.learning.data.catalogue import CATALOGUE, CatalogueEntry, RemoteFile
 from vflsim.learning.data.sources.raw import RawData, nearest
@@ -23,9 +24,7 @@ _verified: set[tuple[Path, int, int, str]] = set()  # files whose checksum was r
 
 def cache_folder() -> Path:
     """Where ``vflsim data get`` puts its files: the user's cache folder for vflsim."""
-    import pooch  # slow to import
-
-    return Path(pooch.os_cache("vflsim"))
+    return Path(user_cache_dir("vflsim"))
 
 
 def folders() -> Iterator[Path]:
@@ -173,7 +172,8 @@ def _get(entry: CatalogueEntry, file: RemoteFile, folder: Path | None, progress:
 
 
 def _retrieve(url: str, file: RemoteFile, target: Path, progress: bool) -> Path:
-    import pooch  # slow to import
+    with of_extra("download", "a download"):  # slow to import
+        import pooch
 
     with _bar(file.name, progress) as bar, _quiet(pooch.get_logger()):
         path = pooch.retrieve(

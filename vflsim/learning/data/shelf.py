@@ -7,7 +7,6 @@ one that writes to its tensors would write to copies of pages of its own.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import mmap
 import os
@@ -106,6 +105,8 @@ def can_share() -> bool:
 
 def _file(outline: Outline, data: LoadedData) -> int:
     """Write all tensors to a new file that nobody can change then; return its descriptor. Raises OSError."""
+    import fcntl  # Linux has it, as it has such files
+
     descriptor = os.memfd_create("vflsim-data", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         with os.fdopen(descriptor, "wb", closefd=False) as file:

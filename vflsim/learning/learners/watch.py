@@ -51,7 +51,7 @@ class Watch:
         self._learner, self._seed = learner, seed
         self._looks = from_outside(learner) and not _has_own_state(type(learner))
         self._done: Counter[str] = Counter()
-        self._began = self._changes() if self._looks else []
+        self._began = self._changes()
 
     def over(self, operation: Operation[Any], free: bool = False) -> None:
         """Watch over an operation that its party has done in virtual time; ``free``: outside time."""
@@ -108,7 +108,8 @@ class Watch:
         """Return how often each tensor of features and labels has been changed."""
         held = self._learner.held
         tensors = (*(held.features or {}).values(), *(held.labels or {}).values())
-        return [0 if each.is_inference() else each._version for each in tensors]
+        made = [each for each in tensors if isinstance(each, Tensor)]  # before PyTorch is there, none is
+        return [0 if each.is_inference() else each._version for each in made]
 
 
 def _has_own_state(kind: type[PartyLearner]) -> bool:

@@ -25,6 +25,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from vflsim.errors import of_extra
+
 MULTIPLIERS = 1e-12, 1e12
 """The range of noise multipliers, from next to nothing to far more than any embedding survives."""
 EPSILONS = 1e-6, 1e6
@@ -35,6 +37,9 @@ WITHIN = 1 + 1e-6
 """What is within a budget: up to this times it, as calibrated noise meets it up to rounding."""
 ORDERS = (*range(2, 65), 128, 256, 512, 1024)
 """The orders α of the Rényi divergence: whole ones, as the theorems have."""
+
+
+_NEEDED_BY = "an account of privacy"
 
 
 class Released(NamedTuple):
@@ -76,7 +81,8 @@ def epsilon_of(noise_multiplier: float, delta: float, releases: int = 1) -> floa
     _check(delta, releases, "noise_multiplier", noise_multiplier)
     if releases == 0:
         return 0.0
-    from dp_accounting.gaussian_mechanism import get_epsilon_gaussian  # slow to import, and rarely needed
+    with of_extra("privacy", _NEEDED_BY):  # slow to import, and rarely needed
+        from dp_accounting.gaussian_mechanism import get_epsilon_gaussian
 
     with np.errstate(divide="ignore"):  # log 0 on the way, for very weak and for very strong noise
         return float(get_epsilon_gaussian(noise_multiplier / math.sqrt(releases), delta))
@@ -91,7 +97,8 @@ def noise_multiplier_for(epsilon: float, delta: float, releases: int = 1) -> flo
     _check(delta, releases, "epsilon", epsilon)
     if releases == 0:
         raise ValueError("0 releases need no noise; allowed: at least 1 release")
-    from dp_accounting.gaussian_mechanism import get_sigma_gaussian
+    with of_extra("privacy", _NEEDED_BY):
+        from dp_accounting.gaussian_mechanism import get_sigma_gaussian
 
     with np.errstate(divide="ignore"):
         return float(get_sigma_gaussian(epsilon, delta)) * math.sqrt(releases)
@@ -105,7 +112,8 @@ def sampled_epsilon_of(noise_multiplier: float, delta: float, released: Released
     replacement, independent of the others. 0 for no release. Raises ValueError for arguments out of range.
     """
     _check(delta, released.batches, "noise_multiplier", noise_multiplier)
-    from dp_accounting.rdp import compute_epsilon
+    with of_extra("privacy", _NEEDED_BY):
+        from dp_accounting.rdp import compute_epsilon
 
     divergence = np.zeros(len(ORDERS))
     for rate, times, number in released.sampled:
@@ -116,8 +124,9 @@ def sampled_epsilon_of(noise_multiplier: float, delta: float, released: Released
 @lru_cache(maxsize=256)
 def _divergence(rate: float, noise_multiplier: float) -> NDArray[np.float64]:
     """Give the Rényi divergence of one sub-sampled release, for each of ``ORDERS``."""
-    from dp_accounting import GaussianDpEvent, NeighboringRelation, SampledWithoutReplacementDpEvent
-    from dp_accounting.rdp import RdpAccountant
+    with of_extra("privacy", _NEEDED_BY):
+        from dp_accounting import GaussianDpEvent, NeighboringRelation, SampledWithoutReplacementDpEvent
+        from dp_accounting.rdp import RdpAccountant
 
     gaussian = GaussianDpEvent(noise_multiplier)
     both = [RdpAccountant(ORDERS, NeighboringRelation.REPLACE_ONE) for _ in range(2)]

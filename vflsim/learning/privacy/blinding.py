@@ -20,7 +20,7 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from vflsim.errors import BlindingError, NonFiniteError
+from vflsim.errors import BlindingError, NonFiniteError, of_extra
 from vflsim.streams import few, generator
 from vflsim.vocabulary.base import Part
 from vflsim.vocabulary.on_demand import Tensor, dtype, torch
@@ -200,7 +200,8 @@ def private_key(seed: int, party: int) -> bytes:
 
 def public_key(private: bytes) -> bytes:
     """Return the public key that belongs to ``private``, 32 bytes (EASTER: PK = g^SK)."""
-    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+    with of_extra("privacy", "blinding"):
+        from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
     return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
 
@@ -210,15 +211,17 @@ def shared_secret(private: bytes, public: bytes) -> bytes:
 
     Raises ``ValueError`` for a public key with which every secret would be zero.
     """
-    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+    with of_extra("privacy", "blinding"):
+        from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
     return X25519PrivateKey.from_private_bytes(private).exchange(X25519PublicKey.from_public_bytes(public))
 
 
 def derived_key(secret: bytes, info: bytes, salt: bytes | None = None, length: int = KEY_BYTES) -> bytes:
     """Derive a key for the use that ``info`` names from a shared secret: HKDF-SHA256."""
-    from cryptography.hazmat.primitives.hashes import SHA256
-    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+    with of_extra("privacy", "blinding"):
+        from cryptography.hazmat.primitives.hashes import SHA256
+        from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
     return HKDF(SHA256(), length, salt, info).derive(secret)
 
@@ -238,8 +241,9 @@ BLOCK_BYTES, BLOCK_OPERATIONS = 64, 976
 
 def chacha20(key: bytes, nonce: bytes, length: int, counter: int = 0) -> bytes:
     """Return ``length`` bytes of the ChaCha20 stream of a 32-byte key and a 12-byte nonce (RFC 8439, Sec. 2.4)."""
-    from cryptography.hazmat.primitives.ciphers import Cipher
-    from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+    with of_extra("privacy", "blinding"):
+        from cryptography.hazmat.primitives.ciphers import Cipher
+        from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 
     cipher = Cipher(ChaCha20(key, counter.to_bytes(4, "little") + nonce), mode=None)
     return cipher.encryptor().update(bytes(length))

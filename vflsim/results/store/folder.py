@@ -1,14 +1,15 @@
 """The folder of a study: one process at a time, what a killed one left, and how it was before."""
 
 import contextlib
-import fcntl
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from vflsim.errors import ResultsError
+from vflsim.results.store import locks
 from vflsim.results.store.write import (
     EARLIER,
     LOCK,
@@ -39,10 +40,15 @@ def locked(folder: Path | str) -> Iterator[None]:
         try:
             yield
         finally:
+            ours = False
             with contextlib.suppress(OSError):
-                if os.path.samestat(os.fstat(handle), os.stat(folder / LOCK)):
+                ours = os.path.samestat(os.fstat(handle), os.stat(folder / LOCK))
+                if ours:
                     (folder / LOCK).unlink()
             os.close(handle)
+            with contextlib.suppress(OSError):
+                if ours and sys.platform == "win32":  # which removes no open file
+                    (folder / LOCK).unlink(missing_ok=True)
     finally:
         with contextlib.suppress(OSError):
             for place in made:
@@ -54,13 +60,12 @@ def _taken(path: Path) -> int:
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            locks.lock(handle)
             if os.path.samestat(os.fstat(handle), os.stat(path)):  # otherwise its holder has just removed it
-                os.ftruncate(handle, 0)
-                os.pwrite(handle, str(os.getpid()).encode(), 0)
+                locks.write_whole(handle, str(os.getpid()).encode())
                 return handle
         except BlockingIOError:
-            holder = os.pread(handle, 20, 0).decode(errors="replace").strip() or "unknown"
+            holder = locks.read_start(handle, 20).decode(errors="replace").strip() or "unknown"
             os.close(handle)
             raise ResultsError(
                 f"is in use by another process, number {holder}",

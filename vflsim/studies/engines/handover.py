@@ -83,7 +83,7 @@ def death(status: int | None, latest: Progress | None) -> RunError:
     where = f"its worker process, {when}"
     if status is None or status >= 0:
         return RunError(f"ended by itself, with status {status}", where)
-    what, killed = f"was killed by {_signal_name(-status)}", status == -signal.SIGKILL
+    what, killed = f"was killed by {_signal_name(-status)}", -status == getattr(signal, "SIGKILL", None)
     return RunError(f"{what}: by a user, or by a system short of memory" if killed else what, where)
 
 

@@ -36,6 +36,19 @@ _CONTEXT = get_context("loky")
 """How processes start: as new interpreters, which do not import the main module."""
 
 
+@contextlib.contextmanager
+def _blocked() -> Iterator[None]:
+    """Block the signals that end a study, where a process can: Windows tells all processes of a console by itself."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class _Worker:
     """One process of loky's, this side's end of its pipe, and its current unit.
 
@@ -57,11 +70,8 @@ class _Worker:
         self.unit, self._study, self._since = unit, study, time.monotonic()
         self._latest: Progress | None = None
         resource_tracker.ensure_running()  # starting it later would unblock the signals
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-        try:
+        with _blocked():
             self.future = self._executor.submit(execute, study.parcel, unit.run, unit.spec.log_of(unit.run))
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def news(self) -> Iterator[Progress]:
         """Yield the progress of the unit since the last time."""
