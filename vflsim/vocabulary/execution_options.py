@@ -207,13 +207,13 @@ class RunOptions:
     that of a first look (``scenario.load.quickened``).
     """
 
-    quick: bool = False
     workers: int = 1
     resume: bool = False
     checkpoint_every: float | None = 60.0
     execution: Execution = USUAL
     anew: bool = False
     cluster: Cluster | None = None
+    quick: bool = False
 
     @classmethod
     def of(cls, **options: Unpack[ExecutionOptions]) -> RunOptions:

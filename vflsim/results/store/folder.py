@@ -10,6 +10,7 @@ from pathlib import Path
 
 from vflsim.errors import ResultsError
 from vflsim.results.store import locks
+from vflsim.results.store.aside import errors_named, remove
 from vflsim.results.store.write import (
     EARLIER,
     LOCK,
@@ -17,9 +18,7 @@ from vflsim.results.store.write import (
     PAGES,
     REPORT,
     SCENARIO,
-    errors_named,
     followed,
-    remove,
     write_file,
 )
 

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from vflsim.errors import ResultsError
 from vflsim.files import opened
-from vflsim.results.store.aside import errors_named, remove as remove, sync, write_bytes, write_whole, written_aside
+from vflsim.results.store.aside import errors_named, sync, write_bytes, write_whole, written_aside
 from vflsim.results.store.schema import FileFacts, Record, RunInfo, RunTables
 
 if TYPE_CHECKING:

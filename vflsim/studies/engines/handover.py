@@ -27,8 +27,9 @@ from vflsim.books.counts import Counts
 from vflsim.errors import ResultsError, RunError, ScenarioError, VflsimError
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.data.shelf import Outline
+from vflsim.results.store.aside import errors_named
 from vflsim.results.store.schema import EVENTS, RunTables, metrics_schema, rounds_schema
-from vflsim.results.store.write import errors_named, write_run
+from vflsim.results.store.write import write_run
 from vflsim.scenario.data import ScenarioData
 from vflsim.simulation.info import run_info
 from vflsim.simulation.reporter import Progress

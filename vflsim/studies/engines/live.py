@@ -171,7 +171,9 @@ class LivePool:
 
     def _last_words(self) -> dict[int, str]:
         logs = {client: self._log(client) for client in self._processes}
-        texts = {client: log.read_text(encoding="utf-8", errors="replace") for client, log in logs.items() if log.is_file()}
+        texts = {
+            client: log.read_text(encoding="utf-8", errors="replace") for client, log in logs.items() if log.is_file()
+        }
         return {client: " ".join(text.split("\n")[-4:]).strip() for client, text in texts.items() if text.strip()}
 
 
