@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from vflsim.learning.batches import Batch
 from vflsim.streams import SERVER, generator
+from vflsim.vocabulary.on_demand import Tensor, torch
 
 
 @dataclass(frozen=True, slots=True)
