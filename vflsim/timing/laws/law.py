@@ -217,9 +217,9 @@ class Transformed(Law, ABC):
         """Invert ``_place``."""
         return x
 
-    @property
+    @cached_property
     @override
-    def support(self) -> tuple[float, float]:
+    def _support(self) -> tuple[float, float]:
         shortest, longest = self._image(floats(self.law.support)).tolist()
         return shortest, longest
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, final
 
 import numpy as np
@@ -127,18 +128,17 @@ class OrderStatistic(Law):
     groups: tuple[tuple[Law, int], ...]
     t: int
 
-    @property
+    @cached_property
     def size(self) -> int:
         """The number of times."""
-        return sum(count for _, count in self.groups)
+        return sum([count for _, count in self.groups])
 
-    @property
+    @cached_property
     @override
-    def support(self) -> tuple[float, float]:
-        ends = [(law.support, count) for law, count in self.groups]
-        return tuple(  # type: ignore[return-value]
-            sorted(end[side] for end, count in ends for _ in range(count))[self.t - 1] for side in (0, 1)
-        )
+    def _support(self) -> tuple[float, float]:
+        ends = [(*law.support, count) for law, count in self.groups]
+        shortest = sorted([low for low, _, count in ends for _ in range(count)])[self.t - 1]
+        return shortest, sorted([high for _, high, count in ends for _ in range(count)])[self.t - 1]
 
     @property
     @override
@@ -148,7 +148,7 @@ class OrderStatistic(Law):
     @override
     def cdf(self, x: ArrayLike) -> Floats:
         if self.t == self.size:
-            return _product((law.cdf(x), count) for law, count in self.groups)
+            return _product([(law.cdf(x), count) for law, count in self.groups])
         if self.t == 1:
             return 1.0 - self.survival(x)
         if len(self.groups) == 1:  # alike times: the t-th smallest of uniform levels is a beta variable
@@ -158,7 +158,7 @@ class OrderStatistic(Law):
     @override
     def survival(self, x: ArrayLike) -> Floats:
         if self.t == 1:
-            return _product((law.survival(x), count) for law, count in self.groups)
+            return _product([(law.survival(x), count) for law, count in self.groups])
         if self.t == self.size:
             with np.errstate(divide="ignore"):
                 return np.asarray(-np.expm1(sum(count * np.log1p(-law.survival(x)) for law, count in self.groups)))
