@@ -38,7 +38,7 @@ class Optimizer(Part, ABC):
             def slots(self) -> int:
                 return 2
 
-            def build(self, params: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+            def build(self, params: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
                 return torch.optim.Adadelta(params, self.lr, weight_decay=self.weight_decay, foreach=False)
 
 
