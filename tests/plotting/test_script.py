@@ -14,7 +14,7 @@ from vflsim.cli import app
 from vflsim.errors import ResultsError
 from vflsim.plotting import PLOTS, plot
 from vflsim.plotting.script import OPTIONS, given
-from vflsim.plotting.theme import STYLES, size_of
+from vflsim.plotting.theme import COLUMNS, STYLES, size_of
 from vflsim.results import NotRecordedError, Results
 
 pytestmark = pytest.mark.usefixtures("few_pixels")
@@ -118,6 +118,14 @@ def test_sizes_have_units() -> None:
     assert size_of("7x4") == (7, 4)
     assert size_of("254 x 127 mm") == pytest.approx((10, 5))
     assert size_of("10 cm × 1 in") == pytest.approx((10 / 2.54, 1))
+
+
+def test_a_figure_is_as_wide_as_a_column_or_two(results: Results) -> None:
+    for size, width in COLUMNS.items():
+        for kind in ("time", "target"):
+            assert plot(results, kind, size=size).get_figwidth() == width
+    with pytest.raises(ResultsError, match="slides has no columns"):
+        plot(results, "time", size="single", style="slides")
 
 
 @pytest.mark.parametrize("style", STYLES)

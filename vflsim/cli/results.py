@@ -47,7 +47,11 @@ def plot(
     ] = None,
     end: Annotated[str | None, typer.Option("--to", help="Where the horizontal axis ends.")] = None,
     size: Annotated[
-        str | None, typer.Option(help="Width x height: 7x4 (inches), 85x60 mm or 18x10 cm.", metavar="WxH")
+        str | None,
+        typer.Option(
+            help="Width x height: 7x4 (inches), 85x60 mm or 18x10 cm; single or double for columns of a paper.",
+            metavar="WxH",
+        ),
     ] = None,
     title: Annotated[str | None, typer.Option(help="Title instead of the scenario's name; '' for none.")] = None,
     style: Annotated[

@@ -137,7 +137,7 @@ HELP = {
     "metric": "Column of the metrics, e.g. test_loss (default: the target's metric).",
     "from": "Where the horizontal axis begins: 10 s, 20 (rounds), 5 MB.",
     "to": "Where the horizontal axis ends.",
-    "size": "Width x height: 7x4 (inches), 85x60 mm or 18x10 cm.",
+    "size": "Width x height: 7x4 (inches), 85x60 mm or 18x10 cm; single or double for columns of a paper.",
     "title": "Title instead of the scenario's name; '' for none.",
     "style": "default, paper, slides, grey, or a Matplotlib style file (.mplstyle).",
 }

@@ -55,13 +55,14 @@ class Appearance:
     """Settings (``rc``), the widths of narrow and of wide figures, and what the user asks for: size and title.
 
     Widths and sizes are in inches; without ``widths`` a figure has its own. ``lines`` is a factor of the widths of
-    lines and the sizes of markers. ``grey`` draws without colours.
+    lines and the sizes of markers. ``grey`` draws without colours. ``columns``: whether the fonts suit a paper's.
     """
 
     rc: Mapping[Any, Any] = field(default_factory=dict)
     widths: tuple[float, float] | None = None
     lines: float = 1.0
     grey: bool = False
+    columns: bool = True
     size: tuple[float, float] | None = None
     title: str | None = None
 
@@ -72,20 +73,23 @@ class Appearance:
         if self.widths is None:
             return width, height
         wanted = self.widths[width > _WIDE]
-        return wanted, height * max(wanted / width, self.rc["font.size"] / RC["font.size"])
+        return wanted, height * max(wanted / width, self.rc.get("font.size", RC["font.size"]) / RC["font.size"])
 
 
 _WIDE = 6.5
 """Inches above which a figure spans both columns of a page."""
 
+COLUMNS = {"single": 3.5, "double": 7.16}
+"""Widths of a figure in one column of a paper, or across both, in inches (those of the IEEE)."""
+
 STYLES: dict[str, Appearance] = {
     "default": Appearance(),
     "paper": Appearance(
         _fonts(8, **{"font.family": "STIXGeneral", "mathtext.fontset": "stix", "axes.linewidth": 0.6}),
-        (3.5, 7.16),
+        (COLUMNS["single"], COLUMNS["double"]),
         lines=0.75,
     ),
-    "slides": Appearance(_fonts(14, **{"axes.linewidth": 1.2}), (10.0, 12.0), lines=1.6),
+    "slides": Appearance(_fonts(14, **{"axes.linewidth": 1.2}), (10.0, 12.0), lines=1.6, columns=False),
     "grey": Appearance({"font.size": 9}, grey=True),
 }
 """The styles by name: for the screen; for a column (or two) of a paper; for slides; for a printer without colours."""
@@ -106,11 +110,16 @@ def current() -> Appearance:
 
 @contextmanager
 def appearance(style: str | Path | None, size: str | tuple[float, float] | None, title: str | None) -> Iterator[None]:
-    """Draw figures inside the context with this style, size (inches, or text such as ``85x60 mm``) and title.
+    """Draw figures inside the context with this style, size and title.
 
+    The size is in inches, text such as ``85x60 mm``, or a width of ``COLUMNS``, which leaves the height to the figure.
     Raises ResultsError for an unknown style, a style file with other settings than those allowed, or a wrong size.
     """
     look = _style("default" if style is None else style)
+    if isinstance(size, str) and (column := COLUMNS.get(size)):
+        if not look.columns:
+            raise ResultsError(f"{style} has no columns", f"plot: size {size}", "width x height, such as 7x4")
+        look, size = replace(look, widths=(column, column)), None
     inches = size_of(size) if isinstance(size, str) else size
     before = _CURRENT.set(replace(look, size=inches, title=title))
     try:
@@ -130,7 +139,7 @@ def size_of(text: str) -> tuple[float, float]:
         if not all(_LEAST <= side <= _MOST for side in sides):
             raise ValueError
     except (ValueError, KeyError):
-        allowed = "width x height between 1 and 100 inches, such as 7x4 (inches), 85x60 mm or 18x10 cm"
+        allowed = "width x height between 1 and 100 inches, such as 7x4 (inches), 85x60 mm or 18x10 cm; single, double"
         raise ResultsError(f"{text!r} is no size of a figure", "plot: size", allowed) from None
     return sides
 
