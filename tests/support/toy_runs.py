@@ -6,6 +6,7 @@ Independent of the simulator, so that results and figures are tested without it.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -162,19 +163,36 @@ def toy_answers(protocol: str, seed: int) -> pa.Table:
 
 
 def toy_results(
-    folder: Path, *, seeds: int = 3, record: str = "events", answers: bool = False, energy: bool = False, **options
+    folder: Path,
+    *,
+    seeds: int = 3,
+    record: str = "events",
+    answers: bool = False,
+    energy: bool = False,
+    named: Callable[[str], str] = str,
+    **options,
 ) -> Path:
-    """A whole results folder of the four protocols; with ``answers`` under deadlines, and ``energy``, if asked for."""
+    """A whole results folder of the four protocols; with ``answers`` under deadlines, and ``energy``, if asked for.
+
+    ``named`` gives the scenario and the protocols other names.
+    """
     import torch
 
     folder.mkdir(parents=True, exist_ok=True)
-    text = SCENARIO.replace("seeds: [0, 1, 2]", f"seeds: {[*range(seeds)]}")
+    text = SCENARIO.replace("seeds: [0, 1, 2]", f"seeds: {[*range(seeds)]}").replace(
+        "name: toy", f"name: {named('toy')}"
+    )
+    for protocol in KINDS:
+        text = text.replace(f"  {protocol}:", f"  {named(protocol)}:")
     write_file(folder / "scenario.yaml", text)
     for protocol in ("wait", "ignore", "t-sync", "async"):
         for seed in range(seeds):
             tables, info = toy_run(protocol, seed, energy=energy, **options)
             extra = {"answers": toy_answers(protocol, seed)} if answers else {}
-            write_run(run_folder(folder, protocol, seed), tables, {"server.bias": torch.ones(2)}, info, record, extra)
+            info = info.model_copy(update={"scenario": named("toy"), "protocol": named(protocol)})
+            write_run(
+                run_folder(folder, named(protocol), seed), tables, {"server.bias": torch.ones(2)}, info, record, extra
+            )
     list_runs(folder)
     return folder
 

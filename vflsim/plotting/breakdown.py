@@ -9,7 +9,7 @@ from matplotlib.patches import Patch
 
 from vflsim.plotting.critical_path import DEADLINE, QUEUE
 from vflsim.plotting.selection import finished, length
-from vflsim.plotting.style import Picture, failures, frame, headline, legend, picture, remark
+from vflsim.plotting.style import Picture, columns_of, failures, frame, headline, legend, panels_of, picture, remark
 from vflsim.plotting.waits import step_waits
 from vflsim.results.events import Activities, Causes, Spans, activities
 from vflsim.results.link_waits import LinkUse
@@ -32,6 +32,7 @@ _PART = {name: part for part, (names, _) in PARTS.items() for name in names}
 SERVER_STEP, TO_DEADLINE, BARRIER, WAITING = "server step", "deadline", "share barrier", "idle (waits for others)"
 _REST = {SERVER_STEP: "#8AA5D6", TO_DEADLINE: "#E3A1B8", BARRIER: "#DCCFAE", WAITING: "#F3F3F3"}
 COLORS = {**{name: color for name, (_, color) in PARTS.items()}, **_REST}
+_WIDTH = 8.4
 _EDGE: dict[str, Any] = {"edgecolor": "#999999", "linewidth": 0.4}
 _BEFORE: dict[str, Any] = {"hatch": "/////", "edgecolor": "white", "linewidth": 0.4}
 
@@ -81,8 +82,9 @@ def time_breakdown(results: Results) -> Picture:
         .groupby(["protocol", "link", "client"], as_index=False, sort=False)
         .sum(),
     }
-    with picture(8.4, 1.5 + 0.42 * len(rounds), numbers) as figure:
-        left, right = figure.subplots(1, 2, sharey=True, gridspec_kw={"wspace": 0.06})
+    columns = columns_of(2, _WIDTH, rounds)
+    with picture(_WIDTH, 0.9 + (0.6 + 0.42 * len(rounds)) * (3 - columns), numbers) as figure:
+        left, right = panels_of(figure, 2, columns)
         for row, name in enumerate(rounds):
             after = {part: value - before[name][part] for part, value in rounds[name].items()}
             reached = _bar(left, row, before[name], seconds[name], 0.0, _BEFORE)

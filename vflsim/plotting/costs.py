@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from math import ceil
 from operator import attrgetter
 from typing import Any
 
@@ -15,10 +16,12 @@ from matplotlib.ticker import LogLocator
 from vflsim.errors import ResultsError
 from vflsim.plotting.style import (
     Picture,
+    columns_of,
     failures,
     frame,
     headline,
     legend,
+    panels_of,
     picture,
     remark,
     spread_widely,
@@ -66,11 +69,13 @@ def costs_to_target(results: Results, target: Mapping[str, Any] | None = None) -
     costs = _costs(measured, protocols, shown)
     seeds = measured[["measure", "protocol", "seed", "value", "lower", "censored"]].reset_index(drop=True)
     width = 8.4 + 2.8 * (len(shown) - len(PANELS))
-    with picture(width, 1.5 + 0.42 * len(protocols), {"costs": costs, "seeds": seeds}) as figure:
-        panels = figure.subplots(1, len(shown), sharey=True, gridspec_kw={"wspace": 0.08})
+    columns = columns_of(len(shown), width, protocols)
+    height = 0.9 + (0.6 + 0.42 * len(protocols)) * ceil(len(shown) / columns)
+    with picture(width, height, {"costs": costs, "seeds": seeds}) as figure:
+        panels = panels_of(figure, len(shown), columns)
         for axes, (measure, label, unit) in zip(panels, shown, strict=True):
-            rows, bars = (each[each["measure"] == measure] for each in (measured, costs))
-            _panel(axes, rows, bars, protocols, styles, label, unit)
+            runs, bars = (each[each["measure"] == measure] for each in (measured, costs))
+            _panel(axes, runs, bars, protocols, styles, label, unit)
         panels[0].set_yticks(range(len(protocols)), protocols)
         panels[0].invert_yaxis()
         goal = measured["target"].iloc[0].replace("_", " ")
@@ -223,8 +228,11 @@ def speed_up(
     figures = attrgetter(*columns)
     ratios = [(title, name, *figures(each)) for title, panel in panels.items() for name, each in panel.items()]
     numbers = {"ratios": frame(("measure", "protocol", *columns), ratios)}
-    with picture(2.2 + 2.9 * len(panels), 1.35 + 0.34 * len(rows), numbers) as figure:
-        drawn = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    width = 2.2 + 2.9 * len(panels)
+    across = columns_of(len(panels), width, rows)
+    height = 0.75 + (0.6 + 0.34 * len(rows)) * ceil(len(panels) / across)
+    with picture(width, height, numbers) as figure:
+        drawn = panels_of(figure, len(panels), across)
         for axes, (title, panel) in zip(drawn, panels.items(), strict=True):
             for row, name in enumerate(rows):
                 if name in panel:
@@ -233,7 +241,7 @@ def speed_up(
             x_axis(axes, f"{title}: times faster", "", logarithmic=True)
         drawn[0].set_yticks(range(len(rows)), rows)
         drawn[0].set_ylim(len(rows) - 0.5, -0.5)
-        headline(drawn[0], f"{results.name}: speed-up against {baseline}")
+        headline(figure, f"{results.name}: speed-up against {baseline}")
         several = max(each.n for panel in panels.values() for each in panel.values()) > 1
         pairing = "paired over seeds" if several else "one seed"
         if alone := [name for name in rows if results.unpaired(name, baseline)]:

@@ -6,7 +6,7 @@ Figures do not use pyplot: no global state, no window, any thread.
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from textwrap import wrap
+from math import ceil
 from typing import Any, final
 from warnings import catch_warnings, filterwarnings
 
@@ -18,9 +18,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import Collection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.text import Text
 from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from vflsim.errors import ResultsError
+from vflsim.plotting.fit import NAMES, Fitting
 from vflsim.plotting.theme import RC, current
 from vflsim.results.read import Results
 
@@ -51,6 +53,8 @@ FORMATS: dict[str, dict[str, Any]] = {
 """The formats of figures by suffix, with metadata that do not differ between repetitions."""
 _HATCHES = ("", "....", "\\\\\\\\", "xxxx", "++", "||||", "----", "oo", "**", "OO")
 _LUMINANCE = (0.299, 0.587, 0.114)
+_PANEL = 1.35
+"""Inches that a panel has at least in the default style's font, if several are side by side."""
 WIDE = 5.0
 """Ratio of largest to smallest value above which an axis is logarithmic."""
 
@@ -65,6 +69,7 @@ class Picture(Figure):
 
     numbers: Numbers
     rc: dict[Any, Any]
+    notes: dict[Axes, Text]
 
     def png(self) -> bytes:
         """Render the figure as PNG; equal figures give equal bytes."""
@@ -100,15 +105,37 @@ def picture(width: float, height: float, numbers: Numbers) -> Iterator[Picture]:
     look = current()
     with mpl.rc_context(rc := {**RC, **look.rc}):
         figure = Picture(figsize=look.inches(width, height), layout="constrained")
-        figure.numbers, figure.rc = numbers, rc
+        figure.numbers, figure.rc, figure.notes = numbers, rc, {}
         FigureCanvasAgg(figure)
         yield figure
+        Fitting(figure, figure.notes, grows=look.size is None).run()
         lines = [line for axes in figure.axes for line in axes.get_lines()]
         for line in (*lines, *(line for legend in figure.legends for line in legend.get_lines())):
             line.set_linewidth(look.lines * line.get_linewidth())
             line.set_markersize(look.lines * line.get_markersize())
         if look.grey:
             _without_colours(figure)
+
+
+def columns_of(panels: int, width: float, names: Iterable[str]) -> int:
+    """Return how many panels stand side by side, with the names of rows at their left.
+
+    ``width`` is that of the default style, in inches. If not all panels fit, rows have as equal numbers as can be.
+    """
+    look = current()
+    size = {**RC, **look.rc}["font.size"]
+    wide, _ = look.inches(width, 1.0)
+    room = wide - min(NAMES * wide, 0.6 * size / 72 * max(map(len, names)))
+    most = max(1, min(panels, int(room / (_PANEL * size / RC["font.size"]))))
+    return ceil(panels / ceil(panels / most))
+
+
+def panels_of(figure: Figure, panels: int, columns: int) -> list[Axes]:
+    """Make so many panels in ``columns`` that share their rows' names; places that are left are empty."""
+    every = figure.subplots(ceil(panels / columns), columns, sharey=True, squeeze=False, gridspec_kw={"wspace": 0.06})
+    for axes in every.flat[panels:]:
+        axes.set_visible(False)
+    return list(every.flat[:panels])
 
 
 def _without_colours(figure: Figure) -> None:
@@ -133,15 +160,14 @@ def _without_colours(figure: Figure) -> None:
 def headline(place: Axes | Picture, text: str = "", note: str = "") -> None:
     """Write the title of a figure above its (first) axes, or above all of them: the user's, or ``text``.
 
-    Above all axes, a ``note`` follows that explains means and marks. Lines are as long as the figure is wide.
+    Above all axes, a ``note`` follows that explains means and marks.
     """
     title = current().title
-    size = mpl.rcParams["axes.titlesize"]
-    lines = _lines(place, text if title is None else title, size) + _lines(place, note, size)
+    words = "\n".join(filter(None, (" ".join((text if title is None else title).split()), note)))
     if isinstance(place, Axes):
-        place.set_title("\n".join(lines), loc="left")
-    elif lines:
-        place.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=place.rc["axes.titlesize"])
+        place.set_title(words, loc="left")
+    elif words:
+        place.suptitle(words, x=0.01, ha="left", fontsize=place.rc["axes.titlesize"])
 
 
 def legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str], columns: int = 6) -> None:
@@ -185,21 +211,11 @@ def plain_number(value: float, _: object = None) -> str:
 
 def remark(axes: Axes, text: str) -> None:
     """Add a small line between title and axes that explains means, bands and markers."""
-    size = mpl.rcParams["font.size"]
-    lines = _lines(axes, text, 0.83 * size)
-    axes.set_title(axes.get_title(loc="left"), loc="left", pad=size * (0.8 + 1.1 * len(lines)))
     look: dict[str, Any] = {"fontsize": "small", "color": "#666666", "linespacing": 1.1}
-    note = axes.annotate(
-        "\n".join(lines), (0, 1), xycoords="axes fraction", xytext=(0, 5), textcoords="offset points", **look
-    )
+    note = axes.annotate(text, (0, 1), xycoords="axes fraction", xytext=(0, 5), textcoords="offset points", **look)
     note.set_in_layout(not axes.get_title(loc="left"))  # the title's distance keeps its place; a panel may be narrower
-
-
-def _lines(place: Axes | Picture, text: str, size: float) -> list[str]:
-    """Break a text of ``size`` points into lines that fit beside the figure's margin."""
-    figure = place.get_figure(root=True) if isinstance(place, Axes) else place
-    width = figure.get_figwidth() if figure else 0.0
-    return wrap(text, max(int((width - 0.6) * 72 / (0.54 * size)), 20))
+    if isinstance(figure := axes.get_figure(root=True), Picture):
+        figure.notes[axes] = note
 
 
 def sides(figure: Figure, label: str) -> None:

@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping
 from itertools import product
 from math import ceil
-from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -142,10 +141,8 @@ _COLUMNS, _WIDTH = 3, 11.0
 """Most panels side by side, and the inches that they may take."""
 _CELL = (0.5, 0.36)
 """Inches of a cell."""
-_LEAST, _TITLES = 2.5, 1.0
-"""Inches that a figure is high at least, of which titles and the lower axis take as many: labels need the rest."""
-_LETTERS = 14
-"""Letters of an axis's label that an inch has room for."""
+_LEAST = 2.5
+"""Inches that a figure is high at least: labels need them."""
 _LIGHT = 0.5
 """The share of the colour scale above which text is black."""
 _EMPTY = "#dddddd"
@@ -184,8 +181,7 @@ def heat_map(sweep: Sweep, means: pd.DataFrame, label: str, note: str) -> Pictur
             axes.set_title(name, loc="left")
         for axes in panels.flat[len(names) :]:
             axes.set_visible(False)
-        words = "\n".join(wrap(label, int((height - _TITLES) * _LETTERS)))
-        bar = figure.colorbar(ScalarMappable(norm, _COLOURS), ax=panels, label=words, aspect=25, pad=0.02)
+        bar = figure.colorbar(ScalarMappable(norm, _COLOURS), ax=panels, label=label, aspect=25, pad=0.02)
         if logarithmic:
             bar.ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if most < 300 * least else (1,), numticks=9))
         bar.ax.yaxis.set_major_formatter(number_format(means))
