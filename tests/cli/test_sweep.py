@@ -82,7 +82,7 @@ def test_sweep_goes_over_a_grid_and_its_tables_and_figures_have_all_keys(vflsim:
         ("3", "1"),
         ("3", "2"),
     ]
-    assert re.search(r"^t +slow +wait +t-sync$", ended.out, re.MULTILINE)
+    assert re.search(r"^t \(choice\) +slow \(world\) +wait +t-sync$", ended.out, re.MULTILINE)
     folders = {"t-1_slow-1", "t-1_slow-2", "t-3_slow-1", "t-3_slow-2"}
     assert {path.name for path in Path("there").iterdir()} == {"sweep.json", *folders}
     assert vflsim("compare", "there").out in ended.out
@@ -288,7 +288,8 @@ def test_a_sweep_keeps_its_own_tables_beside_results(vflsim: Callable[..., Ended
     [
         (["compare", "there", "--metric", "typo"], "there is no metric, measure or percentile 'typo'"),
         (["plot", "there", "--kind", "sweep", "--metric", "test_accuracy"], "'test_accuracy'"),
-        (["compare", "there", "--baseline", "wait"], "the tables of a sweep have no baseline"),
+        (["compare", "there", "--baseline", "typo"], "there is no protocol 'typo'"),
+        (["compare", "there", "--budget", "10 s"], "nothing was evaluated"),
         (["compare", "there", "--out", "figures"], "there are only sweeps"),
         (["compare", "absent"], "no such folder"),
         (["plot", "there/nothing"], "no such folder"),

@@ -58,11 +58,15 @@ def test_every_point_is_listed_with_what_it_holds(section: SweepSection) -> None
     ]
 
 
+PAIRED = "paired over 2 points and their seeds"
+
+
 def test_it_has_the_tables_and_figures_of_the_sweep(section: SweepSection) -> None:
     assert [table.title for table in section.tables] == [
         "toy: mean round",
         "toy: time to test_accuracy ≥ 0.9 for 1 evaluation",
         "toy: final accuracy",
+        *(f"toy: {cost} to test_accuracy ≥ 0.9 for 1 evaluation, {PAIRED}" for cost in ("time", "bytes")),
         *(f"toy: best by {cost} to test_accuracy ≥ 0.9 for 1 evaluation" for cost in ("time", "bytes")),
         *(f"toy: best by test_accuracy after {amount}" for amount in ("10 s", "172 kB")),
     ]

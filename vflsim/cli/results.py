@@ -276,16 +276,15 @@ def compare(
     html: Html = False,
 ) -> None:
     """Print the comparison of results; those of several studies are in one table."""
-    from vflsim.results.joined import opened, table_of, tables_of
+    from vflsim.results.joined import opened, table_of, tables_of_sweep
     from vflsim.results.statistics.targets import target_from_text
+    from vflsim.results.sweeps.sweep import Sweep
     from vflsim.results.tables.budgets import budget_tables, budgets_from
 
     form = form_of("compare", latex, markdown, csv, html)
     targets = None if target is None else target_from_text(target)
     budgets = budgets_from(budget, "--budget") if budget else None
     joint, sweeps = opened(results, baseline, targets)
-    if budgets and joint is None:
-        raise ResultsError("the tables of a sweep have no budget", "--budget", "with the results of a scenario")
     if metric is not None and joint is not None and not (budgets or joint.budgets):
         remedy = f"add --budget, or draw it: vflsim plot {joint.folder} --metric {metric}"
         what = "is no sweep and names no budget, whose tables show a --metric"
@@ -294,7 +293,8 @@ def compare(
     tables += [] if joint is None or (quantiles and not budgets) else budget_tables(joint, budgets, metric)
     paths = [] if out is None else _written(out, joint, tables)
     for folder in sweeps:
-        for table in tables_of(folder, quantiles, targets, metric=metric):
+        sweep = Sweep.open(folder, targets)
+        for table in tables_of_sweep(sweep, metric, quantiles, budgets=budgets, baseline=baseline, pairing=pairing):
             table.title += f" ({folder})" if len(results) > 1 else ""
             tables.append(table)
     show(console(), tables, form)

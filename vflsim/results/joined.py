@@ -249,10 +249,11 @@ def opened(
     """Open the results among some folders, joined if there are several; also return the folders of sweeps.
 
     ``baseline`` is the protocol that the others are compared with, ``targets`` replaces the scenario's. Raises
-    ResultsError for an unknown baseline, for one if there are only sweeps, and for a folder of anything else.
+    ResultsError for an unknown baseline, and for a folder of anything else.
     """
     sweeps = [folder for folder in folders if (folder / SWEEP).is_file()]
-    results = united([Results.open(folder) for folder in folders if folder not in sweeps], baseline)
+    studies = [Results.open(folder) for folder in folders if folder not in sweeps]
+    results = united(studies, baseline) if studies else None
     return None if results is None else results.with_targets(targets), sweeps
 
 
@@ -275,25 +276,19 @@ def table_of(
     return quantile_table(results) if quantiles else comparison_table(results, targets, pairing)
 
 
-def tables_of(
-    folder: Path,
-    quantiles: bool = False,
-    targets: Mapping[str, Any] | None = None,
-    pairing: bool = False,
+def tables_of_sweep(
+    sweep: Sweep,
     metric: str | None = None,
+    quantiles: bool = False,
+    *,
+    budgets: Sequence[Budget] | None = None,
+    baseline: str | None = None,
+    pairing: bool = False,
 ) -> list[DataTable]:
-    """Make the tables of a folder: the comparison or ``quantiles`` of results, a sweep's tables, or a tuning's scores.
+    """Make the tables of :func:`~vflsim.results.sweeps.table.sweep_tables`, or those of a tuning.
 
-    ``targets`` and ``pairing`` are those of :func:`~vflsim.results.tables.comparison.comparison_table`, ``metric`` that
-    of :func:`~vflsim.results.sweeps.table.sweep_tables`. Raises ResultsError for any other folder.
+    A tuning's are its scores, unless a ``metric`` or ``quantiles`` are asked for. Raises ResultsError.
     """
-    if not (folder / SWEEP).is_file():
-        return [table_of(Results.open(folder), quantiles, targets, pairing)]
-    return tables_of_sweep(Sweep.open(folder, targets), metric, quantiles)
-
-
-def tables_of_sweep(sweep: Sweep, metric: str | None = None, quantiles: bool = False) -> list[DataTable]:
-    """Make the tables of a sweep, or without a ``metric`` or ``quantiles`` a tuning's scores. Raises ResultsError."""
     if (sweep.folder / TUNING).is_file() and metric is None and not quantiles:
         return [tuning_table(Tuning.open(sweep.folder))]
-    return sweep_tables(sweep, metric, quantiles)
+    return sweep_tables(sweep, metric, quantiles, budgets=budgets, baseline=baseline, pairing=pairing)

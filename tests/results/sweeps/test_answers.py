@@ -272,7 +272,7 @@ def test_timing_alone_and_a_single_setting_answer_nothing(tmp_path: Path) -> Non
 def test_a_sweep_shows_its_tables_as_html_and_has_its_frames(line: Sweep) -> None:
     found = SweepResults.open(line.folder)
     page = found._repr_html_()
-    assert page.count("<table>") == len(found.tables()) == 5
+    assert page.count("<table>") == len(found.tables()) == 8
     assert "<td>t-sync</td><td>2</td>" in page
     assert len(found.runs()) == 18
     assert found.answers().equals(answers_frame(line))

@@ -511,4 +511,7 @@ def test_without_a_target_that_all_reach_the_final_metric_answers(target: dict[s
 
 def test_timing_alone_has_no_final_metric(tmp_path: Path) -> None:
     sweep = run_sweep(said_world(stop={"rounds": 6}), KEY, VALUES, out=tmp_path / "s", timing_only=True).sweep
-    assert [table.title for table in sweep_tables(sweep)] == ["tiny: mean round"]
+    assert [table.title for table in sweep_tables(sweep)] == [
+        "tiny: mean round",
+        "tiny: mean round, paired over 2 points and their seeds",
+    ]

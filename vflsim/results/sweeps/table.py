@@ -1,6 +1,6 @@
 """Tables of a sweep or a tuning, and both as users hold them: with tables, which notebooks show, and answers."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -14,28 +14,44 @@ from vflsim.results.statistics.summary import STEADY, outcomes
 from vflsim.results.statistics.targets import wanted_targets
 from vflsim.results.sweeps.answers import answers_frame
 from vflsim.results.sweeps.answers_table import answer_tables
+from vflsim.results.sweeps.compared import budget_tables, comparison_tables
 from vflsim.results.sweeps.frame import sweep_frame
+from vflsim.results.sweeps.points import points_table
 from vflsim.results.sweeps.sweep import ShownMeasure, Sweep, has_values, level_of, percentile, shown_measure
 from vflsim.results.sweeps.tuning import Tuning, tuning_table
+from vflsim.results.tables.budgets import budgets_from
 from vflsim.results.tables.footnotes import AT_LEAST, MEANS, about_means, final_label, round_measure
-from vflsim.scenario.emit import flow
 from vflsim.tables import DataTable
+from vflsim.vocabulary.budgets import Budget
 from vflsim.vocabulary.metrics import is_share
 
 
-def sweep_tables(sweep: Sweep, metric: str | None = None, quantiles: bool = False) -> list[DataTable]:
-    """Tabulate what was measured at every point, and then what the sweep answers.
+def sweep_tables(
+    sweep: Sweep,
+    metric: str | None = None,
+    quantiles: bool = False,
+    *,
+    budgets: Sequence[Budget] | None = None,
+    baseline: str | None = None,
+    pairing: bool = False,
+) -> list[DataTable]:
+    """Tabulate what was measured at every point, protocols in pairs and within budgets, and what the sweep answers.
 
     ``metric`` is shown alone: a metric, a measure, or a percentile of the rounds such as ``p99``; or ``quantiles`` of
-    the rounds. See ``measure_tables`` and :func:`~vflsim.results.sweeps.answers_table.answer_tables`. Raises
-    NotRecordedError for what runs do not have.
+    the rounds. ``budgets`` are instead of the scenario's, ``baseline`` is the protocol of all pairs. See
+    ``measure_tables``, :mod:`~vflsim.results.sweeps.compared` and
+    :func:`~vflsim.results.sweeps.answers_table.answer_tables`. Raises NotRecordedError for what runs do not have,
+    ResultsError for an unknown baseline, or a metric of a budget that was not evaluated.
     """
-    if metric is not None:
-        return _alone(sweep, [shown_measure(metric, sweep.measures, "--metric")])
+    within = [] if quantiles and not budgets else budget_tables(sweep, budgets, metric)
     if quantiles:
         every = [shown_measure(percentile(level), sweep.measures, "--quantiles") for level in LEVELS]
-        return _alone(sweep, [each for each in every if has_values(sweep.estimates(each.measure))] or every[:1])
-    return [*measure_tables(sweep), *answer_tables(sweep)]
+        every = [each for each in every if has_values(sweep.estimates(each.measure))] or every[:1]
+        return [*_alone(sweep, every), *within]
+    pairs = comparison_tables(sweep, metric, baseline, pairing)
+    if metric is not None:
+        return [*_alone(sweep, [shown_measure(metric, sweep.measures, "--metric")]), *pairs, *within]
+    return [*measure_tables(sweep), *pairs, *within, *answer_tables(sweep)]
 
 
 def measure_tables(sweep: Sweep) -> list[DataTable]:
@@ -86,12 +102,7 @@ def _table(sweep: Sweep, measure: str, target: str | None, title: str) -> DataTa
         )
         for _, row in (sweep.estimates(measure, target).iterrows() if known else ())
     }
-    rows = [
-        (*map(flow, point), *(cells.get((position, name), "—") for name in sweep.protocols))
-        for position, point in enumerate(sweep.points)
-    ]
-    labels = (axis.label for axis in sweep.axes)
-    return DataTable((*labels, *sweep.protocols), rows, title=f"{sweep.scenario}: {title}")
+    return points_table(sweep, cells, title)
 
 
 def _notes(sweep: Sweep, single: bool) -> Iterator[str]:
@@ -162,12 +173,23 @@ class SweepResults(Sweep):
     Example: ``SweepResults.open("results/batches").tables()``
     """
 
-    def tables(self, metric: str | None = None) -> list[DataTable]:
-        """Make the tables that ``vflsim sweep`` prints: what was measured, and what the sweep answers.
+    def tables(
+        self,
+        metric: str | None = None,
+        *,
+        budgets: Sequence[Mapping[str, Any] | str] | None = None,
+        baseline: str | None = None,
+        pairing: bool = False,
+    ) -> list[DataTable]:
+        """Make the tables that ``vflsim sweep`` prints: what was measured, comparisons, and what the sweep answers.
 
-        ``metric`` is shown alone: a metric, a measure, or a percentile of the rounds such as ``p99``.
+        ``metric`` is shown alone: a metric, a measure, or a percentile of the rounds such as ``p99``. ``budgets``,
+        ``baseline`` and ``pairing`` are those of ``vflsim compare``.
+
+        Example: ``sweep.tables(budgets=["10 min", "20 MB"])``
         """
-        return sweep_tables(self, metric)
+        wanted = None if budgets is None else budgets_from(budgets, "tables")
+        return sweep_tables(self, metric, budgets=wanted, baseline=baseline, pairing=pairing)
 
     def runs(self) -> pd.DataFrame:
         """Return a row per run: see :func:`~vflsim.results.sweeps.frame.sweep_frame`."""

@@ -65,7 +65,12 @@ def budget_table(results: RunSet, budget: Budget, metric: str | None = None) -> 
     metric that was not evaluated.
     """
     metric = metric or results.main_metric
-    stood = standings(results, budget, metric)
+    title = f"{results.name}: {metric.replace('_', ' ')} within {budget}"
+    return ranking_table(results, standings(results, budget, metric), budget, metric, title)
+
+
+def ranking_table(results: RunSet, stood: pd.DataFrame, budget: Budget, metric: str, title: str) -> DataTable:
+    """Rank the protocols by what their runs had reached, rows as of ``standings``; columns as of ``budget_table``."""
     ranks = within(results, metric, stood)
     best = None if ranks is None else ranks.best
     compared = results.against(best)
@@ -90,7 +95,7 @@ def budget_table(results: RunSet, budget: Budget, metric: str | None = None) -> 
     header = ["protocol", label, f"vs {best or 'best'}", "told apart", "runs", "evaluated at"]
     header += ["ended before"] if ended else []
     notes = [*_notes(results, summary, stood, budget)]
-    return DataTable(header, rows, f"{results.name}: {label} within {budget}", notes, (0, 3))
+    return DataTable(header, rows, title, notes, (0, 3))
 
 
 def budget_tables(
