@@ -13,9 +13,10 @@ from typer.testing import CliRunner
 from vflsim.cli import app
 from vflsim.errors import ResultsError
 from vflsim.plotting import PLOTS, plot
-from vflsim.plotting.script import OPTIONS, given
+from vflsim.plotting.script import given
 from vflsim.plotting.theme import COLUMNS, STYLES, size_of
 from vflsim.results import NotRecordedError, Results
+from vflsim.vocabulary.figure_options import FIGURE_OPTIONS
 
 pytestmark = pytest.mark.usefixtures("few_pixels")
 
@@ -174,16 +175,17 @@ def test_a_style_file_with_anything_else_is_refused_with_its_line(
 def test_an_option_that_a_figure_lacks_is_refused_with_the_figures_that_have_it(results: Results) -> None:
     with pytest.raises(ResultsError, match="'target' has no --metric") as caught:
         given(results, ["target"], {"metric": "test_loss"})
-    assert caught.value.allowed == "--protocol, --size, --title, --style"
+    assert caught.value.allowed == "--protocol, --target, --size, --title, --style"
     expected = "--kind time --kind rounds --kind bytes --kind energy --kind epsilon --kind answers"
     assert caught.value.remedy.endswith(expected)
     assert given(results, ["time"], {"metric": "test_loss", "start": None}) == {"metric": "test_loss"}
 
 
 def test_the_command_line_has_every_option(toy_folder: Path, tmp_path: Path) -> None:
-    said = [f"--{name}" for name in OPTIONS]
-    values = ["async", "test_loss", "2 s", "30 s", "9x6", "", "slides"]
-    words = [word for pair in zip(said, values, strict=True) for word in pair]
+    values = {"protocol": "async", "metric": "test_loss", "from": "2 s", "to": "30 s", "size": "9x6", "title": ""}
+    values |= {"style": "slides"}
+    assert {*FIGURE_OPTIONS} == {*values, "target", "at", "form"}  # those of other figures
+    words = [word for name, value in values.items() for word in (f"--{name}", value)]
     out = tmp_path / "loss.svg"
     ended = CliRunner().invoke(app, ["plot", str(toy_folder), "--kind", "time", "--out", str(out), *words])
     assert ended.exit_code == 0, ended.output

@@ -9,6 +9,7 @@ from matplotlib.patches import Rectangle
 from story import Story
 from toy_runs import toy_results
 
+from vflsim.errors import ResultsError
 from vflsim.plotting import plot, save_all
 from vflsim.results.sweeps.sweep import Sweep
 
@@ -92,6 +93,57 @@ def test_keys_that_change_together_stand_side_by_side(tmp_path: Path) -> None:
     (axes,) = plot(sweep, "sweep").axes
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["a 1\nb 5 ms", "a 2\nb 9 ms"]
     assert [path.name for path in save_all(sweep, tmp_path / "out")] == ["sweep.png"]
+
+
+def test_keys_are_left_out_at_one_of_their_values_and_the_form_follows(tmp_path: Path) -> None:
+    points = {(a, b, f"{c} ms"): [a + 10.0 * b + c] for a in (1, 2) for b in (1, 2) for c in (0, 5)}
+    sweep = swept(tmp_path, ["k.a", "k.b", "timing.c"], points)
+    heat = plot(sweep, "sweep", at={"c": "5 ms"})
+    assert heat.get_suptitle().splitlines()[0] == "story, c = 5 ms"
+    assert heat.numbers["times"][["a", "b", "shown"]].to_numpy().tolist() == [
+        [a, b, a + 10 * b + 5] for a in (1, 2) for b in (1, 2)
+    ]
+    (axes,) = plot(sweep, "sweep", at=["c=5 ms", "k.b=2"]).axes
+    assert axes.lines[0].get_ydata() == pytest.approx([26, 27])
+    panels = plot(sweep, "sweep", at=["c=0 ms"], form="panels")
+    assert [axes.get_title(loc="left") for axes in panels.axes] == ["b = 1", "b = 2"]
+    assert panels.axes[1].lines[0].get_ydata() == pytest.approx([21, 22])
+
+
+@pytest.mark.parametrize(
+    ("options", "what", "allowed"),
+    [
+        ({"form": "lines"}, "no figure of 2 keys has the form 'lines'", "map, panels"),
+        ({"form": "map", "at": ["a=1"]}, "no figure of 1 key has the form 'map'", "lines"),
+        ({"at": ["nonsense=1"]}, "'nonsense' is no key of this sweep", "a, b"),
+        ({"at": ["a=7"]}, "no point has a = 7", "1, 2"),
+        ({"at": ["a=1", "b=1"]}, "b is the only key", "one key less than the sweep has"),
+    ],
+)
+def test_a_form_or_a_point_that_there_is_not_is_refused(options: dict, what: str, allowed: str, tmp_path: Path) -> None:
+    sweep = swept(tmp_path, ["k.a", "k.b"], {(a, b): [1.0] for a in (1, 2) for b in (1, 2)})
+    with pytest.raises(ResultsError, match=what) as caught:
+        plot(sweep, "sweep", **options)
+    assert caught.value.allowed == allowed
+
+
+@pytest.mark.slow
+def test_costs_to_another_target_are_drawn(tmp_path: Path) -> None:
+    entries = []
+    for place in range(2):
+        toy_results(tmp_path / str(place), seeds=2, horizon=20 + 20 * place)
+        entries.append({"values": [place], "folder": str(place), "finished": True})
+    page = {"scenario": "toy", "keys": ["a.x"], "timing_only": False, "points": entries}
+    (tmp_path / "sweep.json").write_text(json.dumps(page))
+    sweep = Sweep.open(tmp_path)
+    figure = plot(sweep, "sweep", metric="bytes_to_target", target="test_accuracy=0.5")
+    low = Sweep.open(tmp_path, {"test_accuracy": 0.5})
+    expected = low.estimates("bytes_to_target", "test_accuracy ≥ 0.5 for 5 evaluations")["mean"].dropna().tolist()
+    assert figure.numbers["times"]["mean"].dropna().tolist() == pytest.approx(expected)
+    assert len(expected) > 4
+    assert figure.axes[0].get_ylabel() == "bytes to test accuracy ≥ 0.5 [B]"
+    times = plot(sweep, "sweep-target", target="test_accuracy=0.5")
+    assert times.axes[0].get_ylabel() == "time to test accuracy ≥ 0.5 [s]"
 
 
 @pytest.mark.parametrize("keys", [["timing.a", "timing.b"], ["timing.a", "timing.b", "timing.c"]])

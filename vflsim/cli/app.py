@@ -21,6 +21,7 @@ from vflsim.errors import ScenarioError, check_known, no_results
 from vflsim.party_names import name_from_now_on
 from vflsim.shipped import completions, scenario_file
 from vflsim.vocabulary.execution_options import OPTIONS, flag
+from vflsim.vocabulary.figure_options import FIGURE_OPTIONS
 
 if TYPE_CHECKING:
     from vflsim.scenario.models import Scenario
@@ -184,21 +185,19 @@ EXECUTION = tuple(OPTIONS)
 """The names of all options of execution."""
 
 
-def with_execution(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of execution that are named, in place of its parameter ``execution``.
-
-    The command gets them as one mapping, ``ExecutionOptions``.
-    """
+def with_options(name: str, given: Sequence[Parameter]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command options in place of its parameter ``name``, which gets them as one mapping."""
 
     def give(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
         def called(**arguments: Any) -> None:
-            command(execution={name: arguments.pop(name) for name in names}, **arguments)
+            values = {each.name: arguments.pop(each.name) for each in given}
+            command(**{name: values}, **arguments)
 
         hints, parameters = get_type_hints(command, include_extras=True), list[Parameter]()
         for parameter in signature(command).parameters.values():
-            if parameter.name == "execution":
-                parameters += [_parameter(name) for name in names]
+            if parameter.name == name:
+                parameters += given
             else:
                 parameters.append(parameter.replace(annotation=hints[parameter.name]))
         called.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
@@ -206,6 +205,30 @@ def with_execution(*names: str) -> Callable[[Callable[..., None]], Callable[...,
         return called
 
     return give
+
+
+def with_execution(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of execution that are named, in place of its parameter ``execution``.
+
+    The command gets them as one mapping, ``ExecutionOptions``.
+    """
+    return with_options("execution", [_parameter(name) for name in names])
+
+
+def of_figures() -> list[Parameter]:
+    """Return the options of figures, each as a parameter of a command."""
+    return [
+        Parameter(
+            option.parameter,
+            Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=Annotated[
+                list[str] | None if option.repeated else str | None,
+                typer.Option(option.flag, help=option.help, metavar=option.metavar),
+            ],
+        )
+        for option in FIGURE_OPTIONS.values()
+    ]
 
 
 def _parameter(name: str) -> Parameter:

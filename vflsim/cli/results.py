@@ -5,12 +5,24 @@ from __future__ import annotations
 import contextlib
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 import vflsim
-from vflsim.cli.app import Protocols, ResultsFolder, Workers, app, complain, console, known, must_be_folder, say
+from vflsim.cli.app import (
+    Protocols,
+    ResultsFolder,
+    Workers,
+    app,
+    complain,
+    console,
+    known,
+    must_be_folder,
+    of_figures,
+    say,
+    with_options,
+)
 from vflsim.cli.output import Csv, Html, Latex, Markdown, Metric, Seeds, Trust, form_of, show
 from vflsim.errors import ResultsError, ScenarioError
 
@@ -21,6 +33,7 @@ if TYPE_CHECKING:
 
 
 @app.command()
+@with_options("look", of_figures())
 def plot(
     results: Annotated[
         Path, typer.Argument(help="A folder of results, or of a sweep.", metavar="RESULTS", callback=must_be_folder)
@@ -36,28 +49,9 @@ def plot(
             help="Folder of the figures (default: the results' own), or the file of a single one: .png, .svg or .pdf.",
         ),
     ] = None,
-    protocol: Annotated[
-        list[str] | None, typer.Option("--protocol", help="Only this protocol (may be repeated).")
-    ] = None,
-    metric: Annotated[
-        str | None, typer.Option(help="Column of the metrics, e.g. test_loss (default: the target's metric).")
-    ] = None,
-    start: Annotated[
-        str | None, typer.Option("--from", help="Where the horizontal axis begins: 10 s, 20 (rounds), 5 MB.")
-    ] = None,
-    end: Annotated[str | None, typer.Option("--to", help="Where the horizontal axis ends.")] = None,
-    size: Annotated[
-        str | None,
-        typer.Option(
-            help="Width x height: 7x4 (inches), 85x60 mm or 18x10 cm; single or double for columns of a paper.",
-            metavar="WxH",
-        ),
-    ] = None,
-    title: Annotated[str | None, typer.Option(help="Title instead of the scenario's name; '' for none.")] = None,
-    style: Annotated[
-        str | None, typer.Option(help="default, paper, slides, grey, or a Matplotlib style file (.mplstyle).")
-    ] = None,
     trust: Trust = False,
+    *,
+    look: dict[str, Any],
 ) -> None:
     """Draw the figures of a results folder, or of a sweep."""
     from vflsim.plotting import figure_of, open_folder, plot as draw, plots_of, save_all
@@ -70,8 +64,7 @@ def plot(
         if not is_path(name):
             known(name, plots_of(stored), "figure", "vflsim plot --kind")
     names = {name: figure_of(stored, name).__name__ if is_path(name) else name for name in kind or ()}
-    selection = {"protocols": protocol, "metric": metric, "start": start, "end": end}
-    options = given(stored, kind or (), selection | {"size": size, "title": title, "style": style})
+    options = given(stored, kind or (), {name: value for name, value in look.items() if value != []})
     if kind and len(kind) == 1:
         place = picture_file(results if out is None else out, names[kind[0]], "vflsim plot --out")
         paths = [write_file(place, draw(stored, kind[0], **options).rendered(place.suffix))]

@@ -28,6 +28,7 @@ from vflsim.plotting.timeline import timeline
 from vflsim.plotting.utilisation import link_utilisation
 from vflsim.plotting.waits import waited_for
 from vflsim.results.read import NotRecordedError, Results
+from vflsim.results.statistics.targets import target_from_text
 from vflsim.results.store.write import write_file
 from vflsim.results.sweeps.sweep import Sweep, open_folder
 
@@ -73,14 +74,17 @@ def plot(
 
     ``kind`` may be the path of a class of your own, ``mine:Clients``, whose fields are its options.
 
-    ``size`` is in inches, or text with a unit (``85x60 mm``); ``style`` is a name in
-    :data:`vflsim.plotting.theme.STYLES` or a Matplotlib style file. ``options`` are the function's own. Raises
-    ResultsError for an unknown figure, an option that it does not take, or an unknown protocol.
+    ``size`` is in inches, or text: with a unit (``85x60 mm``), or a column of a paper (``single``, ``double``);
+    ``style`` is a name in :data:`vflsim.plotting.theme.STYLES` or a Matplotlib style file. ``options`` are the
+    function's own; a ``target`` may be text, ``test_accuracy=0.9``. Raises ResultsError for an unknown figure, an
+    option that it does not take, or an unknown protocol.
     """
     function = figure_of(results, kind)
     keys = options_of(function)
     if unknown := [name for name in options if name not in keys]:
         raise ResultsError(f"the figure {kind!r} has no option {unknown[0]!r}", "plot", ", ".join((*keys, *LOOKS)))
+    if isinstance(target := options.get("target"), str):
+        options["target"] = target_from_text(target)
     if protocols is not None:
         known_protocols(results, protocols)
         if "protocols" in keys:

@@ -40,8 +40,8 @@ from vflsim.plotting.style import (
 from vflsim.plotting.theme import appearance, kinds_of, protocol_styles
 from vflsim.results import write_file
 from vflsim.results.read import NotRecordedError, Results
-from vflsim.results.statistics.targets import target_from_text
 from vflsim.results.sweeps.sweep import Sweep
+from vflsim.vocabulary.figure_options import FIGURE_OPTIONS
 from vflsim.vocabulary.metrics import facts_of, range_of
 from vflsim.vocabulary.plain_yaml import parse_value
 
@@ -121,28 +121,6 @@ def _panels(shown: Results | Sweep) -> list[tuple[str, Results]]:
     return [(f"{shown.scenario}: {point[0] if one else shown.setting(point)}", each) for point, each in pairs]
 
 
-OPTIONS = {
-    "protocol": "protocols",
-    "metric": "metric",
-    "from": "start",
-    "to": "end",
-    "size": "size",
-    "title": "title",
-    "style": "style",
-}
-"""Option of a command line -> parameter of :func:`vflsim.plotting.plot`."""
-
-HELP = {
-    "protocol": "Only this protocol (may be repeated).",
-    "metric": "Column of the metrics, e.g. test_loss (default: the target's metric).",
-    "from": "Where the horizontal axis begins: 10 s, 20 (rounds), 5 MB.",
-    "to": "Where the horizontal axis ends.",
-    "size": "Width x height: 7x4 (inches), 85x60 mm or 18x10 cm; single or double for columns of a paper.",
-    "title": "Title instead of the scenario's name; '' for none.",
-    "style": "default, paper, slides, grey, or a Matplotlib style file (.mplstyle).",
-}
-
-
 def given(results: Results | Sweep, kinds: Sequence[str], values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options (parameters of ``plot``) that are not None.
 
@@ -150,7 +128,7 @@ def given(results: Results | Sweep, kinds: Sequence[str], values: Mapping[str, A
     """
     known = plots_of(results)
     options = {name: value for name, value in values.items() if value is not None}
-    words = {parameter: name for name, parameter in OPTIONS.items()}
+    words = {option.parameter: name for name, option in FIGURE_OPTIONS.items()}
     for parameter in options:
         takers = [kind for kind in known if parameter in (*LOOKS, *options_of(known[kind]))]
         for kind in kinds or known:
@@ -158,17 +136,17 @@ def given(results: Results | Sweep, kinds: Sequence[str], values: Mapping[str, A
             if kind not in takers and parameter not in parameters:
                 what = f"the figure {kind!r} has no --{words.get(parameter, parameter)}"
                 taken = (*LOOKS, *options_of(figure_of(results, kind)))
-                others = [name for name, each in OPTIONS.items() if each in taken]
+                others = [name for name, option in FIGURE_OPTIONS.items() if option.parameter in taken]
                 remedy = f"name figures that have it: --kind {' --kind '.join(takers)}" if takers else ""
                 raise ResultsError(what, "plot", ", ".join(f"--{name}" for name in others), remedy)
     return options
 
 
-def add_options(parser: argparse.ArgumentParser, names: Iterable[str] = OPTIONS) -> None:
-    """Add options of ``OPTIONS`` to the parser of a script."""
-    for name in names:
-        action = "append" if name == "protocol" else "store"
-        parser.add_argument(f"--{name}", dest=OPTIONS[name], action=action, help=HELP[name])
+def add_options(parser: argparse.ArgumentParser, names: Iterable[str] = FIGURE_OPTIONS) -> None:
+    """Add options of ``FIGURE_OPTIONS`` to the parser of a script."""
+    for option in (FIGURE_OPTIONS[name] for name in names):
+        action = "append" if option.repeated else "store"
+        parser.add_argument(option.flag, dest=option.parameter, action=action, help=option.help)
 
 
 PICTURE = ".png"
@@ -216,8 +194,8 @@ def main(description: str) -> None:
     add_options(parser)
     every = {each.name: each for function in PLOTS.values() for each in [*signature(function).parameters.values()][1:]}
     for name, parameter in every.items():
-        if name not in OPTIONS.values():
-            more: dict[str, Any] = {"type": target_from_text if name == "target" else _value}
+        if name not in {option.parameter for option in FIGURE_OPTIONS.values()}:
+            more: dict[str, Any] = {"type": _value}
             if isinstance(parameter.default, bool):
                 more = {"action": "store_const", "const": not parameter.default}
             takers = [kind for kind, function in PLOTS.items() if name in options_of(function)]

@@ -1,10 +1,15 @@
 """Times against the keys of a sweep: lines over one key, heat maps over two, small multiples over more."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 
+from vflsim.errors import ResultsError
 from vflsim.plotting import closed_forms as closed
 from vflsim.plotting.style import Picture, frame, headline, legend, picture, remark, stacked, target_label
 from vflsim.plotting.sweep_panels import (
@@ -21,14 +26,27 @@ from vflsim.plotting.theme import Style, protocol_styles
 from vflsim.results.read import NotRecordedError
 from vflsim.results.statistics.estimates import GEOMETRIC, WIDE
 from vflsim.results.statistics.summary import STEADY
-from vflsim.results.sweeps.sweep import QUANTILE, Sweep, shown_measure
+from vflsim.results.sweeps.sweep import QUANTILE, Sweep, level_of, shown_measure
 from vflsim.timing.floats import Floats
 
+FORMS = ("lines", "map", "panels")
+"""The forms of a sweep's figure: lines over one key, a heat map over two, panels of lines over two or more."""
+At = Mapping[str, Any] | Sequence[str] | None
+"""Values of keys, by name, or as texts: ``t=2``."""
 
-def round_time_against(sweep: Sweep, metric: str | None = None) -> Picture:
+
+def round_time_against(
+    sweep: Sweep,
+    metric: str | None = None,
+    target: Mapping[str, Any] | None = None,
+    at: At = None,
+    form: str | None = None,
+) -> Picture:
     """Plot the mean round duration, or what ``metric`` names, against the swept values.
 
-    ``metric`` is a metric, a measure of the summary, or a percentile of the rounds such as ``p99``. One key: lines with
+    ``metric`` is a metric, a measure of the summary (a cost to the ``target``, too, which replaces the scenario's), or
+    a percentile of the rounds such as ``p99``. ``at`` leaves the points with these values of keys, which are no longer
+    swept: ``{"t": 2}``, or ``["t=2"]``. ``form`` is one of ``FORMS`` that suits the number of keys. One key: lines with
     95 % intervals over seeds (with one seed, batch means after the warm-up give that of the mean round), and dashed
     ones for the mean round of the closed form, if there is one, or areas for its bounds. The axis has a scale for
     numbers (logarithmic if they spread widely and unevenly); other values, and points of several keys that change
@@ -37,26 +55,48 @@ def round_time_against(sweep: Sweep, metric: str | None = None) -> Picture:
     x: the value's place, shown), ``closed_form`` (protocol, x, lower, upper). Raises NotRecordedError for what runs do
     not have.
     """
+    sweep = _chosen(sweep, target, at)
     if metric is not None:
         known = shown_measure(metric, sweep.measures, "--metric")
-        return _figure(sweep, known.measure, known.target, target_label(known.label))
+        return _figure(sweep, known.measure, known.target, target_label(known.label), form)
     single = sweep.estimates("round_duration")["n"].max() <= 1  # then the interval comes from within the run
-    return _figure(sweep, STEADY if single else "round_duration", None, "mean round duration")
+    return _figure(sweep, STEADY if single else "round_duration", None, "mean round duration", form)
 
 
-def time_to_target_against(sweep: Sweep) -> Picture:
-    """Plot the time to the scenario's (first) target against the swept values, as :func:`round_time_against`.
+def time_to_target_against(
+    sweep: Sweep, target: Mapping[str, Any] | None = None, at: At = None, form: str | None = None
+) -> Picture:
+    """Plot the time to the ``target`` (default: the scenario's first) against the swept values.
 
-    Hollow markers are lower bounds: some seed did not reach the target. ``numbers``: ``times`` as of
-    :func:`round_time_against`. Raises NotRecordedError without a target.
+    Options are those of :func:`round_time_against`. Hollow markers are lower bounds: some seed did not reach the
+    target. ``numbers``: ``times`` as of :func:`round_time_against`. Raises NotRecordedError without a target.
     """
+    sweep = _chosen(sweep, target, at)
     targets = [name for summary in sweep.summaries for name in summary["target"].dropna().unique()]
     if not targets:
         raise NotRecordedError("no target, or its metric was not evaluated", str(sweep.folder))
-    return _figure(sweep, "time_to_target", targets[0], f"time to {target_label(targets[0])}")
+    return _figure(sweep, "time_to_target", targets[0], f"time to {target_label(targets[0])}", form)
 
 
-def _figure(sweep: Sweep, measure: str, target: str | None, label: str) -> Picture:
+def _chosen(sweep: Sweep, target: Mapping[str, Any] | None, at: At) -> Sweep:
+    """Return the points of a sweep with these values of keys, and another target."""
+    pairs = [*at.items()] if isinstance(at, Mapping) else [each.partition("=")[::2] for each in at or ()]
+    sweep = sweep.at(dict(pairs))
+    return sweep if target is None else replace(sweep, targets=target)
+
+
+def _form(sweep: Sweep, wanted: str | None) -> str:
+    """Return the form of a sweep's figure. Raises ResultsError for one that its number of keys does not allow."""
+    keys = 1 if sweep.zipped else len(sweep.keys)
+    allowed = {1: FORMS[:1], 2: FORMS[1:]}.get(keys, FORMS[2:])
+    if wanted is not None and wanted not in allowed:
+        what = f"no figure of {keys} key{'s' * (keys > 1)} has the form {wanted!r}"
+        raise ResultsError(what, "plot: form", ", ".join(allowed), "leave keys out: --at KEY=VALUE" if keys > 1 else "")
+    return wanted or allowed[0]
+
+
+def _figure(sweep: Sweep, measure: str, target: str | None, label: str, wanted: str | None) -> Picture:
+    form = _form(sweep, wanted)
     means = sweep.estimates(measure, target)
     known, wide = means["reached"] == means["n"], means["most"] - means["least"] > WIDE * means["mean"]
     ends = {low: means[low].mask(known & wide & means[low].isna(), means[least])
@@ -66,14 +106,15 @@ def _figure(sweep: Sweep, measure: str, target: str | None, label: str) -> Pictu
         means = means.assign(low=means["low"].clip(lower=0))
     means = means[means["shown"].notna()]
     if means.empty:
-        raise NotRecordedError(f"the {label} is not in these results", str(sweep.folder))
+        remedy = "make runs longer, or ask for a lower percentile" if level_of(measure) is not None else ""
+        raise NotRecordedError(f"the {label} is not in these results", str(sweep.folder), remedy=remedy)
     means = means.reset_index(drop=True)
     unit = str(means["unit"].iloc[0])
     label = f"{label} [{unit}]" if unit not in ("", "rounds", "updates") else label
-    if len(sweep.keys) == 2 and not sweep.zipped:
+    if form == "map":
         return heat_map(sweep, means, label, _remark(sweep, means, target is not None, bars=False))
     note = _remark(sweep, means, target is not None)
-    if sweep.zipped or len(sweep.keys) == 1:
+    if form == "lines":
         return _lines(sweep, means, label, note, theory=measure in ("round_duration", STEADY))
     return small_multiples(sweep, means, label, note)
 

@@ -218,6 +218,37 @@ class Sweep:
             results = tuple(self.results[position] for position in positions)
             yield tuple(positions), replace(self, points=points, results=results)
 
+    def at(self, values: Mapping[str, Any]) -> Self:
+        """Return the points with these values of keys, by name or short name; the keys are no longer swept.
+
+        A value is written as in ``sweep.json``: ``2``, ``5 Mbps``. Raises ResultsError for an unknown key, for a value
+        that no point has, and if no key is left.
+        """
+        sweep = self
+        for name, value in values.items():
+            sweep = sweep._at(name, value)
+        return sweep
+
+    def _at(self, name: str, value: Any) -> Self:
+        place = next((k for k, axis in enumerate(self.axes) if name in (axis.name, axis.key)), None)
+        if place is None:
+            raise ResultsError(f"{name!r} is no key of this sweep", "--at", ", ".join(axis.name for axis in self.axes))
+        if len(self.keys) == 1:
+            raise ResultsError(f"{name} is the only key of this sweep", "--at", "one key less than the sweep has")
+        axis, left = self.axes[place], [k for k in range(len(self.keys)) if k != place]
+        chosen = [position for position, each in enumerate(axis.values) if value in (each, flow(each), str(each))]
+        if not chosen:
+            raise ResultsError(f"no point has {name} = {value}", "--at", ", ".join(map(flow, axis.distinct.values)))
+        rest = [point for point in self.pending if flow(point[place]) == flow(axis.values[chosen[0]])]
+        return replace(
+            self,
+            keys=tuple(self.keys[k] for k in left),
+            points=tuple(tuple(self.points[position][k] for k in left) for position in chosen),
+            results=tuple(self.results[position] for position in chosen),
+            pending=tuple(tuple(point[k] for k in left) for point in rest),
+            scenario=f"{self.scenario}, {axis.name} = {flow(axis.values[chosen[0]])}",
+        )
+
     @property
     def zipped(self) -> bool:
         """Whether all keys change from point to point: first, second, … values together, no grid."""

@@ -1,0 +1,60 @@
+"""The options of figures, written once: the command line, the scripts in plots/ and the checks of both follow.
+
+To add one: an entry here, and a parameter of its name in ``vflsim.plotting.plot`` (of every figure) or in the functions
+that draw the figures which have it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, final
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class FigureOption:
+    """An option of figures: its ``name`` on the command line, the ``parameter`` of functions, and its ``help``.
+
+    One that may be ``repeated`` is a list.
+    """
+
+    name: str
+    parameter: str
+    help: str
+    metavar: str | None = None
+    repeated: bool = False
+
+    @property
+    def flag(self) -> str:
+        """Write the option as on the command line."""
+        return f"--{self.name}"
+
+
+_EVERY = (
+    FigureOption("protocol", "protocols", "Only this protocol (may be repeated).", repeated=True),
+    FigureOption(
+        "metric",
+        "metric",
+        "Column of the metrics, e.g. test_loss (default: the target's metric); of a sweep also a measure (bytes), a "
+        "cost (bytes_to_target) or a percentile of the rounds (p99).",
+    ),
+    FigureOption("target", "target", "Target instead of the scenario's: test_accuracy=0.85."),
+    FigureOption(
+        "at", "at", "Only the points of a sweep with this value of a key (may be repeated).", "KEY=VALUE", repeated=True
+    ),
+    FigureOption(
+        "form", "form", "Of a sweep: lines (one key), map (two keys), panels (two or more; one key less as lines)."
+    ),
+    FigureOption("from", "start", "Where the horizontal axis begins: 10 s, 20 (rounds), 5 MB."),
+    FigureOption("to", "end", "Where the horizontal axis ends."),
+    FigureOption(
+        "size",
+        "size",
+        "Width x height: 7x4 (inches), 85x60 mm or 18x10 cm; single or double for columns of a paper.",
+        "WxH",
+    ),
+    FigureOption("title", "title", "Title instead of the scenario's name; '' for none."),
+    FigureOption("style", "style", "default, paper, slides, grey, or a Matplotlib style file (.mplstyle)."),
+)
+FIGURE_OPTIONS: Final = {option.name: option for option in _EVERY}
+"""The options by their name on the command line."""
