@@ -84,7 +84,7 @@ def pytest_collection() -> Generator[None, object, object]:
 def unrendered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures are made, and their files written, but nothing is drawn: for tests of which figures there are."""
     made = {".png": b"\x89PNG", ".pdf": b"%PDF", ".svg": b"<svg></svg>"}
-    monkeypatch.setattr("vflsim.plotting.style.Picture.rendered", lambda _self, suffix: made[suffix])
+    monkeypatch.setattr("vflsim.plotting.style.Picture.rendered", lambda _self, suffix, **_: made[suffix])
 
 
 @pytest.fixture(scope="session")

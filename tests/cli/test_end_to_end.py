@@ -697,7 +697,9 @@ def test_compare_prints_its_table_in_a_format_and_nothing_else(
 def test_a_sweep_prints_its_tables_in_one_format_and_the_rest_elsewhere(vflsim: Callable[..., Ended]) -> None:
     told = ("sweep", "tiny.yaml", "--over", "training.batch=10,20", "--timing-only", "--seeds", "0:1", "--csv")
     ended = vflsim(*told)
-    assert ended.out.splitlines()[0].startswith("batch size,wait,")
+    title, header = ended.out.splitlines()[:2]
+    assert title == "tiny: mean round"
+    assert header.startswith("batch size,wait,")
     assert "2/2 batch = 20" in ended.err
     assert "files in results/" in ended.err
     assert "several formats at once" in vflsim(*told, "--html").err

@@ -123,5 +123,6 @@ def test_a_figure_grows_only_if_its_size_is_not_given(named: Path) -> None:
 def test_short_texts_stay_in_one_line(results: Results) -> None:
     for kind in PLOTS:
         figure = plot(results, kind)
-        assert "\n" not in figure.get_suptitle()
+        if figure.get_suptitle():
+            assert figure.get_suptitle().splitlines() == [line for line in figure.explained if line]
         assert all("\n" not in text.get_text() for legend in figure.legends for text in legend.get_texts())

@@ -49,32 +49,58 @@ def plot(
             help="Folder of the figures (default: the results' own), or the file of a single one: .png, .svg or .pdf.",
         ),
     ] = None,
+    captions: Annotated[
+        bool,
+        typer.Option("--captions", help="Write a caption beside each figure: as text (.txt), and for LaTeX (.tex)."),
+    ] = False,
+    new_style: Annotated[
+        Path | None,
+        typer.Option(
+            "--new-style",
+            help="Write a style file (.yaml) with the protocols' looks and names, to edit, and draw nothing.",
+        ),
+    ] = None,
     trust: Trust = False,
     *,
     look: dict[str, Any],
 ) -> None:
     """Draw the figures of a results folder, or of a sweep."""
-    from vflsim.plotting import figure_of, open_folder, plot as draw, plots_of, save_all
+    from vflsim.plotting import figure_of, open_folder, plot as draw, plots_of
+    from vflsim.plotting.captions import written
+    from vflsim.plotting.looks import style_text
     from vflsim.plotting.own import is_path
-    from vflsim.plotting.script import given, picture_file, picture_folder
+    from vflsim.plotting.script import PICTURE, given, picture_file, picture_folder
+    from vflsim.results.read import NotRecordedError
     from vflsim.results.store.write import write_file
 
     stored = open_folder(results, trust)
+    if new_style is not None:
+        if new_style.exists():
+            raise ResultsError("is there already", f"--new-style {new_style}", "a new file", f"--style {new_style}")
+        say(str(write_file(new_style, style_text(stored))))
+        return
     for name in kind or ():
         if not is_path(name):
             known(name, plots_of(stored), "figure", "vflsim plot --kind")
-    names = {name: figure_of(stored, name).__name__ if is_path(name) else name for name in kind or ()}
+    names = {name: figure_of(stored, name).__name__ if is_path(name) else name for name in kind or plots_of(stored)}
     options = given(stored, kind or (), {name: value for name, value in look.items() if value != []})
     if kind and len(kind) == 1:
-        place = picture_file(results if out is None else out, names[kind[0]], "vflsim plot --out")
-        paths = [write_file(place, draw(stored, kind[0], **options).rendered(place.suffix))]
+        places = {kind[0]: picture_file(results if out is None else out, names[kind[0]], "vflsim plot --out")}
     else:
-        folder = None if out is None else picture_folder(out, len(kind or plots_of(stored)), "vflsim plot --out")
-        figures = [(names[name], draw(stored, name, **options).png()) for name in kind or ()]
-        paths = [write_file((folder or results) / f"{name}.png", picture) for name, picture in figures]
-        paths = paths or save_all(stored, folder, **options)
-    for path in paths:
-        say(str(path))
+        folder = results if out is None else picture_folder(out, len(names), "vflsim plot --out")
+        places = {each: folder / f"{name}{PICTURE}" for each, name in names.items()}
+    files: dict[Path, str | bytes] = {}
+    for each, place in places.items():
+        try:
+            figure = draw(stored, each, **options)
+        except NotRecordedError:
+            if kind:
+                raise
+            continue
+        files[place] = figure.rendered(place.suffix)
+        files |= written(stored, each, figure, place) if captions else {}
+    for place, content in files.items():
+        say(str(write_file(place, content)))
 
 
 @app.command()

@@ -19,6 +19,7 @@ from vflsim.plotting.curves import (
     metric_against_time,
 )
 from vflsim.plotting.durations import round_durations, survival
+from vflsim.plotting.looks import labelled
 from vflsim.plotting.own import is_path, own_figure
 from vflsim.plotting.selection import known_protocols, only
 from vflsim.plotting.style import Picture, legend, picture, remark
@@ -92,7 +93,8 @@ def plot(
         else:
             results = only(results, protocols)
     with appearance(style, size, title), naming({} if isinstance(results, Sweep) else results.scenario):
-        return function(results, **options)
+        shown, given = labelled(results, options)
+        return function(shown, **given)
 
 
 def figure_of(results: Results | Sweep, kind: str) -> Callable[..., Picture]:

@@ -9,7 +9,7 @@ from matplotlib.patches import Patch
 
 from vflsim.plotting.critical_path import DEADLINE, QUEUE
 from vflsim.plotting.selection import finished, length
-from vflsim.plotting.style import Picture, columns_of, failures, frame, headline, legend, panels_of, picture, remark
+from vflsim.plotting.style import Picture, columns_of, failures, frame, headline, legend, panels_of, picture
 from vflsim.plotting.waits import step_waits
 from vflsim.results.events import Activities, Causes, Spans, activities
 from vflsim.results.link_waits import LinkUse
@@ -97,8 +97,7 @@ def time_breakdown(results: Results) -> Picture:
             axes.set_xlabel(label)
             axes.grid(visible=False, axis="y")
             axes.tick_params(axis="y", length=0)
-        headline(left, results.name)
-        remark(left, f"critical path; below names: mean round{failures(results)}")
+        headline(figure, results.name, f"critical path; below names: mean round{failures(results)}")
         shown = [part for part in COLORS if any(each[part] > 0 for side in (rounds, clients) for each in side.values())]
         handles = [Patch(facecolor=COLORS[part], **_EDGE) for part in shown]
         if any(sum(before[name].values()) > 0 for name in rounds):

@@ -23,7 +23,6 @@ from vflsim.plotting.style import (
     legend,
     panels_of,
     picture,
-    remark,
     spread_widely,
     target_label,
     x_axis,
@@ -237,16 +236,17 @@ def speed_up(
             for row, name in enumerate(rows):
                 if name in panel:
                     _draw(axes, row, panel[name], styles[name])
+            axes.margins(x=0.3 if any(each.bound in ("most", "least") for each in panel.values()) else 0.05)  # arrows
             axes.axvline(1, color="#888888", linewidth=0.9, linestyle=(0, (2, 2)), zorder=1)
             x_axis(axes, f"{title}: times faster", "", logarithmic=True)
         drawn[0].set_yticks(range(len(rows)), rows)
         drawn[0].set_ylim(len(rows) - 0.5, -0.5)
-        headline(figure, f"{results.name}: speed-up against {baseline}")
         several = max(each.n for panel in panels.values() for each in panel.values()) > 1
         pairing = "paired over seeds" if several else "one seed"
         if alone := [name for name in rows if results.unpaired(name, baseline)]:
             pairing += f", but independent runs of {alone[0] if len(alone) == 1 else f'{len(alone)} protocols'}"
-        remark(drawn[0], f"{pairing}; a round is a server step{failures(results, costs=True)}")
+        note = f"{pairing}; a round is a server step{failures(results, costs=True)}"
+        headline(figure, f"{results.name}: speed-up against {baseline}", note)
         _ratio_key(figure, several, any(each.bound != "exact" for panel in panels.values() for each in panel.values()))
     return figure
 

@@ -23,6 +23,7 @@ from vflsim.plotting.curves import (
     shown_of,
     without_references,
 )
+from vflsim.plotting.looks import labelled
 from vflsim.plotting.own import is_path
 from vflsim.plotting.style import (
     FORMATS,
@@ -236,7 +237,8 @@ def panels_main(name: str, description: str, columns: int) -> None:
         place = picture_file(arguments.out or arguments.results[0], name, "--out")
         shown = [open_folder(folder) for folder in arguments.results]
         with appearance(arguments.style, arguments.size, None):
-            figure = metric_panels(shown, arguments.columns, arguments.metric, arguments.title)
+            named = [labelled(each, {})[0] for each in shown]
+            figure = metric_panels(named, arguments.columns, arguments.metric, arguments.title)
         print(printable(str(write_file(place, figure.rendered(place.suffix)))))
     except VflsimError as error:
         print(error, file=sys.stderr)

@@ -51,6 +51,8 @@ FORMATS: dict[str, dict[str, Any]] = {
     ".pdf": {"Creator": "vflsim", "CreationDate": None},
 }
 """The formats of figures by suffix, with metadata that do not differ between repetitions."""
+FONTS: dict[Any, Any] = {"pdf.fonttype": 42, "ps.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "vflsim"}
+"""Files hold TrueType fonts (PDF, PostScript) and text (SVG), as publishers ask."""
 _HATCHES = ("", "....", "\\\\\\\\", "xxxx", "++", "||||", "----", "oo", "**", "OO")
 _LUMINANCE = (0.299, 0.587, 0.114)
 _PANEL = 1.35
@@ -64,33 +66,41 @@ class Picture(Figure):
     """A Matplotlib figure that a notebook shows without pyplot.
 
     ``numbers`` holds the numbers that it draws, as frames by name; the docstring of the function that draws it lists
-    them with their columns. They are in SI units, and complete even if the drawing is thinned or cut off.
+    them with their columns. They are in SI units, and complete even if the drawing is thinned or cut off. ``notes`` are
+    the lines above axes that explain means and marks, ``explained`` the title and the lines above all of them.
     """
 
     numbers: Numbers
     rc: dict[Any, Any]
     notes: dict[Axes, Text]
+    explained: list[str]
 
     def png(self) -> bytes:
         """Render the figure as PNG; equal figures give equal bytes."""
         return self.rendered(".png")
 
-    def rendered(self, suffix: str) -> bytes:
+    def rendered(self, suffix: str, letters: bool = False) -> bytes:
         """Render the figure as ``.png``, ``.svg`` or ``.pdf``; equal figures give equal bytes.
 
+        Files have fonts and text, so that text can be searched and edited; ``letters`` are shapes in an SVG instead.
         Raises KeyError for another suffix, ResultsError if the axes have no room beside their labels.
         """
         buffer, metadata = io.BytesIO(), FORMATS[suffix.lower()]
-        with mpl.rc_context({**self.rc, "svg.hashsalt": "vflsim", "pdf.fonttype": 42}), catch_warnings():
+        with mpl.rc_context({**self.rc, **FONTS} | ({"svg.fonttype": "path"} if letters else {})), catch_warnings():
             filterwarnings("error", "constrained_layout not applied")
             kind = suffix.lower().removeprefix(".")
             try:
-                self.savefig(buffer, format=kind, dpi=DPI, facecolor="white", metadata=metadata)
+                super().savefig(buffer, format=kind, dpi=DPI, facecolor="white", metadata=metadata)
             except UserWarning as error:
                 width, height = self.get_size_inches()
                 what = f"the labels leave no room for the figure in {width:.3g} x {height:.3g} inches"
                 raise ResultsError(what, "plot: size", "a larger size, or smaller fonts") from error
         return buffer.getvalue()
+
+    def savefig(self, *place: Any, **options: Any) -> None:
+        """Save the figure as Matplotlib does, with fonts in the file."""
+        with mpl.rc_context({**self.rc, **FONTS}):
+            super().savefig(*place, **options)
 
     def _repr_png_(self) -> bytes:
         return self.png()
@@ -105,7 +115,7 @@ def picture(width: float, height: float, numbers: Numbers) -> Iterator[Picture]:
     look = current()
     with mpl.rc_context(rc := {**RC, **look.rc}):
         figure = Picture(figsize=look.inches(width, height), layout="constrained")
-        figure.numbers, figure.rc, figure.notes = numbers, rc, {}
+        figure.numbers, figure.rc, figure.notes, figure.explained = numbers, rc, {}, []
         FigureCanvasAgg(figure)
         yield figure
         Fitting(figure, figure.notes, grows=look.size is None).run()
@@ -125,7 +135,7 @@ def columns_of(panels: int, width: float, names: Iterable[str]) -> int:
     look = current()
     size = {**RC, **look.rc}["font.size"]
     wide, _ = look.inches(width, 1.0)
-    room = wide - min(NAMES * wide, 0.6 * size / 72 * max(map(len, names)))
+    room = wide - min(NAMES * wide, 0.5 * size / 72 * max(map(len, names)))
     most = max(1, min(panels, int(room / (_PANEL * size / RC["font.size"]))))
     return ceil(panels / ceil(panels / most))
 
@@ -164,6 +174,9 @@ def headline(place: Axes | Picture, text: str = "", note: str = "") -> None:
     """
     title = current().title
     words = "\n".join(filter(None, (" ".join((text if title is None else title).split()), note)))
+    figure = place.get_figure(root=True) if isinstance(place, Axes) else place
+    if isinstance(figure, Picture):
+        figure.explained += [text, note]
     if isinstance(place, Axes):
         place.set_title(words, loc="left")
     elif words:

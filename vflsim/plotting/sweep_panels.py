@@ -26,7 +26,7 @@ from matplotlib.ticker import (
 )
 
 from vflsim.plotting.style import Picture, headline, legend, picture, plain_number, sides, spread_widely
-from vflsim.plotting.theme import Style, protocol_styles
+from vflsim.plotting.theme import Style, current, protocol_styles
 from vflsim.results.sweeps.axis import SweepAxis
 from vflsim.results.sweeps.sweep import Sweep
 from vflsim.timing.floats import Floats
@@ -141,6 +141,10 @@ _COLUMNS, _WIDTH = 3, 11.0
 """Most panels side by side, and the inches that they may take."""
 _CELL = (0.5, 0.36)
 """Inches of a cell."""
+_BAR = 1.4
+"""Inches that the colour scale and the labels at the left take."""
+_LEAST_PANEL = 1.1
+"""Inches that a panel is wide at least, where several are side by side."""
 _LEAST = 2.5
 """Inches that a figure is high at least: labels need them."""
 _LIGHT = 0.5
@@ -160,6 +164,8 @@ def heat_map(sweep: Sweep, means: pd.DataFrame, label: str, note: str) -> Pictur
     names = list(sweep.protocols)
     size = max(1.6, _CELL[0] * len(across.values) + 0.35), max(1.1, _CELL[1] * len(up.values) + 0.5)
     columns = max(1, min(_COLUMNS, len(names), int(_WIDTH / size[0])))
+    wide, _ = current().inches(size[0] * columns + _BAR, 1.0)
+    columns = max(1, min(columns, int((wide - 0.6 * _BAR) / _LEAST_PANEL)))
     rows = ceil(len(names) / columns)
     least, most = means["shown"].min(), means["shown"].max()
     logarithmic = spread_widely(means["shown"]) and least > 0
@@ -167,7 +173,7 @@ def heat_map(sweep: Sweep, means: pd.DataFrame, label: str, note: str) -> Pictur
     norm = LogNorm(least, most) if logarithmic else Normalize(0 if least > 0 and amounts else least, most)
     keys = {axis.name: [axis.values[place] for place in means["position"]] for axis in sweep.axes}
     height = max(size[1] * rows + 0.75, _LEAST)
-    with picture(size[0] * columns + 1.4, height, {"times": means.assign(**keys)}) as figure:
+    with picture(size[0] * columns + _BAR, height, {"times": means.assign(**keys)}) as figure:
         panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
         for axes, name in zip(panels.flat, names, strict=False):
             _cells(axes, sweep, means[means["protocol"] == name], name, norm)

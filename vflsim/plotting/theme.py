@@ -16,6 +16,7 @@ import matplotlib as mpl
 from vflsim.errors import ResultsError
 from vflsim.files import text
 from vflsim.kinds import TABLES
+from vflsim.plotting.style_file import COLUMNS, LINES, SUFFIXES, ProtocolLook, read_style
 from vflsim.results.read import Results
 from vflsim.results.sweeps.sweep import Sweep
 from vflsim.scenario.models import Scenario
@@ -56,6 +57,7 @@ class Appearance:
 
     Widths and sizes are in inches; without ``widths`` a figure has its own. ``lines`` is a factor of the widths of
     lines and the sizes of markers. ``grey`` draws without colours. ``columns``: whether the fonts suit a paper's.
+    ``protocols`` are the looks and labels that a style file gives, in their order.
     """
 
     rc: Mapping[Any, Any] = field(default_factory=dict)
@@ -65,6 +67,7 @@ class Appearance:
     columns: bool = True
     size: tuple[float, float] | None = None
     title: str | None = None
+    protocols: Mapping[str, ProtocolLook] = field(default_factory=dict)
 
     def inches(self, width: float, height: float) -> tuple[float, float]:
         """Return the size of a figure that is ``width`` times ``height`` inches by default."""
@@ -78,9 +81,6 @@ class Appearance:
 
 _WIDE = 6.5
 """Inches above which a figure spans both columns of a page."""
-
-COLUMNS = {"single": 3.5, "double": 7.16}
-"""Widths of a figure in one column of a paper, or across both, in inches (those of the IEEE)."""
 
 STYLES: dict[str, Appearance] = {
     "default": Appearance(),
@@ -115,7 +115,7 @@ def appearance(style: str | Path | None, size: str | tuple[float, float] | None,
     The size is in inches, text such as ``85x60 mm``, or a width of ``COLUMNS``, which leaves the height to the figure.
     Raises ResultsError for an unknown style, a style file with other settings than those allowed, or a wrong size.
     """
-    look = _style("default" if style is None else style)
+    look, size = _chosen("default" if style is None else style, size)
     if isinstance(size, str) and (column := COLUMNS.get(size)):
         if not look.columns:
             raise ResultsError(f"{style} has no columns", f"plot: size {size}", "width x height, such as 7x4")
@@ -126,6 +126,16 @@ def appearance(style: str | Path | None, size: str | tuple[float, float] | None,
         yield
     finally:
         _CURRENT.reset(before)
+
+
+def _chosen(
+    style: str | Path, size: str | tuple[float, float] | None
+) -> tuple[Appearance, str | tuple[float, float] | None]:
+    """Return a style and a size; a style file has both, and the looks of protocols."""
+    if Path(style).suffix not in SUFFIXES:
+        return _style(style), size
+    file = read_style(Path(style))
+    return replace(_style(file.style), protocols=file.protocols), file.size if size is None else size
 
 
 def size_of(text: str) -> tuple[float, float]:
@@ -148,7 +158,7 @@ def _style(style: str | Path) -> Appearance:
     if str(style) in STYLES:
         return STYLES[str(style)]
     if Path(style).suffix != ".mplstyle":
-        allowed = f"{', '.join(STYLES)}, or a Matplotlib style file (.mplstyle)"
+        allowed = f"{', '.join(STYLES)}, a style file (.yaml), or a Matplotlib style file (.mplstyle)"
         raise ResultsError(f"there is no style {str(style)!r}", "plot: style", allowed)
     return Appearance(_style_file(Path(style)))
 
@@ -191,7 +201,7 @@ PALETTE = (
 
 The pink is lighter than Okabe and Ito's, which readers who lack red confuse with the blue.
 """
-DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1.5, 1, 1.5)))
+DASHES: tuple[Any, ...] = tuple(LINES.values())
 _MARKERS = ("o", "s", "D", "^", "*", "v", "P", "X", "<", ">", "p", "h", "d")
 _SHADES = (0.0, 0.38, -0.4)
 """Shades of up to three entries of one kind: towards white (positive) or black."""
@@ -230,7 +240,15 @@ def protocol_styles(shown: Results | Sweep | Mapping[str, str]) -> dict[str, Sty
         place = _place(kind)
         styles[name] = look(place, before[place], entries[place])
         before[place] += 1
-    return styles
+    given = {each.label or name: each for name, each in current().protocols.items()}
+    return {name: _restyled(style, given[name]) if name in given else style for name, style in styles.items()}
+
+
+def _restyled(style: Style, given: ProtocolLook) -> Style:
+    """Return a look with what a style file says of it; a colour or a marker of its own is filled."""
+    dash = style.dash if given.line is None else LINES[given.line]
+    hollow = style.hollow and given.color is None and given.marker is None
+    return Style(given.color or style.color, dash, given.marker or style.marker, hollow)
 
 
 def look(place: int, entry: int = 0, entries: int = 1) -> Style:

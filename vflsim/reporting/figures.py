@@ -9,23 +9,25 @@ from markupsafe import Markup
 
 from vflsim.errors import ResultsError
 from vflsim.plotting import plots_of
+from vflsim.plotting.captions import SHOWN
 from vflsim.plotting.style import Numbers, Picture
 from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.sweeps.sweep import Sweep
 
-CAPTIONS = {
-    "time": "The metric against virtual time",
-    "durations": "How long rounds last",
-    "breakdown": "Where a round’s time goes",
-    "target": "What reaching the target costs",
-    "waited": "Which clients the rounds waited for",
-    "survival": "How rare long rounds are",
-    "speedup": "How many times faster each protocol is",
-    "answers": "What the servers answer by a deadline",
-    "staleness": "How old the clients’ contributions are",
-    "epsilon": "The metric against the privacy spent",
-    "utilisation": "How busy the links are",
-}
+_REPORTED = (
+    "time",
+    "durations",
+    "breakdown",
+    "target",
+    "waited",
+    "survival",
+    "speedup",
+    "answers",
+    "staleness",
+    "epsilon",
+    "utilisation",
+)
+CAPTIONS = {name: SHOWN[name] for name in _REPORTED}
 """The figures of a report by name; the last ones are left out first. The page itself draws the timeline."""
 BRIEF = ("time", "durations", "breakdown", "target", "waited")
 """The figures of a report that must not take long."""
@@ -68,7 +70,7 @@ class Ink:
 
         Greys become CSS variables, which a dark page turns round. Coordinates have one decimal: a tenth of a point.
         """
-        svg = _CLUTTER.sub("", figure.rendered(".svg").decode())
+        svg = _CLUTTER.sub("", figure.rendered(".svg", letters=True).decode())
         svg = _GLYPH.sub(self._keep, svg)
         ids = {name for name in _REFERENCE.findall(svg) if name not in self.glyphs}
         svg = _ID.sub(lambda match: f' id="{prefix}{match[1]}"' if match[1] in ids else "", svg)

@@ -42,15 +42,16 @@ class JoinedResults(Results):
     protocols; ``folder`` is the folder that all studies are in.
     """
 
-    def __init__(self, studies: Sequence[Results]) -> None:
+    def __init__(self, studies: Sequence[Results], labels: Mapping[str, str] | None = None) -> None:
         self.studies = tuple(studies)
         folder = Path(os.path.commonpath([study.folder.resolve() for study in self.studies]))
         titles = _titles(self.studies, folder)
         counts = Counter(name for study in self.studies for name in study.protocols)
-        self._labels = [
+        unique = [
             {name: name if counts[name] == 1 else f"{name} ({title})" for name in study.protocols}
             for study, title in zip(self.studies, titles, strict=True)
         ]
+        self._labels = [{name: (labels or {}).get(each, each) for name, each in names.items()} for names in unique]
         self._study_of = {label: study for study, labels in self._each for label in labels.values()}
         runs = tuple(replace(run, label=labels[run.protocol]) for study, labels in self._each for run in study.runs)
         super().__init__(folder, self._common_scenario(titles), runs)
@@ -72,6 +73,16 @@ class JoinedResults(Results):
         if twice := [str(place) for place, times in places.items() if times > 1]:
             raise ResultsError("is named twice", twice[0], "every results folder once")
         return cls(flat)
+
+    @classmethod
+    def renamed(cls, results: Results, labels: Mapping[str, str]) -> Self:
+        """Return results whose protocols have other names; those without a label keep theirs."""
+        studies = results.studies if isinstance(results, JoinedResults) else (results,)
+        renamed = cls(studies, labels)
+        renamed._chosen = results._chosen
+        baseline = results.baseline
+        renamed.baseline = None if baseline is None else labels.get(baseline, baseline)
+        return renamed
 
     @cached_property
     def declared(self) -> tuple[Target, ...]:

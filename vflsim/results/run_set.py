@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, fields
 from functools import cached_property
@@ -285,11 +285,21 @@ class RunSet:
     def only(self, protocols: Iterable[str]) -> Self:
         """Return the runs of some protocols alone. Raises ResultsError for a protocol without a run."""
         chosen, copied = {self.named(name) for name in protocols}, self._copy()
-        copied.runs, copied._frames = tuple(run for run in self.runs if run.protocol in chosen), {}
-        for cached in ("protocols", "seeds", "info", "energy"):
-            copied.__dict__.pop(cached, None)
+        copied._take(run for run in self.runs if run.protocol in chosen)
         copied.baseline = self.baseline if self.baseline in chosen else None
         return copied
+
+    def ordered(self, protocols: Sequence[str]) -> Self:
+        """Return the same runs with these protocols first, in this order; names without a run do not matter."""
+        order, copied = {name: place for place, name in enumerate(protocols)}, self._copy()
+        copied._take(sorted(self.runs, key=lambda run: order.get(run.protocol, len(order))))
+        return copied
+
+    def _take(self, runs: Iterable[StoredRun]) -> None:
+        """Hold other runs, and forget what was read of those before."""
+        self.runs, self._frames = tuple(runs), {}
+        for cached in ("protocols", "seeds", "info", "energy"):
+            self.__dict__.pop(cached, None)
 
     def reopened(self) -> Self:
         """Return the same results as if opened anew: without the tables read so far, with the summaries computed."""

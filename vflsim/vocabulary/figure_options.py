@@ -54,7 +54,12 @@ _EVERY = (
         "WxH",
     ),
     FigureOption("title", "title", "Title instead of the scenario's name; '' for none."),
-    FigureOption("style", "style", "default, paper, slides, grey, or a Matplotlib style file (.mplstyle)."),
+    FigureOption(
+        "style",
+        "style",
+        "default, paper, slides, grey, a style file of a paper (.yaml, see --new-style), or one of Matplotlib "
+        "(.mplstyle).",
+    ),
 )
 FIGURE_OPTIONS: Final = {option.name: option for option in _EVERY}
 """The options by their name on the command line."""
