@@ -240,7 +240,7 @@ def speed_up(
             axes.axvline(1, color="#888888", linewidth=0.9, linestyle=(0, (2, 2)), zorder=1)
             x_axis(axes, f"{title}: times faster", "", logarithmic=True)
         drawn[0].set_yticks(range(len(rows)), rows)
-        drawn[0].set_ylim(len(rows) - 0.5, -0.5)
+        drawn[0].set_ylim(len(rows) - 0.5, -0.8)  # above the first row is the number of its point
         several = max(each.n for panel in panels.values() for each in panel.values()) > 1
         pairing = "paired over seeds" if several else "one seed"
         if alone := [name for name in rows if results.unpaired(name, baseline)]:
