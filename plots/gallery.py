@@ -66,9 +66,9 @@ def run(command: str) -> Picture | None:
     drawn: list[Picture] = []
     render = Picture.rendered
 
-    def rendered(picture: Picture, suffix: str) -> bytes:
+    def rendered(picture: Picture, suffix: str, **how: bool) -> bytes:
         drawn.append(picture)
-        return render(picture, suffix)
+        return render(picture, suffix, **how)
 
     with patch.object(Picture, "rendered", rendered), contextlib.redirect_stdout(io.StringIO()):
         if program == "vflsim":
