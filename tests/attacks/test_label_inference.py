@@ -242,9 +242,9 @@ KEPT = {"record": {"tables": "summary", "views": {"rows": 400, "keep": "all"}}, 
 
 @pytest.fixture(scope="module")
 def of_all_epochs(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
-    results = finished(
-        {"it": {"kind": "fedbcd", "local_steps": 3}}, tmp_path_factory.mktemp("kept") / "study", **KEPT, **DIGITS
-    )  # type: ignore[arg-type]
+    folder = tmp_path_factory.mktemp("kept") / "study"
+    halves: dict[str, Any] = {**KEPT, **DIGITS, "partition": {"clients": 2, "by": "columns"}}
+    results = finished({"it": {"kind": "fedbcd", "local_steps": 3}}, folder, **halves)
     return evaluate(results, chosen(["label_inference"], ["label_inference.epochs=last,all"])).tables["label_inference"]
 
 
