@@ -21,7 +21,7 @@ def asking(kind: str) -> Scenario:
     return tiny({"it": KINDS[kind]}, timing=RANDOM_TIMING, stop={"rounds": 2}, evaluate=ASKED)
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("kind", LIVE)
 def test_the_weights_of_a_run_answer_as_its_learners_do(kind: str) -> None:
     scenario = asking(kind)

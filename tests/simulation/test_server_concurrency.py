@@ -7,12 +7,13 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from tiny_worlds import raw, tiny
+from tiny_worlds import data_of, events, raw, tiny
 
 import vflsim
 from vflsim.errors import ScenarioError, VflsimError
 from vflsim.scenario import load
 from vflsim.scenario.resolve import party_timings
+from vflsim.simulation.run import run_protocol
 from vflsim.simulation.vectorised import obstacles
 
 LINK = {"up": "100 kbps", "down": "100 kbps"}
@@ -65,15 +66,14 @@ def test_messages_wait_for_a_slot_with_their_radio_off_and_their_wait_is_in_the_
 
 @pytest.mark.parametrize("network", ["fair", "fifo", "dedicated"])
 @pytest.mark.parametrize("protocol", ["asynchronous", "t_synchronous", "ignore"])
-def test_more_slots_than_messages_give_the_same_tables(protocol: str, network: str, tmp_path: Path) -> None:
+def test_more_slots_than_messages_give_the_same_tables(protocol: str, network: str) -> None:
     its = {"t_synchronous": {"t": 2}, "ignore": {"deadline": "2 s"}}.get(protocol, {})
     away = {"availability": {"kind": "alternating", "up": "4 s", "down": "2 s", "interrupted": "resumed"}}
 
-    def table(slots: int | None) -> Any:
+    def table(slots: int | None) -> pd.DataFrame:
         entry = {"it": {"kind": protocol, **its}}
         made = scenario(slots, entry, network, clients=away if network == "fifo" else {})
-        (run,) = vflsim.run(made, tmp_path / f"{slots}", timing_only=True, path="event").runs
-        return run.frame("events")
+        return events(run_protocol(made, "it", 0, data_of(made), timing_only=True))
 
     assert table(None).equals(table(1_000))
 

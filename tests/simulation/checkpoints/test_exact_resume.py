@@ -84,7 +84,7 @@ CASES: dict[str, tuple[str | dict[str, Any], dict[str, Any]]] = {
 ONE_BY_ONE = ("mlp, adam, ragged", "t-synchronous, cancelled", "asynchronous, noise")
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("case", "execution"), [*((case, Execution()) for case in CASES), *((case, EAGER) for case in ONE_BY_ONE)]
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +107,7 @@ def test_models_aggregates_and_rules_leave_the_bytes_of_the_event_path(name: str
     assert_same(*both(quick("synchronous", **{**RANDOM, **LEARNING[name]})))
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("name", LEARNING)
 @pytest.mark.parametrize("kind", sorted(OWN_PACE))
 def test_models_aggregates_and_rules_train_at_their_own_pace_as_on_the_event_path(name: str, kind: str) -> None:
@@ -116,29 +116,23 @@ def test_models_aggregates_and_rules_train_at_their_own_pace_as_on_the_event_pat
     assert_near(*both(quick({**KINDS, **KEYS}[kind], **world)), near)
 
 
-@pytest.mark.parametrize("name", [name for name in IN_TIME if "codec" not in name])
-@pytest.mark.parametrize("kind", ["asynchronous", "t-synchronous"])
-def test_own_pace_meets_evaluations_and_ends_as_on_the_event_path(name: str, kind: str) -> None:
-    scenario = quick({**KINDS, **KEYS}[kind], **WORLDS[name])
-    if obstacles_to_training(scenario, "it"):
-        return
-    by_arrays, event = both(scenario)
-    if not isinstance(by_arrays.error, UndecidedError):
-        assert_near(by_arrays, event)
-
-
+@pytest.mark.sampled(len(IN_TIME))
 @pytest.mark.parametrize("name", IN_TIME)
-def test_evaluations_and_ends_fall_into_rounds_as_on_the_event_path(name: str) -> None:
-    scenario = quick("synchronous", **WORLDS[name])
+@pytest.mark.parametrize("kind", ["synchronous", "asynchronous", "t-synchronous"])
+def test_evaluations_and_ends_fall_into_rounds_as_on_the_event_path(name: str, kind: str) -> None:
+    scenario = quick({**KINDS, **KEYS}[kind], **WORLDS[name])
+    if kind in OWN_PACE and obstacles_to_training(scenario, "it"):
+        return
     by_arrays, event = both(scenario)
     if isinstance(by_arrays.error, UndecidedError):
-        assert name in {"only the server", "only the server, in time", "two rules at one instant", "ties"}
+        at_once = {"only the server", "only the server, in time", "two rules at one instant", "ties"}
+        assert kind in OWN_PACE or name in at_once
         return
-    (assert_same if WORLDS[name].get("evaluate", {"every": "5 rounds"})["every"].endswith("rounds") else assert_near)(
-        by_arrays, event
-    )
+    in_rounds = WORLDS[name].get("evaluate", {"every": "5 rounds"})["every"].endswith("rounds")
+    (assert_same if kind not in OWN_PACE and in_rounds else assert_near)(by_arrays, event)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(6))
 def test_evaluations_in_the_middle_of_rounds_see_the_clients_that_have_stepped(seed: int) -> None:
     timing = {**RANDOM["timing"], "server": {**RANDOM["timing"]["server"], "power": ENERGY}}
@@ -232,10 +226,10 @@ def test_what_only_the_event_path_can_decide_shows_before_anything_is_trained(mo
 # --- interruptions ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("kind", "at", "learning"),
-    [*product(("synchronous", "t-synchronous", "asynchronous-own"), (1, 5, 9), (*LEARNING,)[:1] + (*LEARNING,)[5:7])],
-)
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("kind", ["synchronous", "t-synchronous", "asynchronous-own"])
+@pytest.mark.parametrize("at", [1, 5, 9])
+@pytest.mark.parametrize("learning", ["perceptrons, adam", "unlike clients", "an active server"])
 def test_an_interrupted_run_leaves_the_bytes_of_a_whole_one(
     kind: str, at: int, learning: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,7 @@ from vflsim.simulation.vectorised import UndecidedError, obstacles, run as vecto
 from vflsim.studies.runs.simulator_choice import PathWish
 from vflsim.studies.study import run_study
 
-WORLDS, SCRIPTS = (1000, 500) if is_thorough() else (20, 20)
+WORLDS, SCRIPTS = (1000, 500) if is_thorough() else (20, 10)
 LOCKSTEP: dict[str, dict[str, Any]] = {
     "synchronous": {"kind": "synchronous"},
     "blinded": {"kind": "synchronous", "blinding": "on"},
@@ -66,7 +66,7 @@ STOPS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.sampled(26)
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("parties", PARTIES)
 @pytest.mark.parametrize("name", LOCKSTEP)
 def test_every_kind_leaves_the_same_events(name: str, parties: str) -> None:

@@ -20,7 +20,7 @@ CASES = [
 ]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("drawn", "first"), CASES, ids=lambda part: getattr(part, "__name__", part))
 def test_random_worlds_have_the_same_bytes_on_both_paths(drawn: Any, first: int) -> None:
     told = Counter[str]()
