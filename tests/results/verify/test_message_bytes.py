@@ -58,7 +58,7 @@ def untested(results: Results) -> set[str]:
     return missed
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", SOME)
 def test_a_message_of_other_bytes_is_found_for_every_kind(name: str, tmp_path: Path) -> None:
     results = results_of(KINDS[name], tmp_path)

@@ -12,16 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from protocols_by_kind import KINDS, SOME
 from swept import run_sweep
-from tiny_worlds import NEEDS_ACTIVE, raw, tiny
+from tiny_worlds import raw, tiny
 from toy_runs import list_runs
 
 from vflsim.errors import ResultsError
 from vflsim.protocols.asynchronous import Asynchronous
 from vflsim.results import verify_folder
 from vflsim.results.store.write import facts_of
-from vflsim.scenario import load
 from vflsim.studies.study import run_study
 from vflsim.world.node import Node
 
@@ -352,14 +350,6 @@ def test_many_runs_that_are_missing_are_counted_not_listed(study: Path) -> None:
 
 def test_an_untouched_study_is_sound(untouched: Path) -> None:
     assert verify_folder(untouched) == []
-
-
-@pytest.mark.parametrize("active", [False, True])
-def test_an_untouched_study_of_every_protocol_is_sound(active: bool, tmp_path: Path) -> None:
-    kinds = {name: KINDS[name] for name in SOME if (KINDS[name]["kind"] in NEEDS_ACTIVE) is active}
-    scenario = load(raw(kinds, stop={"rounds": 3}))
-    assert run_study(scenario, tmp_path).failures == {}
-    assert verify_folder(tmp_path) == []
 
 
 def test_figures_and_traces_beside_results_are_no_tampering(study: Path) -> None:
