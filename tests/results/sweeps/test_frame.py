@@ -14,7 +14,7 @@ WORLD = {
     "timing": {"clients": [{"select": "all", "upload_delay": "1 s"}]},
     "stop": {"rounds": 4},
     "target": {"test_accuracy": 0.05, "for": "1 evaluations"},
-    "seeds": [0, 1],
+    "seeds": [0],
     "record": "rounds",
 }
 
@@ -29,7 +29,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_row_a_run_with_keys_as_numbers_in_their_unit(sweep: Path) -> None:
     frame = vflsim.read_sweep(sweep)
     assert list(frame)[:5] == ["t", "upload_delay_ms", "protocol", "seed", "status"]
-    assert len(frame) == 2 * 2 * 2 * 2
+    assert len(frame) == 2 * 2 * 2
     assert set(zip(frame["t"], frame["upload_delay_ms"], strict=True)) == {(1, 5), (1, 2000), (3, 5), (3, 2000)}
     assert frame["t"].dtype == np.int64
     slow = frame.query("upload_delay_ms == 2000 and protocol == 'wait'")
@@ -47,7 +47,7 @@ def test_costs_to_a_target_that_was_not_reached_are_nan(sweep: Path) -> None:
 
 def test_failed_runs_have_a_row_with_their_error_and_a_warning_counts_them(tmp_path: Path) -> None:
     rates = [{"kind": "sgd", "lr": 0.1}, {"kind": "sgd", "lr": 1e300}]
-    with pytest.warns(UserWarning, match=r"2 of 8 runs failed, the first at server_optimizer = .*wait, seed 0"):
+    with pytest.warns(UserWarning, match=r"1 of 4 runs failed, the first at server_optimizer = .*wait, seed 0"):
         sweep = vflsim.sweep(
             raw(
                 **WORLD
@@ -58,7 +58,7 @@ def test_failed_runs_have_a_row_with_their_error_and_a_warning_counts_them(tmp_p
         )
     frame = vflsim.read_sweep(sweep.folder)
     lost = frame[frame["status"] != "finished"]
-    assert len(lost) == 2
+    assert len(lost) == 1
     assert set(lost["server_optimizer"]) == {"{kind: sgd, lr: 1e+300}"}
     assert lost["error"].notna().all()
     assert lost["end_s"].isna().all()
