@@ -245,6 +245,7 @@ def test_where_nothing_can_be_shared_workers_read_for_themselves(
 def test_libraries_of_a_worker_start_as_many_threads_as_a_run_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
+    monkeypatch.setattr(workers_module, "begin", id)  # nothing that imports PyTorch
     worker = workers_module._Worker(3)
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     try:

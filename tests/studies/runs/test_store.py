@@ -30,11 +30,9 @@ pytestmark = pytest.mark.usefixtures("by_events")
     [
         (said(seeds=[0, 1, 2]), [("wait", 2), ("async", 2)]),
         (said("wait", "async", "t-sync"), [("t-sync", 0), ("t-sync", 1)]),
-        (said(name="another"), []),
-        (said(target={"test_accuracy": 0.2}), []),
-        (said(stop={"rounds": 8, "time": "1000 s"}), []),
+        (said(name="another", target={"test_accuracy": 0.2}, stop={"rounds": 8, "time": "1000 s"}), []),
     ],
-    ids=["more seeds", "another protocol", "another name", "a target", "a limit that no run reaches"],
+    ids=["more seeds", "another protocol", "another name, a target and a limit that no run reaches"],
 )
 def test_what_still_fits_stays(now: Scenario, new: list[tuple[str, int]], tmp_path: Path) -> None:
     begin(said(), tmp_path / "out")

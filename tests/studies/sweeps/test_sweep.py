@@ -150,6 +150,7 @@ def test_a_later_end_keeps_the_shorter_runs_which_return(tmp_path: Path) -> None
     assert_like_fresh(out, [1, 3], said(), timing_only=False)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("run", [0, 1, 2])
 def test_a_sweep_that_is_interrupted_while_it_grows_loses_nothing(run: int, tmp_path: Path) -> None:
     out, longer = tmp_path / "out", said(stop={"rounds": 6})
