@@ -129,6 +129,7 @@ def test_a_figure_is_as_wide_as_a_column_or_two(results: Results) -> None:
         plot(results, "time", size="single", style="slides")
 
 
+@pytest.mark.usefixtures("few_pixels")
 @pytest.mark.parametrize("style", STYLES)
 def test_styles_are_drawn_without_touching_global_settings(style: str, results: Results) -> None:
     before = dict(mpl.rcParams)

@@ -132,7 +132,7 @@ def test_whatever_can_be_said_is_among_what_is_tested() -> None:
         assert {MODELS[model]["kind"] for model in models} & {"linear", "mlp", "polynomial"}
 
 
-@pytest.mark.sampled(20)
+@pytest.mark.sampled(14)
 @pytest.mark.parametrize(("protocol", "model", "optimizer", "aggregate"), TOGETHER)
 def test_batched_equals_eager(protocol: str, model: str, optimizer: str, aggregate: str) -> None:
     scenario = scenario_of(
@@ -274,7 +274,7 @@ def test_the_kept_sums_of_a_table_are_its_sums(protocol: str, batches: str, acti
     """Of seven clients one or two step at a time, so that sums change and are summed anew now and then."""
     said = {"partition": {"clients": 7, "by": "columns", "active": active}, "models__aggregate": aggregate}
     said |= {"models__active": {**MLP, "embedding": 6}} if active else {}
-    scenario = scenario_of(KINDS[protocol], training__batches=batches, stop={"updates": 90}, **said, **rule("momentum"))
+    scenario = scenario_of(KINDS[protocol], training__batches=batches, stop={"updates": 45}, **said, **rule("momentum"))
     server = made_for(scenario).server.learner
     assert isinstance(server._table, SummedTable)
     assert_batched_equals_eager(scenario)

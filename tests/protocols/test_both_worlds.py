@@ -24,7 +24,7 @@ def test_every_protocol_is_among_those_tested() -> None:
     assert {ALL[name]["kind"] for name in SOME} == {said["kind"] for said in ALL.values()}
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(("name", "world"), [*((name, "virtual") for name in ALL), *((name, "real") for name in SOME)])
 def test_trains_records_and_keeps_every_invariant(name: str, world: str) -> None:
     scenario = tiny({name: ALL[name]}, stop={"rounds": 20}, evaluate={"every": "10 rounds"})

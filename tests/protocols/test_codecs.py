@@ -41,7 +41,7 @@ def counted(outcome: Outcome) -> int:
     return 0 if outcome.info.codec is None else outcome.info.codec.elements
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", [name for name in SOME if name not in INTEGERS | BLINDED])
 def test_whole_numbers_train_every_protocol_batched_as_eager(name: str) -> None:
     scenario = scenario_of(name, "round")

@@ -32,7 +32,7 @@ TIMES: dict[str, tuple[Any, Any]] = {
 PARTITION = {"clients": 3, "by": "columns"}
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(5)
 @in_turn(name=NAMES, times=TIMES, network=["dedicated", "fifo"])
 def test_the_law_of_a_round_agrees_with_its_simulation(name: str, times: tuple[Any, Any], network: str) -> None:
     """Messages that wait for each other leave bounds: in both trips, in turns, and beside local steps."""

@@ -334,7 +334,7 @@ def test_what_crashes_leave_behind_does_not_pile_up(name: str, monkeypatch: pyte
 
     monkeypatch.setattr("vflsim.simulation.run.parties", remembered)
     away = {"kind": "alternating", "up": {"kind": "exponential", "mean": "5 s"}, "down": "10 ms", "interrupted": "lost"}
-    run(load(scenario(ALL[name], {"all": away}, {"time": "2000 s"})), timing_only=True)
+    run(load(scenario(ALL[name], {"all": away}, {"time": "600 s"})), timing_only=True)
     (made,) = kept
     left = [len(here) for box in made.shared.mailboxes.values() for here in box._messages.values()]
     assert sum(left) < 12

@@ -51,7 +51,7 @@ def test_every_pair_of_protocols_sees_the_same_draws(network: str, activation: d
     timing = {**RANDOM_TIMING, "network": network}
     if activation is not None:
         timing["clients"] = [*timing["clients"], {"select": "all", "activation": activation}]
-    scenarios = {name: tiny({name: said}, timing=timing, stop={"rounds": 25}) for name, said in everything.items()}
+    scenarios = {name: tiny({name: said}, timing=timing, stop={"rounds": 12}) for name, said in everything.items()}
     drawn = {}
     for name, scenario in scenarios.items():
         frame = events(run(scenario, timing_only=True))

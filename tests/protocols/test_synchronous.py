@@ -32,7 +32,7 @@ CLIENTS = {
 }
 SGD = {"kind": "sgd", "lr": 0.05, "momentum": 0.8, "weight_decay": 0.01}
 ADAM = {"kind": "adam", "lr": 0.01}
-STEPS = 60
+STEPS = 30
 
 
 def trained(said: dict, steps: int) -> tuple[Plain, Outcome]:

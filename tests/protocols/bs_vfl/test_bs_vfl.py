@@ -32,6 +32,7 @@ def by_hand(embed: list[float], trip: float, server: float, step: float) -> dict
     return {"server": {"compute": f"{server} ms"}, "clients": clients}
 
 
+@pytest.mark.sampled(2)
 @both
 @pytest.mark.parametrize("steps", [1, Q])
 def test_without_a_window_it_is_fedbcd_in_parallel_to_the_bit(steps: int, execution: Execution) -> None:
@@ -104,6 +105,7 @@ def test_a_client_steps_on_a_gradient_that_is_here_before_it_embeds_again() -> N
     ]  # fmt: skip
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("window", [1, 4])
 @both
 def test_many_rounds_are_those_of_the_equations(window: int, execution: Execution) -> None:

@@ -103,7 +103,7 @@ def test_local_steps_fill_the_time_in_which_messages_are_under_way() -> None:
     assert 0.026 in form.mean
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("aggregate", ["mean", "concat"])
 @both
 def test_many_rounds_are_those_of_the_equations(many: int, aggregate: str, execution: Execution) -> None:

@@ -68,7 +68,7 @@ def assert_batched_equals_eager(scenario: Scenario) -> None:
     assert apart(batched, eager) <= NEAR
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("blinding", ["off", "on"])
 @pytest.mark.parametrize("predictor", PREDICTORS)
 @pytest.mark.parametrize("model", [LINEAR, MLP, {"kind": "polynomial", "degree": 2, "embedding": 5}], ids=str)

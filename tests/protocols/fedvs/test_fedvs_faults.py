@@ -253,6 +253,7 @@ def test_the_sum_goes_over_those_who_have_shared(
     assert summed(outcome) == sums
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("down", "losers"),
     [
