@@ -268,6 +268,7 @@ def one_message(ended: Ended, *fragments: str, status: int = 2) -> None:
         assert fragment in ended.err
 
 
+@pytest.mark.sampled(80)
 @pytest.mark.parametrize("command", ["run", "check"])
 @pytest.mark.parametrize("bad", BAD_SCENARIOS, ids=lambda bad: bad.name)
 def test_bad_scenario_or_data_file(bad: Bad, command: str, vflsim: Callable[..., Ended]) -> None:

@@ -61,7 +61,7 @@ def test_rebuilt_models_score_as_the_run_did(
     assert scores["accuracy"] == last["test_accuracy"]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(3)
 @each
 def test_heads_make_the_prediction(results: Results, scenario: Scenario, data: ScenarioData, name: str) -> None:
     models = rebuilt(results, scenario, data, name)

@@ -47,7 +47,7 @@ def test_the_prediction_has_the_loss_that_the_run_ended_with(kind: str) -> None:
     assert loss < last[column] if kind == "laser_vfl" else loss == pytest.approx(last[column], rel=1e-9)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("kind", UPLOADING)
 def test_the_prediction_can_be_differentiated_by_every_upload(kind: str) -> None:
     models = trained_models(of_kind(kind), kind, 0)
@@ -87,6 +87,7 @@ def test_a_server_without_uploads_has_no_prediction_of_them(kind: str, reason: s
         trained_models(of_kind(kind), kind, 0).uploads(torch.arange(3))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("aggregate", "codec"),
     [

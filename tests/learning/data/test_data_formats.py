@@ -241,6 +241,7 @@ def test_matlab_labels_may_be_called_either_way(tmp_path, label):
     assert target.tolist() == [5, 6]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("content", "message"),
     [
