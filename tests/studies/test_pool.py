@@ -52,10 +52,20 @@ def plan(over: dict[str, Any] | None = None, **changes: Any) -> SweepPlan:
     return planned(world, axes_of(world, over or {"fast.t": [1, 3], "training.batch": [20, 50]}))
 
 
+class Counting(SweepWatcher):
+    """Counts the runs that the points of a sweep have from other points."""
+
+    shared = 0
+
+    def ended(self, step: Any, study: Any) -> None:
+        self.shared += study.shared
+
+
 def run(made: SweepPlan, out: Path, monkeypatch: pytest.MonkeyPatch, size: int = 1, **how: Any) -> tuple[Any, Engine]:
     engine = Engine(size)
     monkeypatch.setattr(sweeping, "engine_of", lambda *_: engine)
-    return run_sweep(made, out, options=RunOptions(**how)), engine
+    watcher = how.pop("watcher", None)
+    return run_sweep(made, out, options=RunOptions(**how), watcher=watcher), engine
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -72,8 +82,10 @@ def test_every_point_has_the_files_of_a_study_of_its_own_and_shared_runs_are_don
         run_study(point.scenario, tmp_path / "alone" / point.folder)
     for size in (3, 100):
         out = tmp_path / f"sweep-{size}"
-        _, engine = run(made, out, monkeypatch, size)
-        assert len(engine.done) == len(set(engine.done)) == 12  # wait at two of four points
+        counting = Counting()
+        _, engine = run(made, out, monkeypatch, size, watcher=counting)
+        assert (len(engine.done), counting.shared) == (12, 4)
+        assert len(set(engine.done)) == 12  # wait at two of four points
         assert {folder for folder, name, _ in engine.done if name == "wait"} == {"t-1_batch-20", "t-1_batch-50"}
         for point in made.points:
             assert contents(out / point.folder) == contents(tmp_path / "alone" / point.folder)
