@@ -2,6 +2,8 @@
 
 import re
 import runpy
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,21 +16,38 @@ NEARLY = 0.3
 _NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
 
 
-def generated() -> dict[Path, set[str]]:
+class _Generated(Mapping[Path, set[str]]):
+    """The pages of the reference, written when a test asks for one: collecting tests does not."""
+
+    @cached_property
+    def _pages(self) -> dict[Path, set[str]]:
+        docs = ROOT / "docs"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.syspath_prepend(str(docs / "_site"))
+            names = ("python_reference", "scenario_reference", "columns_reference", "attack_reference")
+            python, scenario, columns, attacks = map(import_module, names)
+        pages = {docs / f"reference/{name}.md": set[str]() for name in ("commands", "scenarios")}
+        for name, text in (("columns", columns.columns()), ("attacks", attacks.attacks())):
+            pages[docs / f"reference/{name}.md"] = set(re.findall(r"^## (\S+)$", text, re.MULTILINE))
+        pages |= {docs / f"reference/python/{name}.md": set() for name in python.PAGES}
+        return pages | {
+            docs / f"reference/scenario/{name}.md": set(re.findall(r"\{#(\S+)\}$", text, re.MULTILINE))
+            for name, text in scenario.scenario_pages().items()
+        }
+
+    def __getitem__(self, page: Path) -> set[str]:
+        return self._pages[page]
+
+    def __iter__(self) -> Iterator[Path]:
+        return iter(self._pages)
+
+    def __len__(self) -> int:
+        return len(self._pages)
+
+
+def generated() -> Mapping[Path, set[str]]:
     """The pages of the reference that the site's hooks write, with the anchors of those on the scenario file."""
-    docs = ROOT / "docs"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(docs / "_site"))
-        names = ("python_reference", "scenario_reference", "columns_reference", "attack_reference")
-        python, scenario, columns, attacks = map(import_module, names)
-    pages = {docs / f"reference/{name}.md": set[str]() for name in ("commands", "scenarios")}
-    for name, text in (("columns", columns.columns()), ("attacks", attacks.attacks())):
-        pages[docs / f"reference/{name}.md"] = set(re.findall(r"^## (\S+)$", text, re.MULTILINE))
-    pages |= {docs / f"reference/python/{name}.md": set() for name in python.PAGES}
-    return pages | {
-        docs / f"reference/scenario/{name}.md": set(re.findall(r"\{#(\S+)\}$", text, re.MULTILINE))
-        for name, text in scenario.scenario_pages().items()
-    }
+    return _Generated()
 
 
 def nearly(shown: str, printed: str) -> bool:

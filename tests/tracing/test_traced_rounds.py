@@ -11,7 +11,7 @@ WORLDS, THOROUGH, GROUP = 100, 2000, 20
 FEWEST_DECIDED = 0.5
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("first", range(0, THOROUGH if is_thorough() else WORLDS, GROUP))
 def test_both_paths_leave_the_same_bytes(first: int) -> None:
     decided = 0
