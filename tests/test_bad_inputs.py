@@ -481,7 +481,7 @@ def full_disk(after: int) -> Callable[..., Any]:
 
 
 # scenario.yaml (manifest.json where it stands there already), then three tables, the weights and run.json
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("earlier", "after"),
     [

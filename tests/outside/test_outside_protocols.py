@@ -56,6 +56,7 @@ def test_an_int8_codec_changes_what_is_learnt_and_what_messages_weigh(kind: str)
 DOWN = {"two_trip": "transfer.aggregate", "three_tensors": "transfer.supervision"}
 
 
+@pytest.mark.sampled(3)
 @BOTH
 @pytest.mark.parametrize("codec", ["plain", FEEDBACK], ids=["plain", "feedback"])
 def test_interrupted_runs_write_the_bytes_of_whole_ones(kind: str, codec: Any, tmp_path: Path) -> None:
@@ -130,6 +131,7 @@ def test_clients_that_come_and_go_end_no_run(kind: str, world: str) -> None:
     assert metrics(outcome)["test_loss"].notna().all()
 
 
+@pytest.mark.sampled(4)
 @BOTH
 @pytest.mark.parametrize("seed", range(4))
 def test_random_crashes_end_no_run(kind: str, seed: int) -> None:

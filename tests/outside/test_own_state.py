@@ -30,6 +30,7 @@ def remembering(way: str, **changes: Any) -> Scenario:
     return tiny({"mine": {"kind": "module", "path": path, "way": way}}, **{**SHORT, **EVERY, **changes})
 
 
+@pytest.mark.sampled(14)
 @pytest.mark.parametrize("way", LOST)
 def test_a_change_that_checkpoints_do_not_keep_is_found_before_the_run(way: str) -> None:
     scenario = remembering(way)

@@ -67,6 +67,7 @@ def test_a_window_limits_the_axis_the_legend_and_the_y_axis(results: Results) ->
     assert len(figure.numbers["means"]) == len(plot(results, "time").numbers["means"])
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("kind", "start", "end", "shown"),
     [
@@ -193,6 +194,7 @@ def test_the_command_line_has_every_option(toy_folder: Path, tmp_path: Path) -> 
     assert b"<svg" in out.read_bytes()
 
 
+@pytest.mark.sampled(2)
 @in_turn(kind=["time", "target", "waited", "breakdown"], style=["default", "paper", "slides"])
 def test_long_titles_are_broken_and_not_cut_off(kind: str, style: str, results: Results) -> None:
     figure = plot(

@@ -146,6 +146,7 @@ def test_costs_to_another_target_are_drawn(tmp_path: Path) -> None:
     assert times.axes[0].get_ylabel() == "time to test accuracy ≥ 0.5 [s]"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("keys", [["timing.a", "timing.b"], ["timing.a", "timing.b", "timing.c"]])
 @pytest.mark.parametrize("title", [None, "a title of the user's own that is far longer than a narrow figure is wide"])
 def test_a_long_title_stays_within_the_figure(tmp_path: Path, keys: list[str], title: str | None) -> None:

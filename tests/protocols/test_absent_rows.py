@@ -52,6 +52,7 @@ def joined(kind: str, data: LoadedData, split: str, rows: Tensor, modules: Any, 
     return torch.cat(result)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("aggregate", AGGREGATES)
 def test_training_and_evaluation_equal_one_plain_loop_over_rows(aggregate: str, tmp_path: Path) -> None:
     scenario = load(absent_rows(tmp_path, models__aggregate=aggregate, stop={"updates": 3 * ROUNDS}))
@@ -83,7 +84,7 @@ def test_training_and_evaluation_equal_one_plain_loop_over_rows(aggregate: str, 
     assert metrics(outcome)["test_loss"].iloc[-1] == pytest.approx(float(loss), abs=1e-12)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", [name for name in TAKING if name in SOME])
 def test_what_is_computed_together_is_what_is_computed_one_by_one(name: str, tmp_path: Path) -> None:
     aggregate = AGGREGATES[[*TAKING].index(name) % len(AGGREGATES)]

@@ -324,6 +324,7 @@ def test_a_run_with_outages_is_the_same_in_every_bit_when_repeated(interrupted: 
     assert run(made).tables == run(made).tables
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["synchronous", "t-sync-cancel", "asynchronous", "t-sync-bounded"])
 def test_what_crashes_leave_behind_does_not_pile_up(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[Parties] = []

@@ -69,6 +69,7 @@ def compared_with_plain(
     return plain.furthest(dict(outcome.weights)), abs(plain.test_loss() - table["test_loss"].iloc[-1])
 
 
+@pytest.mark.sampled(4)
 @in_turn(client=[*CLIENTS], aggregate=["mean", "sum", "max", "concat", "weighted"])
 def test_equals_a_plain_loop_with_sgd(client: str, aggregate: str) -> None:
     weights, loss = compared_with_plain("synchronous", client, aggregate, SGD)
@@ -85,6 +86,7 @@ def test_equals_a_plain_loop_with_adam(client: str, aggregate: str) -> None:
     assert loss <= 1e-12
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("client", "aggregate"), [("linear", "mean"), ("polynomial", "concat"), ("mlp", "sum")])
 def test_one_by_one_equals_a_plain_loop_too(client: str, aggregate: str) -> None:
     for optimizer in (SGD, ADAM):

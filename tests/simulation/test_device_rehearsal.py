@@ -96,7 +96,7 @@ def test_a_program_reads_nothing_in_rounds(model: str, aggregate: str) -> None:
     assert many == few
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("name", "eager"), [*((name, False) for name in (*BATCHED, *PARTS)), *((name, True) for name in (*EAGER, *PARTS))]
 )

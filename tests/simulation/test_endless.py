@@ -85,6 +85,7 @@ ENDLESS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("rule", ENDLESS)
 def test_a_run_in_which_nothing_counts_ends_with_an_error(rule: str) -> None:
     error = str(failed(world_of(*ENDLESS[rule]), Forgetful()).error)

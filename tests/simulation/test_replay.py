@@ -81,7 +81,7 @@ def equal(one: Outcome, other: Outcome) -> bool:
     return all(torch.equal(one.weights[key], other.weights[key]) for key in one.weights)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", OWN_PACE)
 def test_the_order_gives_the_weights_whatever_the_times_are(kind: str) -> None:
     first, orders = simulated(scenario_of(kind))

@@ -177,6 +177,7 @@ def time_of(folder: Path, plan: Any) -> float:
 # --- what does not ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("sample", SAMPLES.values(), ids=SAMPLES)
 def test_a_metric_with_rewritten_digests_is_found_by_its_row_and_column(study: Path, sample: Sample) -> None:
     another_metric(study, row=1)
@@ -205,6 +206,7 @@ def test_another_status_is_found(study: Path) -> None:
     assert "wait/seed-0: run.json: status is diverged, computed again finished" in problems_of(study)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("model", ["Remembering", "Shaken"])
 @pytest.mark.parametrize("sample", [SAMPLES["whole"], SAMPLES["from checkpoints"]], ids=["whole", "from checkpoints"])
 def test_a_model_that_does_not_repeat_itself_is_found(

@@ -106,6 +106,7 @@ def test_likelihoods_are_scipys(kind, law, fixed):
     assert fit.aic == 2 * fit.parameters - 2 * fit.log_likelihood
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("count", [50, 500, 5000])
 def test_exponential_data_give_an_exponential_delay(count):
     """Of 200 data sets 10 at most have another law: with a share of 2 % more have one with probability 0.003."""

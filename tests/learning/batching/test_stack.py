@@ -183,7 +183,7 @@ EVENTS = st.lists(
 )
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(6)
 @models
 @pytest.mark.parametrize(
     ("layout", "joint", "mechanism"),

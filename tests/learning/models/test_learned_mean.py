@@ -86,7 +86,7 @@ def test_one_step_by_hand() -> None:
     assert mixing([None, other]).tolist() == [[2.0, 0.5]]  # nothing takes the place of what is missing
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "protocol",
     [

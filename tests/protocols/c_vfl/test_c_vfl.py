@@ -69,7 +69,7 @@ def one_round(plain: Plain, ids: Tensor, t: int, compress: Compress) -> float:
     return first
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("codec", "aggregate"),
     [

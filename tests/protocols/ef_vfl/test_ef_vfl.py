@@ -77,7 +77,7 @@ class ByHand:
         return float(loss.detach())
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(7)
 @labels
 @pytest.mark.parametrize(
     ("codec", "aggregate", "steps"),

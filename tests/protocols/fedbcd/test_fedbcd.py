@@ -84,7 +84,7 @@ def in_turn(plain: Plain, ids: Tensor) -> float:
     return server_steps(plain, hs, ids, Q)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @every_pair(
     joined={
         "mean": ("mean", MLP),

@@ -240,7 +240,7 @@ def ran(name: str, every: str) -> pd.DataFrame:
     )
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", PROTOCOLS)
 @pytest.mark.parametrize("every", ["7 rounds", "0.03 s", "0.2 s", "20 updates"])
 def test_a_coarser_grid_has_the_truth_of_every_round_in_its_intervals(every: str, name: str) -> None:

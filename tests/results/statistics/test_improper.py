@@ -28,6 +28,7 @@ LATE = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", LATE)
 def test_a_metric_that_becomes_impossible_ends_with_an_error_and_all_results(
     name: str, tmp_path: Path, vflsim: Vflsim

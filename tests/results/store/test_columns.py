@@ -99,7 +99,7 @@ CHANGES: dict[str, tuple[tuple[Any, ...], str]] = {
 }
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 @pytest.mark.usefixtures("unrendered")
 @pytest.mark.parametrize("command", ["compare", "report", "plot", "trace"])
 @pytest.mark.parametrize("name", CHANGES)

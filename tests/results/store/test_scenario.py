@@ -155,6 +155,7 @@ def test_commands_that_need_a_module_of_results_ask_for_trust(
     assert (received / "marker").exists()
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.usefixtures("unrendered")
 @pytest.mark.parametrize("name", COMMANDS)
 def test_commands_that_need_no_module_import_none(name: str, received: Path, tmp_path: Path, vflsim: Vflsim) -> None:

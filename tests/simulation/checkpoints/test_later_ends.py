@@ -12,7 +12,7 @@ from vflsim.scenario import load
 SHORT, LONG = {"rounds": 3}, {"rounds": 6}
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", SOME)
 def test_a_run_with_a_later_end_continues_from_a_shorter_one(kind: str, tmp_path: Path) -> None:
     short, long = (

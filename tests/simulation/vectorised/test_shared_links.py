@@ -51,6 +51,7 @@ def drawn(name: str, seed: int) -> dict[str, Any]:
     }
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("seed", range(200 if is_thorough() else 2))
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_arrays_equal_events_where_messages_share_links(name: str, seed: int) -> None:

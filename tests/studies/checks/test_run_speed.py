@@ -117,6 +117,7 @@ def test_a_disturbed_interval_among_few_does_not_count(disturbed_s: float, monke
 OWN = {"kind": "module", "path": "outside_protocols.three_tensors:ThreeTensors"}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "entry", [{"kind": "asynchronous"}, {"kind": "synchronous"}, OWN], ids=lambda entry: str(entry)
 )
