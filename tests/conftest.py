@@ -80,14 +80,6 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _unsynced() -> Iterator[None]:
-    """No file waits for the disk: it is 5 ms each time, 40 times a study, and no test cuts the power."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda _handle: None)
-        yield
-
-
 @pytest.fixture
 def unrendered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures are made, and their files written, but nothing is drawn: for tests of which figures there are."""
