@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 from vflsim.learning.losses import Auto, CrossEntropy
 from vflsim.learning.optimizers import Adam, Sgd
-from vflsim.learning.training import Training, TrainingOverride
+from vflsim.learning.training import Dropout, Training, TrainingOverride
 
 BASE = Training(batch=64, client_optimizer=Sgd(lr=0.1), server_optimizer=Sgd(lr=0.2))
 CHANGES: dict[str, Any] = {
@@ -18,6 +18,7 @@ CHANGES: dict[str, Any] = {
     "server_optimizer": Adam(lr=0.4),
     "dtype": "float64",
     "loss": CrossEntropy(),
+    "dropout": Dropout(party=0.3),
 }
 
 

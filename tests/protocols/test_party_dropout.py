@@ -110,6 +110,8 @@ def test_kinds_that_cannot_leave_parties_out_are_refused_with_those_that_can(kin
     with pytest.raises(ScenarioError, match=r"cannot leave parties out of its steps") as refused:
         tiny({"it": said}, training__dropout=RATE)
     assert "synchronous" in str(refused.value)
+    assert "training.dropout: {party: 0}" in str(refused.value)
+    tiny({"it": {**said, "training": {**said.get("training", {}), "dropout": {"party": 0}}}}, training__dropout=RATE)
 
 
 def test_masks_of_blinding_need_every_client() -> None:

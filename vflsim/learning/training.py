@@ -74,12 +74,18 @@ class Training(Part):
     loss: AnyLoss = Auto()
     """``auto`` follows from the task; another loss must fit the task. The metric ``loss`` is this one."""
     dropout: Dropout | None = None
-    """Clients that the server leaves out of steps at random: predictions learn to do without them."""
+    """Clients that the server leaves out of steps at random: predictions learn to do without them. ``{party: 0}`` turns
+    it off for one protocol."""
 
     @property
     def torch_dtype(self) -> torch.dtype:
         """``dtype`` as PyTorch names it."""
         return dtype_named(self.dtype)
+
+    @property
+    def party_dropout(self) -> float:
+        """The probability with which a step leaves a client out; 0 without dropout."""
+        return 0.0 if self.dropout is None else self.dropout.party
 
     def client_optimizers(self, clients: int) -> tuple[Optimizer, ...]:
         """Return every client's update rule, in client order. Raises ValueError if a client has none."""

@@ -131,10 +131,10 @@ def problems_in(scenario: Scenario, task: str | None = None, classes: int | None
 
 def _dropout(scenario: Scenario, name: str) -> Iterator[Problem]:
     """Check that the server's steps can do without a party's embeddings."""
-    if scenario.training_of(name).dropout is None:
+    if not scenario.training_of(name).party_dropout:
         return
     kind, loc = scenario.protocols[name].protocol, location_of(scenario, name, "training", "dropout")
-    remedy = f"set `protocols.{name}.training.dropout: null`"
+    remedy = f"set `protocols.{name}.training.dropout: {{party: 0}}`"
     if not kind.traits.party_dropout:
         what = f"protocol {name!r} of kind {kind.kind} cannot leave parties out of its steps"
         yield Problem(loc, what, kinds_with(lambda each: each.traits.party_dropout), remedy)

@@ -180,7 +180,7 @@ def server_parts(
         server_parts(setting, seed=0, table=True).clients  # (1, 2, 3, 4)
     """
     draft = draft_of(setting.server_model, setting.server_inputs, setting.data.outputs)
-    weights, dropout = torch_seed(seed, SERVER, "weights"), setting.training.dropout
+    weights, rate = torch_seed(seed, SERVER, "weights"), setting.training.party_dropout
     return ServerParts(
         clients=setting.clients,
         widths=setting.widths,
@@ -197,7 +197,7 @@ def server_parts(
         beside=beside,
         blinded_sum=setting.blinded_sum,
         present=setting.present,
-        dropout=None if dropout is None else PartyDropout(dropout.party, seed, setting.active_model is not None),
+        dropout=PartyDropout(rate, seed, setting.active_model is not None) if rate else None,
     )
 
 
@@ -232,7 +232,7 @@ def stack_split_learners(setting: Setting, learners: SplitLearners, table: bool)
         setting.data.joint,
         {client: setting.data.columns[client - 1] for client in learners.clients},
         setting.aggregate,
-        table or setting.training.dropout is not None,
+        table or setting.training.party_dropout > 0,
     )
 
 

@@ -82,7 +82,7 @@ def conditions_of(
         client_optimizers=_rules(clients),
         server_optimizers=_rules([server]),
         local_steps=local_steps_of(protocol, setting),
-        party_dropout=0.0 if setting.training.dropout is None else setting.training.dropout.party,
+        party_dropout=setting.training.party_dropout,
     )
 
 
