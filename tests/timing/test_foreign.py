@@ -37,6 +37,12 @@ lat="50us" bb_bw="2.25GBps" bb_lat="500us"/></platform>"""
 PING = "\n".join(f"64 bytes from 10.0.0.1: icmp_seq={n} ttl=64 time={20 + n % 3} ms" for n in range(30))
 
 
+DOUBLED: list[Any] = [1]
+"""A list of lists that are one and the same: small in a pickle, endless as text."""
+for _ in range(60):
+    DOUBLED = [DOUBLED, DOUBLED]
+
+
 def written(folder: Path, name: str, content: object) -> Path:
     """Write a text, bytes, or JSON."""
     path = folder / name
@@ -255,6 +261,28 @@ def test_pickles_run_nothing(tmp_path: Path) -> None:
         ("i.json", iperf(1e6, protocol="UDP"), "protocol is UDP"),
         ("i.json", iperf(0.0), "bits_per_second is 0.0"),
         ("none.txt", "nothing", "is in no format that is known"),
+        ("a.json", {"1": {**FIRST, "finish_time": True}}, "must be seconds"),
+        ("a.pkl", pickle.dumps({"1": {**FIRST, "finish_time": 10**400}}, 4), "must be seconds"),
+        ("a.json", {"1": {**FIRST, "finish_time": float("inf")}}, "must be seconds"),
+        ("a.json", {"1": NEVER}, "holds no client"),
+        ("a.pkl", pickle.dumps({1: FIRST, "1": FIRST}, 4), "device 1: stands twice"),
+        ("a.pkl", pickle.dumps({None: FIRST}, 4), "a device is called None"),
+        ("c.json", {"1": {"computation": True, "communication": 1}}, "computation is True"),
+        ("c.pkl", pickle.dumps({1: {"computation": DOUBLED, "communication": 1}}, 4), "computation is a list"),
+        ("c.json", {"1": {"computation": 1e-320, "communication": 1}}, "computation is 1e-320"),
+        ("f.pkl", pickle.dumps({1: {"messages": DOUBLED}}, 4), "device 1: messages is a list"),
+        ("p.xml", PLATFORM.replace('version="4.1"', 'version="four"'), "is <platform version='four'>"),
+        ("p.xml", PLATFORM.replace('"98.095Mf"', '"0f"'), "<host id='A'>: speed is '0f'"),
+        ("p.xml", PLATFORM.replace('"100us"', '"1e999s"'), "<link id='core'>: latency is '1e999s'"),
+        ("p.xml", PLATFORM.replace('id="B"', 'id="A"'), "<host id='A'>: stands twice"),
+        ("p.xml", f"<platform version='4'>{'<zone>' * 1500}{'</zone>' * 1500}</platform>", "zones more than 100 deep"),
+        ("p.xml", CLUSTER.replace("0-2,7", "0-999999999999"), "more than 1,000,000 hosts"),
+        ("p.xml", CLUSTER.replace("0-2,7", "9" * 5000), "radical is '9999"),
+        ("i.json", {**iperf(1e6), "start": {"test_start": [], "connected": []}}, "test_start is a list"),
+        ("i.json", {**iperf(1e6), "end": None}, "end is None"),
+        ("i.json", iperf(True), "bits_per_second is True"),
+        ("i.json", iperf(float("inf")), "bits_per_second is inf"),
+        ("ping.txt", f"icmp_seq=1 time={'9' * 400} ms", "a round trip of inf ms"),
     ],
 )
 def test_what_is_not_as_it_should_be_is_refused_with_its_place(
@@ -282,3 +310,18 @@ def test_a_server_that_is_not_there_is_refused(tmp_path: Path) -> None:
         read_timing([written(tmp_path, "p.xml", PLATFORM)], wishes=Wishes(server="T"))
     with pytest.raises(DataError, match="which has hosts"):
         read_timing([written(tmp_path, "t.json", {"1": FIRST})], wishes=Wishes(server="T"))
+
+
+def test_what_is_no_file_of_a_client_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "mixed").mkdir()
+    written(tmp_path / "mixed", "up.json", iperf(1e6))
+    other = written(tmp_path / "mixed", "notes.txt", "none")
+    with pytest.raises(DataError, match=f"{tmp_path / 'empty'}: holds no file"):
+        read_timing([tmp_path / "empty"], "links")
+    with pytest.raises(DataError, match=f"{other}: holds no round trip"):
+        read_timing([written(tmp_path, "a.txt", PING), tmp_path / "mixed"])
+    with pytest.raises(DataError, match="is in no format that is known"):
+        read_timing([Path("x" * 300)])
+    with pytest.raises(DataError, match="no file"):
+        read_timing([], "links")

@@ -49,6 +49,8 @@ def read_timing(sources: Sequence[str | Path], format: str | None = None, wishes
         timing.preset["timing"]["clients"][0]["availability"]["period"]
     """
     paths = [Path(source) for source in sources]
+    if not paths:
+        raise DataError("no file", "read_timing", "one file or more")
     reader = _format(paths, format)(paths, wishes)
     platform = reader.read()
     entries: list[dict[str, Any]] = [

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeGuard
 
 import numpy as np
 
@@ -82,6 +83,8 @@ class Format(ABC):
     def chosen(self, names: Sequence[str]) -> list[str]:
         """Return the wanted clients of these. Raises DataError if they are not all there."""
         wanted, seed = self.wishes.clients, self.wishes.seed
+        if not names:
+            raise self.error("holds no client", "one client or more that is there at some time")
         if wanted is None:
             return [*names]
         if not isinstance(wanted, int):
@@ -105,6 +108,23 @@ class Format(ABC):
     def error(self, what: str, allowed: str = "", remedy: str = "", at: str = "") -> DataError:
         """Return the error about the file, or about a place in it."""
         return DataError(what, f"{self.paths[0]}{f': {at}' if at else ''}", allowed, remedy)
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether a value is a number that a float can be, at least 0. True and False are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= sys.float_info.max
+
+
+def brief(value: object) -> str:
+    """Return a value as an error shows it: containers, which may be endless, by their kind alone."""
+    plain = value is None or isinstance(value, str | bool | int | float)
+    if not plain:
+        return f"a {type(value).__name__}"
+    try:
+        text = repr(value)
+    except ValueError:  # more digits than Python writes
+        return "a huge number"
+    return text if len(text) <= 40 else f"{text[:40]}…"
 
 
 def head(path: Path, most: int = 4096) -> bytes:

@@ -17,10 +17,12 @@ from typing import Any
 from typing_extensions import override
 
 from vflsim.files import content, must_fit, parsed_json
-from vflsim.timing.foreign.base import ForeignClient, Format, Platform, head
+from vflsim.timing.foreign.base import ForeignClient, Format, Platform, brief, head, is_number
 
 _PICKLED = 30
 """Bytes of memory per byte of a pickle with numbers."""
+_LEAST, _MOST = 1e-9, 1e12
+"""What a device's speeds lie between, in the units of the file."""
 _REFERENCE = datetime(2020, 1, 2)
 """Where the time of FLASH begins."""
 _READY = {"battery_charged_on", "battery_charged_off", "screen_on", "screen_off", "screen_lock", "screen_unlock"}
@@ -62,10 +64,17 @@ class _Devices(Format):
             raise self.error(f"cannot be read: {reason}", "JSON, or a pickle of plain values") from None
         if not isinstance(value, dict) or not value:
             raise self.error("holds no devices", "a mapping from devices to their entries")
-        for name, entry in value.items():
-            if not isinstance(entry, dict) or not self.keys <= {str(key) for key in entry}:
+        devices = dict[str, Mapping[str, Any]]()
+        for key, entry in value.items():
+            if not isinstance(key, str | int) or isinstance(key, bool):
+                raise self.error(f"a device is called {brief(key)}", "texts or whole numbers")
+            name = brief(key) if isinstance(key, int) else key
+            if not isinstance(entry, dict) or not self.keys <= entry.keys():
                 raise self.error(f"has no {', '.join(sorted(self.keys))}", at=f"device {name}")
-        return {str(name): entry for name, entry in value.items()}
+            if name in devices:
+                raise self.error("stands twice", "each device once", at=f"device {name}")
+            devices[name] = entry
+        return devices
 
     def _unpickled(self, data: bytes) -> Any:
         must_fit(_PICKLED * len(data), f"a pickle of {len(data):,} bytes")
@@ -116,10 +125,12 @@ class FedScaleAvailability(_Devices):
         for name, entry in self.devices().items():
             starts, ends, period = (entry[key] for key in ("active", "inactive", "finish_time"))
             numbers = [*(starts if isinstance(starts, list) else [None]), *(ends if isinstance(ends, list) else [None])]
-            if not all(isinstance(each, int | float) and each >= 0 for each in (*numbers, period)) or period <= 0:
-                raise self.error("active, inactive and finish_time must be seconds", at=f"device {name}")
+            if not all(map(is_number, (*numbers, period))) or period <= 0:
+                allowed = "lists of finite numbers, at least 0, and a finish_time above 0"
+                raise self.error("active, inactive and finish_time must be seconds", allowed, at=f"device {name}")
             if len(starts) != len(ends) or any(start > end for start, end in zip(starts, ends, strict=True)):
-                raise self.error("active and inactive are no pairs of from and to", at=f"device {name}")
+                allowed = "as many of each, and none that ends before it begins"
+                raise self.error("active and inactive are no pairs of from and to", allowed, at=f"device {name}")
             spans = [(float(start), min(float(end), float(period))) for start, end in zip(starts, ends, strict=True)]
             away = self.away(spans, float(period))
             absent += away is None
@@ -138,8 +149,9 @@ class FedScaleCapacity(_Devices):
         devices = self.devices()
         for name, entry in devices.items():
             for key in sorted(self.keys):
-                if not isinstance(entry[key], int | float) or not 0 < entry[key] < 1e12:
-                    raise self.error(f"{key} is {entry[key]!r}", "a positive number", at=f"device {name}")
+                if not is_number(entry[key]) or not _LEAST < entry[key] < _MOST:
+                    allowed = f"a number between {_LEAST:g} and {_MOST:g}"
+                    raise self.error(f"{key} is {brief(entry[key])}", allowed, at=f"device {name}")
         middle = median(float(entry["computation"]) for entry in devices.values())
         clients = {}
         for name in self.chosen([*devices]):
@@ -162,7 +174,7 @@ class FlashStates(_Devices):
 
     @override
     def read(self) -> Platform:
-        traces = {name: self._trace(name, str(entry["messages"])) for name, entry in self.devices().items()}
+        traces = {name: self._trace(name, entry["messages"]) for name, entry in self.devices().items()}
         origin = min((begin for begin, end, _ in traces.values() if end > begin), default=0.0)
         there, absent = dict[str, ForeignClient](), 0
         for name, (begin, end, ready) in traces.items():
@@ -175,8 +187,10 @@ class FlashStates(_Devices):
         note = "A device that is ready at its trace's end counts as ready until then; FLASH leaves that time out."
         return Platform({name: there[name] for name in self.chosen([*there])}, notes=(*_left_out(absent), note))
 
-    def _trace(self, name: str, messages: str) -> tuple[float, float, list[tuple[float, float]]]:
+    def _trace(self, name: str, messages: object) -> tuple[float, float, list[tuple[float, float]]]:
         """Return the beginning and end of a trace, and when the device is ready, in seconds of FLASH's clock."""
+        if not isinstance(messages, str):
+            raise self.error(f"messages is {brief(messages)}", "a text, a state a line", at=f"device {name}")
         locked = wifi = charging = False
         since: float | None = None
         times, ready = list[float](), list[tuple[float, float]]()
@@ -187,9 +201,8 @@ class FlashStates(_Devices):
             try:
                 now = (datetime.strptime(stamp, "%Y-%m-%d %H:%M:%S") - _REFERENCE).total_seconds()
             except ValueError:
-                raise self.error(
-                    f"{stamp!r} is no time", "2020-01-31 20:26:31", at=f"device {name}, line {number}"
-                ) from None
+                place = f"device {name}, line {number}"
+                raise self.error(f"{brief(stamp)} is no time", "2020-01-31 20:26:31", at=place) from None
             if state in _NETWORKS:
                 wifi = state == "wifi"
             elif state in ("screen_lock", "screen_unlock"):
@@ -197,7 +210,7 @@ class FlashStates(_Devices):
             elif state.startswith("battery_charged"):
                 charging = state == "battery_charged_on"
             elif state not in _READY and not state.endswith("%"):
-                raise self.error(f"{state!r} is no state", _STATES, at=f"device {name}, line {number}")
+                raise self.error(f"{brief(state)} is no state", _STATES, at=f"device {name}, line {number}")
             if locked and wifi and charging:
                 since = now if since is None else since
             elif since is not None:

@@ -8,7 +8,7 @@ each has it for itself, which a note says. Source: SimGrid's DTD, versions 3 to 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from typing_extensions import override
 from vflsim.errors import nearest
 from vflsim.files import text
 from vflsim.streams import few
-from vflsim.timing.foreign.base import ForeignClient, Format, Platform, head
+from vflsim.timing.foreign.base import ForeignClient, Format, Platform, brief, head
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -30,6 +30,9 @@ BANDWIDTHS = {f"{prefix}Bps": 8 * factor for prefix, factor in _POWERS.items()}
 BANDWIDTHS |= {f"{prefix}bps": factor for prefix, factor in _POWERS.items()} | {"": 8.0}
 TIMES = {"ps": 1e-12, "ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 TIMES |= {"": 1.0}
+_DIGITS = re.compile(r"[0-9]{1,12}")
+_MOST, _MOST_HOSTS, _DEEPEST = 1e30, 1_000_000, 100
+"""The largest number of a file, in base units; most hosts; most zones in each other."""
 _ZONES = {"zone", "AS"}
 _UNREAD = {"peer", "cabinet", "bypassRoute", "bypassZoneRoute", "bypassASroute", "zoneRoute", "ASroute", "include"}
 
@@ -84,26 +87,28 @@ class SimGridPlatform(Format):
             root = ElementTree.fromstring(source)
         except ElementTree.ParseError as error:
             raise self.error(f"is no XML: {error}", "a SimGrid platform") from None
-        version = float(root.get("version", "0"))
-        if root.tag != "platform" or version < 3:
+        version = re.match(r"\d{1,3}", root.get("version", "0"))
+        if root.tag != "platform" or version is None or int(version[0]) < 3:
             what = f"is <{root.tag} version={root.get('version')!r}>"
             raise self.error(what, '<platform version="3"> or later', "simgrid_update_xml mends older files")
         return root
 
     # --- reading the file ---------------------------------------------------------------------------------------------
 
-    def _take(self, root: Element) -> None:
+    def _take(self, root: Element, depth: int = 0) -> None:
+        if depth > _DEEPEST:
+            raise self.error(f"has zones more than {_DEEPEST} deep", f"at most {_DEEPEST} zones in each other")
         for element in root:
             if element.tag in _ZONES:
                 routing = element.get("routing", "Full")
                 if routing not in ("Full", "None", "Cluster") and any(child.tag == "route" for child in element):
                     what = f"zone {element.get('id')!r} has routing={routing!r}, whose routes are computed"
                     raise self.error(what, "routing='Full'", "write out its routes")
-                self._take(element)
+                self._take(element, depth + 1)
             elif element.tag == "host":
-                self._speeds[self._name(element)] = self._speed(element)
+                self._speeds[self._name(element, self._speeds)] = self._speed(element)
             elif element.tag == "link":
-                self._links[self._name(element)] = self._link(element)
+                self._links[self._name(element, self._links)] = self._link(element)
             elif element.tag == "route":
                 self._route(element)
             elif element.tag == "cluster":
@@ -111,14 +116,16 @@ class SimGridPlatform(Format):
             elif element.tag in _UNREAD:
                 raise self.error(f"has <{element.tag}>, which is not read", "zones, hosts, links, routes, clusters")
 
-    def _name(self, element: Element) -> str:
+    def _name(self, element: Element, taken: Container[str] = ()) -> str:
         name = element.get("id")
         if name is None:
-            raise self.error(f"has a <{element.tag}> without id")
+            raise self.error(f"has a <{element.tag}> without id", "a name for each")
+        if name in taken:
+            raise self.error("stands twice", "names of their own", at=f"<{element.tag} id={name!r}>")
         return name
 
     def _speed(self, element: Element) -> float:
-        return self._quantity(element, "speed" if "speed" in element.attrib else "power", SPEEDS)
+        return self._quantity(element, "power" if "power" in element.attrib else "speed", SPEEDS)
 
     def _link(self, element: Element) -> _Link:
         policy = element.get("sharing_policy", "SHARED").upper()
@@ -128,13 +135,18 @@ class SimGridPlatform(Format):
     def _quantity(self, element: Element, key: str, units: Mapping[str, float]) -> float:
         written = element.get(key, "").split(",")[0]  # a host's speeds by pstate: the first is the fastest
         match = _NUMBER.fullmatch(written)
-        at = f"<{element.tag} id={element.get('id')!r}>"
+        at, least = f"<{element.tag} id={element.get('id')!r}>", 0.0 if units is TIMES else 1.0
+        what = f"{key} is {brief(written)}"
         if match is None or match[2] not in units:
-            raise self.error(f"{key} is {written!r}", f"a number and one of {', '.join(filter(None, units))}", at=at)
+            raise self.error(what, f"a number and one of {', '.join(filter(None, units))}", at=at)
         try:
-            return float(match[1]) * units[match[2]]
+            value = float(match[1]) * units[match[2]]
         except ValueError:
-            raise self.error(f"{key} is {written!r}", "a number with a unit", at=at) from None
+            raise self.error(what, "a number with a unit", at=at) from None
+        if not least <= value <= _MOST:
+            unit = next(name for name, factor in units.items() if name and factor == 1)
+            raise self.error(what, f"a number between {least:g} {unit} and {_MOST:g} {unit}", at=at)
+        return value
 
     def _route(self, element: Element) -> None:
         ends, links = (element.get("src", ""), element.get("dst", "")), list[str]()
@@ -160,15 +172,17 @@ class SimGridPlatform(Format):
             common = (f"{name}'s backbone",)
         for number in self._numbers(element):
             host = f"{element.get('prefix', '')}{number}{element.get('suffix', '')}"
+            if len(self._speeds) >= _MOST_HOSTS:
+                raise self.error(f"has more than {_MOST_HOSTS:,} hosts", f"at most {_MOST_HOSTS:,}")
             self._speeds[host], self._links[f"{host}'s link"] = speed, own
             self._clusters[host] = name, common
 
     def _numbers(self, element: Element) -> Iterator[int]:
         for part in element.get("radical", "").split(","):
             first, _, last = part.partition("-")
-            if not first.strip().isdecimal() or not (last or first).strip().isdecimal():
+            if not _DIGITS.fullmatch(first.strip()) or not _DIGITS.fullmatch((last or first).strip()):
                 raise self.error(
-                    f"radical is {element.get('radical')!r}", "0-99 or 1,4-7", at=f"cluster {element.get('id')!r}"
+                    f"radical is {brief(element.get('radical'))}", "0-99 or 1,4-7", at=f"cluster {element.get('id')!r}"
                 )
             yield from range(int(first), int(last or first) + 1)
 
