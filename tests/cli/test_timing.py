@@ -39,7 +39,10 @@ def test_without_out_the_timing_is_printed(vflsim: Callable[..., Ended], trace: 
     [
         (("--out", "a.txt"), "is no YAML file"),
         (("--median", "0"), "more than 0"),
-        (("--clients", "0"), "1 or more"),
+        (("--median", "inf"), "inf ms"),
+        (("--clients", "0"), "1 to 999,999,999"),
+        (("--clients", "9" * 5000), "999999999…"),
+        (("--clients", "1,1"), "client '1' stands twice"),
         (("--clients", "a,,b"), "names with commas"),
         (("--clients", "9"), "has 5 clients"),
         (("--server", "x"), "which has hosts"),

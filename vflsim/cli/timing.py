@@ -11,6 +11,9 @@ from rich.text import Text
 from vflsim.cli.app import app, console, say
 from vflsim.errors import ScenarioError
 
+_DIGITS, _LONGEST_MS = 9, 1e12
+"""Most digits of a number of clients; a compute time of 32 years."""
+
 
 @app.command()
 def timing(
@@ -49,8 +52,8 @@ def timing(
     """Turn a trace, a platform or measured links into timing for scenarios."""
     if out is not None and out.suffix.lower() not in (".yaml", ".yml"):
         raise ScenarioError(f"{out} is no YAML file", "vflsim timing --out", "a file that ends in .yaml")
-    if not median > 0:
-        raise ScenarioError(f"{median:g} ms", "vflsim timing --median", "more than 0")
+    if not 0 < median < _LONGEST_MS:
+        raise ScenarioError(f"{median:g} ms", "vflsim timing --median", f"more than 0 and less than {_LONGEST_MS:g} ms")
     from vflsim.results.store.write import write_file
     from vflsim.scenario import emit
     from vflsim.timing.foreign import Wishes, read_timing
@@ -74,11 +77,14 @@ def _number_or_names(text: str | None) -> int | list[str] | None:
     """Read ``--clients``. Raises ScenarioError for none of them."""
     if text is None:
         return None
+    where = "vflsim timing --clients"
     if text.strip().isdecimal():
-        if int(text) < 1:
-            raise ScenarioError(text, "vflsim timing --clients", "1 or more")
+        if len(text) > _DIGITS or int(text) < 1:
+            raise ScenarioError(f"{text[:_DIGITS]}{'…' if len(text) > _DIGITS else ''}", where, "1 to 999,999,999")
         return int(text)
     names = [name.strip() for name in text.split(",")]
     if not all(names):
-        raise ScenarioError(repr(text), "vflsim timing --clients", "a number, or names with commas")
+        raise ScenarioError(repr(text), where, "a number, or names with commas")
+    if twice := [name for place, name in enumerate(names) if name in names[:place]]:
+        raise ScenarioError(f"client {twice[0]!r} stands twice", where, "each client once")
     return names
