@@ -15,7 +15,7 @@ from hypothesis import given, strategies as st
 
 import vflsim as api
 from vflsim.errors import RunError, ScenarioError
-from vflsim.party_names import names_of, naming, titled
+from vflsim.party_names import has_meaning, names_of, naming, titled
 from vflsim.tables import DataTable
 
 NAMES = ["bank", "shop", "tele com"]
@@ -110,11 +110,42 @@ def test_a_selection_takes_names() -> None:
     assert entry.clients == (2, 1)
 
 
-@pytest.mark.parametrize("name", ["client-1", "Client 7", "server", "the server", "all"])
+@pytest.mark.parametrize("name", ["client-1", "Client 7", "server", "the server", "all", "2", "N", "1..N/2", "-1", " "])
 def test_names_with_a_meaning_are_refused(name: str) -> None:
     partition = {"clients": 3, "by": "columns", "names": ["bank", "shop", name]}
     with pytest.raises(ScenarioError, match=re.escape(f"{name!r}, which has a meaning")):
         api.load({**SCENARIO, "partition": partition})
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["a\nb", "c", "d"], r"'a\nb' holds a line break"),
+        (["a\x1b[31m", "c", "d"], r"'a\x1b[31m' holds a line break or a control character"),
+        (["bank", "bank", "d"], "a name twice: 'bank' and 'bank'"),
+        (["bank", "bank ", "d"], "a name twice: 'bank' and 'bank '"),
+        (["caf\u00e9", "cafe\u0301", "d"], "a name twice"),
+        (["a", "b"], "names has 2 names\n  allowed: 3 names, or no clients"),
+    ],
+)
+def test_names_that_people_could_not_tell_apart_are_refused(names: list[str], said: str) -> None:
+    timing = {**TIMING, "clients": {"compute": "10 ms"}}
+    with pytest.raises(ScenarioError, match=re.escape(said)):
+        api.load({**SCENARIO, "timing": timing, "partition": {"clients": 3, "by": "columns", "names": names}})
+
+
+@pytest.mark.parametrize("name", ["Nim", "mi", "site 2", "3M", "B\u00e4nk", "x" * 64])
+def test_names_with_letters_are_names(name: str) -> None:
+    assert not has_meaning(name)
+
+
+@pytest.mark.parametrize("name", ["tele com", "B\u00e4nk", "x" * 64])
+def test_a_name_that_no_selection_takes_is_answered_with_its_number(name: str) -> None:
+    partition = {**SCENARIO["partition"], "names": ["bank", "shop", name]}
+    for select in (name, ["shop", name]):
+        timing = {**TIMING, "clients": [TIMING["clients"][0], {"select": select, "compute": "1 s"}]}
+        with pytest.raises(ScenarioError, match="remedy: write 3: a selection takes names of at most 32"):
+            api.load({**SCENARIO, "partition": partition, "timing": timing})
 
 
 def test_a_name_that_a_constant_has_is_refused() -> None:

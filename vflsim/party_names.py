@@ -18,7 +18,10 @@ from typing import Any, ParamSpec, TypeVar
 _NAMES: ContextVar[Mapping[int, str]] = ContextVar("party names", default=MappingProxyType({}))
 _MENTION = re.compile(r"(?<![\w./])(?<!--party )[Cc]lient[ -]([1-9]\d*)(?![\w/]|[.-]\w)")
 """A client in a sentence. Columns (``accuracy.client-2``), files and options of commands are none."""
-_MEANS = re.compile(r"\s*(?:all|server|the server|client[ -]\d+)\s*", re.IGNORECASE)
+_MEANS = re.compile(
+    r"\s*(?:all|server|the server|client[ -]\d+|(?:\d|(?-i:\b[Nim]\b)|[.,+*/()\s-])*)\s*", re.IGNORECASE
+)
+"""What messages call parties, and selections and formulas that name none: ``2``, ``N``, ``1..N/2``."""
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -42,7 +45,7 @@ def names_of(scenario: Mapping[str, Any]) -> dict[int, str]:
 
 
 def has_meaning(name: str) -> bool:
-    """Whether messages call another party so, or all of them: no name for a party."""
+    """Whether messages or selections mean another party by it, or all of them: no name for a party."""
     return bool(_MEANS.fullmatch(name))
 
 

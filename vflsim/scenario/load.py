@@ -80,7 +80,8 @@ def validate(document: Document) -> Scenario:
         scenario = Scenario.model_validate(raw, context=context)
     except ValidationError as error:
         problems = _merged(problems, problems_of(error, document.raw, known), document.raw)
-        raise failure(_blamed(problems, symbols, document.raw), document) from None
+        blamed = _blamed(problems, symbols, document.raw)
+        raise failure([_by_number(problem, document.raw) for problem in blamed], document) from None
     if not problems:
         scenario._document, scenario._symbols = document, symbols
         problems = list(problems_in(scenario))
@@ -214,6 +215,20 @@ def _blamed(problems: list[Problem], symbols: Mapping[str, float], raw: dict[str
     unknown = {"N", *(constants if isinstance(constants, dict) else ())} - symbols.keys()
     blamed = [p for p in problems if not any(p.what.startswith(f"the symbol {name!r}") for name in unknown)]
     return blamed or problems
+
+
+def _by_number(problem: Problem, raw: dict[str, Any]) -> Problem:
+    """Add the remedy to a selection of a client whose name no formula can have."""
+    value: Any = raw
+    for key in problem.loc:
+        inside = key in value if isinstance(value, dict) else isinstance(value, list) and isinstance(key, int)
+        value = value[key] if inside else None
+    wanted = value if isinstance(value, list) else [value]
+    for number, name in names_of(raw).items() if "select" in problem.loc else ():
+        if name in wanted and not is_symbol(name):
+            remedy = f"write {number}: a selection takes names of at most 32 letters A to z, digits and _"
+            return replace(problem, remedy=remedy)
+    return problem
 
 
 def _rooted(document: Document, folder: Path) -> Document:

@@ -6,11 +6,12 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
+from unicodedata import normalize
 
 import numpy as np
-from pydantic import Field, StrictInt, TypeAdapter, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, Field, StrictInt, TypeAdapter, ValidationError, field_validator, model_validator
 
-from vflsim.errors import DataError
+from vflsim.errors import DataError, printable
 from vflsim.learning.data.catalogue import CATALOGUE
 from vflsim.learning.data.drawn_partition import by_correlation, by_importance, rank_correlation
 from vflsim.learning.data.sources.raw import View, nearest
@@ -21,7 +22,16 @@ from vflsim.vocabulary.quantities import Count, Fraction01, Index, PositiveNumbe
 
 _WHERE = "partition"
 Share = Annotated[float, Quantity(above=0, at_most=1)]
-PartyTitle = Annotated[str, Field(min_length=1, max_length=64)]
+
+
+def _of_one_line(name: str) -> str:
+    """Refuse what could steer a terminal or begin a line of its own, wherever the name is shown."""
+    if (shown := printable(name, "")) != name:
+        raise ValueError(f"'{shown}' holds a line break or a control character; allowed: printable text of one line")
+    return name
+
+
+PartyTitle = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_of_one_line)]
 DRAWN = ("importance", "correlation")
 """Partitions with draws: features are dealt, not cut."""
 WAYS = {
@@ -76,8 +86,9 @@ class Partition(Part):
     server's."""
     names: tuple[PartyTitle, ...] | None = Field(default=None, min_length=1)
     """What messages, tables, pictures and reports call the parties, instead of client-1, client-2, …: a name for each,
-    in client order, after that of an active server. ``select`` takes names that a formula could have: letters, digits
-    and _. Files keep client-1, client-2, …"""
+    in client order, after that of an active server. A name is one line of up to 64 characters, and no number or
+    formula. ``select`` takes names that a formula could have: up to 32 letters, digits and _. Files keep client-1,
+    client-2, …"""
 
     @field_validator("columns", mode="before")
     @classmethod
@@ -106,19 +117,24 @@ class Partition(Part):
         if self.by in ("columns", "image_rows", "image_columns", "patches", *DRAWN) and self.parts is None:
             raise ValueError(f"by: {self.by} needs clients: how many")
         listed = self.columns or self.shares or self.names
-        if self.names is not None and len({*self.names}) < len(self.names):
-            raise ValueError("names has a name twice; allowed: a name of its own for each party")
         if taken := [name for name in self.names or () if has_meaning(name)]:
-            raise ValueError(
-                f"a party cannot be called {taken[0]!r}, which has a meaning in messages; allowed: other names"
-            )
+            what = f"a party cannot be called {taken[0]!r}, which has a meaning in messages or selections"
+            raise ValueError(f"{what}; allowed: other names, such as 'bank' or 'site {taken[0].strip() or 1}'")
+        alike: dict[str, str] = {}
+        for name in self.names or ():
+            looks = normalize("NFC", name.strip())
+            if looks in alike:
+                what = f"names has a name twice: {alike[looks]!r} and {name!r}"
+                raise ValueError(f"{what}; allowed: a name of its own for each party")
+            alike[looks] = name
         if self.names is not None and listed is not None and len(listed) != len(self.names):
             raise ValueError(f"names are {len(self.names)} for {len(listed)} parties; allowed: one for each")
         named = ("columns", self.columns, "list"), ("shares", self.shares, "share"), ("names", self.names, "name")
         for key, entries, entry in named:
             if entries is not None and self.clients not in (None, len(entries) - self.active):
                 server = ", the first of which is the server's" if self.active else ""
-                raise ValueError(f"clients is {self.clients}, but {key} has {len(entries)} {entry}s{server}")
+                what = f"clients is {self.clients}, but {key} has {len(entries)} {entry}s{server}"
+                raise ValueError(f"{what}; allowed: {self.clients + self.active} {entry}s, or no clients")
             if entries is not None and len(entries) <= self.active:
                 raise ValueError(f"{key} has no {entry} but the server's; allowed: one more {entry} per client")
         return self
