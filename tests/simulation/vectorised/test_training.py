@@ -163,6 +163,7 @@ def test_a_run_that_diverges_keeps_its_rows_and_names_party_and_round() -> None:
     [
         ("synchronous", {"record": "events"}, "record"),
         ("synchronous", {"stop": {"updates": 9}}, "stop.updates"),
+        ("synchronous", {"training__dropout": {"party": 0.3}}, "training.dropout"),
         ("synchronous", {"stop": {"target": {"test_accuracy": 0.9}, "rounds": 9}}, "stop.target"),
         ({"kind": "synchronous", "codec": "float16"}, {}, "protocols.it.codec"),
         ({"kind": "synchronous", "blinding": {}}, {}, "protocols.it.blinding"),

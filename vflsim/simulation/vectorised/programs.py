@@ -59,8 +59,6 @@ class RoundProgram(ABC):
         split = [each for each in clients if isinstance(each, ClientLearner)]
         if not all(whole(each) and each.blinder is None for each in split):
             raise NoProgramError("clients protect their embeddings, or lack rows")
-        if server.parts.dropout is not None:
-            raise NoProgramError("the server leaves parties out of steps")
         self._stack_of: list[Stack] = []
         for learner in split:
             if not isinstance(learner.stack, Stack):
