@@ -110,7 +110,9 @@ def test_a_selection_takes_names() -> None:
     assert entry.clients == (2, 1)
 
 
-@pytest.mark.parametrize("name", ["client-1", "Client 7", "server", "the server", "all", "2", "N", "1..N/2", "-1", " "])
+@pytest.mark.parametrize(
+    "name", ["client-1", "Client 7", "server", "the server", "all", "2", "N", "1..N/2", "-1", " ", "north of client 1"]
+)
 def test_names_with_a_meaning_are_refused(name: str) -> None:
     partition = {"clients": 3, "by": "columns", "names": ["bank", "shop", name]}
     with pytest.raises(ScenarioError, match=re.escape(f"{name!r}, which has a meaning")):
@@ -172,6 +174,17 @@ def test_pictures_name_the_parties(folder: Path, kind: str) -> None:
     figure = api.plot(api.open_results(folder), kind)
     words = {text.get_text() for text in figure.findobj(matplotlib.text.Text) if hasattr(text, "get_text")}
     assert set(NAMES) <= words
+
+
+def test_a_dollar_sign_in_a_name_begins_no_formula(tmp_path: Path) -> None:
+    names = ["$\\frac{$", "$x_1$", "50 $"]
+    timing = {**TIMING, "clients": {"compute": "10 ms"}}
+    scenario = {**SCENARIO, "partition": {**SCENARIO["partition"], "names": names}, "timing": timing}
+    results = api.run(scenario, out=tmp_path / "results")
+    api.report(results)
+    for kind in ("timeline", "waited"):
+        svg = api.plot(results, kind).rendered(".svg")
+        assert all(f"<!-- {name} -->".encode() in svg for name in names)
 
 
 def test_the_report_and_the_trace_name_the_parties(folder: Path, vflsim: Callable[..., Ended], tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def names_of(scenario: Mapping[str, Any]) -> dict[int, str]:
 
 def has_meaning(name: str) -> bool:
     """Whether messages or selections mean another party by it, or all of them: no name for a party."""
-    return bool(_MEANS.fullmatch(name))
+    return bool(_MEANS.fullmatch(name) or _MENTION.search(name))
 
 
 @contextmanager

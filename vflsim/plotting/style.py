@@ -22,6 +22,7 @@ from matplotlib.text import Text
 from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from vflsim.errors import ResultsError
+from vflsim.party_names import titled
 from vflsim.plotting.fit import NAMES, Fitting
 from vflsim.plotting.theme import RC, current
 from vflsim.results.read import Results
@@ -251,6 +252,11 @@ def failures(results: Results, costs: bool = False) -> str:
 def target_label(target: str) -> str:
     """Format a target as an axis label, without its duration: ``test accuracy ≥ 0.9``."""
     return metric_label(target.partition(" for ")[0])
+
+
+def party_label(party: str) -> str:
+    """Return what a figure calls a party (``client 2``): its name, in which a dollar sign begins no formula."""
+    return titled(party).replace("$", r"\$")
 
 
 def metric_label(column: str, unit: str = "") -> str:

@@ -13,9 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from vflsim.party_names import titled
 from vflsim.plotting.selection import Place, Window, one_seed
-from vflsim.plotting.style import Picture, headline, legend, picture, remark, x_axis
+from vflsim.plotting.style import Picture, headline, legend, party_label, picture, remark, x_axis
 from vflsim.results.events import activity
 from vflsim.results.read import NotRecordedError, Results, StoredRun
 from vflsim.results.store.schema import SERVER
@@ -80,7 +79,8 @@ def timeline(
         for axes, run, frame, ends in zip(panels, runs, events, steps, strict=True):
             its = frame[frame["party"].isin(drawn)]
             _panel(axes, run, its, ends["time_s"].to_numpy(), drawn, window.start, window.end)
-            axes.set_yticks([at + 0.5 for at in range(0, len(drawn), every)], map(_words, drawn[::every]))
+            labels = [party_label(each.replace("-", " ")) for each in drawn[::every]]
+            axes.set_yticks([at + 0.5 for at in range(0, len(drawn), every)], labels)
         if len(drawn) < len(parties):
             remark(panels[0], f"the server and {len(drawn) - 1} of {len(parties) - 1} clients")
         x_axis(panels[-1], "virtual time", "s", logarithmic=False)
@@ -177,10 +177,6 @@ def _panel(
     axes.tick_params(axis="y", length=0, labelsize="small")
     axes.grid(visible=False, axis="y")
     axes.set_title(title, loc="left")
-
-
-def _words(party: str) -> str:
-    return titled(party.replace("-", " "))
 
 
 def _key(figure: Figure, events: Sequence[pd.DataFrame], stepped: bool) -> None:

@@ -20,10 +20,9 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from vflsim.party_names import titled
 from vflsim.plotting.critical_path import CriticalPath, critical_path
 from vflsim.plotting.selection import finished
-from vflsim.plotting.style import Picture, failures, frame, headline, legend, picture, remark, sides
+from vflsim.plotting.style import Picture, failures, frame, headline, legend, party_label, picture, remark, sides
 from vflsim.plotting.theme import Style, protocol_styles
 from vflsim.results.events import Activities, Causes, Ints, Mask, activities
 from vflsim.results.read import NotRecordedError, Results, StoredRun
@@ -239,7 +238,7 @@ def _panel(axes: Axes, shares: dict[int, float], clients: int, others: list[int]
         axes.axvspan(absent - 0.5, absent + 0.5, color=_ABSENT, linewidth=0, zorder=0)
     axes.set_xlim(0.3, max(places, default=clients) + 0.7)
     ticks = range(1, clients + 1, -(-clients // _TICKS))
-    names = [titled(f"client {number}").removeprefix("client ") for number in ticks]
+    names = [party_label(f"client {number}").removeprefix("client ") for number in ticks]
     labels = names if sum(map(len, names)) <= _LETTERS else [*map(str, ticks)]
     axes.set_xticks([*ticks, *places], [*labels, *(_OTHERS[one] for one in others)])
     axes.grid(visible=False, axis="x")

@@ -119,7 +119,7 @@ class Partition(Part):
         listed = self.columns or self.shares or self.names
         if taken := [name for name in self.names or () if has_meaning(name)]:
             what = f"a party cannot be called {taken[0]!r}, which has a meaning in messages or selections"
-            raise ValueError(f"{what}; allowed: other names, such as 'bank' or 'site {taken[0].strip() or 1}'")
+            raise ValueError(f"{what}; allowed: other names, such as 'bank' or 'site 1'")
         alike: dict[str, str] = {}
         for name in self.names or ():
             looks = normalize("NFC", name.strip())
