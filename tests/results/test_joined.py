@@ -154,6 +154,18 @@ def test_what_means_the_same_is_paired_however_it_is_written(study: Study) -> No
     assert JoinedResults.of([study(WAIT, timing_only=True), changed]).unpaired("async", "wait") == ""
 
 
+def test_names_of_parties_decide_no_draws_unless_a_selection_uses_them(study: Study) -> None:
+    def named(protocols: dict[str, Any], names: list[str], slow: str | int) -> Results:
+        first, second = BASE["timing"]["clients"]
+        timing = {**BASE["timing"], "clients": [first, second, {"select": slow, "compute": "9 ms"}]}
+        return study(protocols, timing_only=True, timing=timing, partition__names=names)
+
+    one, renamed = named(WAIT, ["a", "b", "c", "d"], "b"), named(ASYNC, ["e", "f", "g", "h"], 2)
+    assert JoinedResults.of([one, renamed]).unpaired("async", "wait") == ""
+    swapped = named(ASYNC, ["b", "a", "c", "d"], "b")
+    assert "partition.names" in JoinedResults.of([one, swapped]).unpaired("async", "wait")
+
+
 def test_a_constant_that_timing_needs_is_a_difference(study: Study) -> None:
     def slow(seconds: float) -> dict[str, Any]:
         return {"timing": delayed("slow"), "constants": {"slow": seconds}}

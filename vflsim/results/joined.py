@@ -221,7 +221,8 @@ def differences(one: RunSet, name: str, other: RunSet, others_name: str) -> list
     same = [part for part, value in meant[0].items() if value == meant[1][part]]
     if len(same) == len(meant[0]):
         return []
-    return [line for line in lines if line.partition(":")[0].partition(".")[0] not in same]
+    # names of parties decide draws where a selection uses them: then no other section is written differently
+    return [line for line in lines if line.partition(":")[0].partition(".")[0] not in same] or lines
 
 
 def _written(study: RunSet, name: str) -> dict[str, Any]:
@@ -248,7 +249,7 @@ def _meant(study: RunSet, name: str) -> dict[str, Any]:
     training = scenario.training_of(name)
     return {
         "data": scenario.data,
-        "partition": (scenario.partition, scenario.clients),
+        "partition": scenario.partition.model_copy(update={"names": None, "clients": scenario.clients}),
         "timing": (scenario.timing.network, scenario.timing.transport, party_timings(scenario)),
         "training": [getattr(training, key) for key in BATCHES],
     }
