@@ -101,7 +101,7 @@ def _learning(scenario: Scenario, name: str) -> Iterator[Problem]:
         yield Problem(
             ("models", "server"), f"{server.kind}: code from outside may do anything in a step", "mlp, linear"
         )
-    if training.dropout is not None:
+    if training.party_dropout:
         place = location_of(scenario, name, "training", "dropout")
         yield Problem(place, "the server leaves parties out of steps", "none", "leave it out, or `--path event`")
     if scenario.data.align == "outer":
