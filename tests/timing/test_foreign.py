@@ -295,6 +295,12 @@ def test_what_is_not_as_it_should_be_is_refused_with_its_place(
     assert str(path) in str(refused.value)
 
 
+def test_pickles_cannot_hold_keys_that_take_for_ever_to_hash(tmp_path: Path) -> None:
+    memo = b"\x80\x02}(" + b")q\x00" + b"h\x00h\x00\x86q\x00" * 60 + b"K\x01u."
+    with pytest.raises(DataError, match="holds tuples or sets"):
+        read_timing([written(tmp_path, "trace.pkl", memo)], "fedscale-availability")
+
+
 def test_clients_are_the_first_or_drawn_or_named(tmp_path: Path) -> None:
     path = written(tmp_path, "trace.json", {str(n): FIRST for n in range(20)})
     assert read_timing([path], wishes=Wishes(clients=3)).names == ("0", "1", "2")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import pickletools
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -28,6 +29,9 @@ _REFERENCE = datetime(2020, 1, 2)
 _READY = {"battery_charged_on", "battery_charged_off", "screen_on", "screen_off", "screen_lock", "screen_unlock"}
 _NETWORKS = {"wifi", "unknown", "2g", "3g", "4g", "5g"}
 _STATES = f"{', '.join(sorted(_READY | _NETWORKS))}, or a percentage of the battery"
+
+
+_NESTED_KEYS = {"TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "FROZENSET"}
 
 
 class _PlainValues(pickle.Unpickler):
@@ -78,6 +82,9 @@ class _Devices(Format):
 
     def _unpickled(self, data: bytes) -> Any:
         must_fit(_PICKLED * len(data), f"a pickle of {len(data):,} bytes")
+        strange = {code.name for code, _, _ in pickletools.genops(data)} & _NESTED_KEYS
+        if strange:  # they may be keys, and to hash nested ones takes exponential time
+            raise ValueError("it holds tuples or sets")
         try:
             return _PlainValues(io.BytesIO(data)).load()
         except (AttributeError, IndexError, KeyError, TypeError, MemoryError, OverflowError) as error:
