@@ -31,6 +31,7 @@ _NETWORKS = {"wifi", "unknown", "2g", "3g", "4g", "5g"}
 _STATES = f"{', '.join(sorted(_READY | _NETWORKS))}, or a percentage of the battery"
 
 
+_CODE = {"GLOBAL", "STACK_GLOBAL", "INST", "EXT1", "EXT2", "EXT4"}
 _NESTED_KEYS = {"TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "FROZENSET"}
 
 
@@ -82,8 +83,10 @@ class _Devices(Format):
 
     def _unpickled(self, data: bytes) -> Any:
         must_fit(_PICKLED * len(data), f"a pickle of {len(data):,} bytes")
-        strange = {code.name for code, _, _ in pickletools.genops(data)} & _NESTED_KEYS
-        if strange:  # they may be keys, and to hash nested ones takes exponential time
+        codes = {code.name for code, _, _ in pickletools.genops(data)}
+        if codes & _CODE:
+            raise ValueError("it names classes or functions, which would run code")
+        if codes & _NESTED_KEYS:  # they may be keys, and to hash nested ones takes exponential time
             raise ValueError("it holds tuples or sets")
         try:
             return _PlainValues(io.BytesIO(data)).load()
