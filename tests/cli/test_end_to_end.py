@@ -656,7 +656,7 @@ def test_a_terminal_shows_progress_and_tables_that_fit() -> None:
     longer = ("--set", "stop={time: 30 s}", "--set", "protocols.async.stop={rounds: 10}")
     shown = in_terminal("run", "tiny.yaml", "--seeds", "[0]", *longer, columns=80)
     assert "━" in shown
-    left, begin = r"([\d.]+ \w+ left +)?", r"(\x1b\[\d+m)?(wait|async)(\x1b\[0m)?"
+    left, begin = r"([\d.]+ \w+ left +)?", r"(training|evaluating) (\x1b\[\d+m)?(wait|async)(\x1b\[0m)?"
     assert re.search(rf"[12]/2  {left}{begin}, seed 0 +[\d.]+ m?s of 30 s +round \d+", shown)
     assert max(map(len, lines(shown))) <= 80
     words = " ".join(lines(shown)).split()

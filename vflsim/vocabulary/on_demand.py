@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,6 +63,7 @@ __all__ = [
     "cpu",
     "dtype",
     "functional",
+    "load",
     "loaded",
     "nn",
     "pd",
@@ -74,6 +75,11 @@ __all__ = [
 KeyT = TypeVar("KeyT")
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+def load() -> None:
+    """Load PyTorch, so that all that is made from now on is PyTorch's."""
+    import_module("torch")
 
 
 def loaded() -> bool:
@@ -141,7 +147,8 @@ def real(thing: Any) -> Any:
     return torch.device("cpu") if thing is _CPU else thing
 
 
-class TensorOutline(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class TensorOutline:
     """Shape and dtype of a tensor that nobody has made yet, on the CPU.
 
     Example::
@@ -179,6 +186,12 @@ class TensorOutline(NamedTuple):
 
     def __len__(self) -> int:
         return self.shape[0]
+
+    def __getitem__(self, rows: slice) -> TensorOutline:
+        """Return the outline of some rows."""
+        count = len(range(*rows.indices(self.shape[0])))
+        array = None if self.array is None else self.array[rows]
+        return TensorOutline((count, *self.shape[1:]), self.dtype, array)
 
 
 class OnDemand(Mapping[KeyT, "Tensor"], Generic[KeyT]):

@@ -32,7 +32,7 @@ from vflsim.simulation.run import run_protocol
 from vflsim.studies.checks.expected import Expectation
 from vflsim.vocabulary.amounts import roughly
 from vflsim.vocabulary.execution_options import USUAL, Execution
-from vflsim.vocabulary.on_demand import Tensor
+from vflsim.vocabulary.on_demand import Tensor, load
 
 BUDGET_S = 1.0
 """Budget in seconds for the measured rounds of one protocol; rounds that have begun still complete."""
@@ -128,6 +128,7 @@ def measured_speed(
 
 def few_to_evaluate(data: LoadedData) -> LoadedData:
     """Return the data with all rows to train on, and few to evaluate."""
+    load()
 
     def cut(tensors: Mapping[Split, Tensor]) -> dict[Split, Tensor]:
         return {split: tensor if split == "train" else tensor[:_FEW_ROWS] for split, tensor in tensors.items()}
