@@ -26,7 +26,7 @@ from vflsim.simulation.build import Parties, parties
 from vflsim.simulation.queries import TimedQueries
 from vflsim.streams import SERVER, SHARED, party_name, stream_key, torch_seed
 from vflsim.timing.floats import Floats
-from vflsim.vocabulary.on_demand import Tensor, torch
+from vflsim.vocabulary.on_demand import Tensor, load, torch
 from vflsim.world.record import Recorder
 from vflsim.world.virtual import VirtualWorld
 
@@ -237,6 +237,7 @@ def later_answers(
 
     They are those of a simulation that ends with these weights. Raises ``VflsimError`` as a simulation would end.
     """
+    load()
     protocol, resolved = scenario.protocols[name].protocol, setting(scenario, name, data)
     with drawing_from(torch_seed(seed, SHARED, "learners")):
         nodes = parties(protocol, resolved, seed, VirtualWorld(ImmediateExecutor()), Recorder("summary"))

@@ -24,6 +24,7 @@ from vflsim.simulation.run import EventRun, Outcome, RunPlan
 from vflsim.streams import SERVER, SHARED, party_name, torch_seed
 from vflsim.timing.availability import Always
 from vflsim.vocabulary.execution_options import Execution
+from vflsim.vocabulary.on_demand import load
 from vflsim.world.kernel import Moment
 from vflsim.world.mailbox import Mailbox
 from vflsim.world.messages import InputOrder, Item, Message, counts, item_of
@@ -212,6 +213,7 @@ def replayed(
     Its weights are those of the live run, bit for bit on one machine with one thread. Raises ``ResultsError`` if a
     party of the run has no order.
     """
+    load()
     protocol, resolved = scenario.protocols[name].protocol, setting(scenario, name, data)
     lacking = {SERVER, *resolved.clients} - orders.keys()
     if lacking:

@@ -39,7 +39,7 @@ from vflsim.stopping.end_rule import EndRule, RoundFacts
 from vflsim.streams import SERVER, SHARED, party_name, torch_seed
 from vflsim.tables.arrow import numbers, words
 from vflsim.vocabulary.execution_options import USUAL, Execution
-from vflsim.vocabulary.on_demand import torch
+from vflsim.vocabulary.on_demand import load, torch
 from vflsim.world.kernel import World
 from vflsim.world.node import Node
 from vflsim.world.realtime import RealTimeWorld
@@ -84,6 +84,8 @@ def run_protocol(
     for training in virtual time, keeps checkpoints and resumes from them: raises ``CheckpointError`` if it cannot, and
     ``KeyboardInterrupt`` if the keeper is asked to stop.
     """
+    if not timing_only:
+        load()
     protocol, resolved = scenario.protocols[name].protocol, setting(scenario, name, data)
     if not protocol.traits.runs_on_cpu:
         resolved = resolved.on(execution.device)

@@ -24,6 +24,7 @@ from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
 from vflsim.setting import ServerPrediction
 from vflsim.streams import SERVER, party_name, stream_key
+from vflsim.vocabulary.on_demand import load
 
 
 class ThroughCodec(torch.autograd.Function):
@@ -121,6 +122,7 @@ class TrainedModels:
 
     def __init__(self, run: StoredRun, scenario: Scenario, data: LoadedData) -> None:
         _refuse_untrained(run)
+        load()
         self.run, self.data = run, data
         name = run.info.protocol
         self.protocol = scenario.protocols[name].protocol

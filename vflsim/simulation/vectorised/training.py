@@ -35,7 +35,7 @@ from vflsim.simulation.vectorised.run import run_vectorised
 from vflsim.stopping.end_rule import Tally, share_of
 from vflsim.streams import SERVER, SHARED, party_name, torch_seed
 from vflsim.vocabulary.execution_options import Execution
-from vflsim.vocabulary.on_demand import Tensor, torch
+from vflsim.vocabulary.on_demand import Tensor, load, torch
 from vflsim.world.record import Recorder
 from vflsim.world.virtual import VirtualWorld
 
@@ -199,6 +199,7 @@ def run_trained(
     alone = run_vectorised(scenario, name, seed, data)
     if isinstance(alone.error, UndecidedError):
         return alone
+    load()
     protocol, resolved = scenario.protocols[name].protocol, setting(scenario, name, data).on(execution.device)
     recorder = Recorder("summary")
     with drawing_from(torch_seed(seed, SHARED, "learners")):
