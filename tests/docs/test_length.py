@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 from pages import ROOT
+from ruamel.yaml import YAML
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 A_PAGE = 2_500
@@ -43,7 +43,7 @@ def test_a_page_is_short(page: Path) -> None:
 
 def words_of(tab: str) -> int:
     """Count everything between blanks on a tab's pages, as they stand."""
-    (entries,) = (entry[tab] for entry in yaml.safe_load(NAV.read_text(encoding="utf-8"))["nav"] if tab in entry)
+    (entries,) = (entry[tab] for entry in YAML(typ="safe").load(NAV.read_text(encoding="utf-8"))["nav"] if tab in entry)
     files = [ROOT / "docs" / page for page in PAGE.findall(str(entries))]
     return sum(len(file.read_text(encoding="utf-8").split()) for file in files if file.is_file())
 
