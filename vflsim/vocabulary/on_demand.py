@@ -89,7 +89,7 @@ def loaded() -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Dtype:
-    """Stands for a dtype of PyTorch, and equals it."""
+    """Stands for a dtype of PyTorch, and equals it, but does not hash alike: no mapping may have both as keys."""
 
     name: str
     itemsize: int
