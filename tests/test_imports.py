@@ -65,6 +65,7 @@ ROOMS: dict[str, list[set[str]]] = {
     "results": [
         {"facts"},
         {"store"},
+        {"declarations"},
         {"run_set"},
         {"statistics"},
         {"tables"},

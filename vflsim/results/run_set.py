@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import pandas as pd
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from vflsim.errors import ResultsError, no_results
 from vflsim.party_names import names_of
+from vflsim.results.declarations import declared, evaluation_of, symbols_of
 from vflsim.results.store.json_files import read_info, read_scenario
 from vflsim.results.store.run import NotRecordedError, StoredRun
 from vflsim.results.store.schema import TableName, split_of
@@ -22,54 +23,13 @@ from vflsim.results.store.write import SCENARIO, SWEEP
 from vflsim.scenario.evaluate import Evaluate
 from vflsim.streams import party_name
 from vflsim.vocabulary.budgets import Budget, Budgets
-from vflsim.vocabulary.metrics import Known, is_known
-from vflsim.vocabulary.quantities import Number
-from vflsim.vocabulary.targets import Target, Targets, named
+from vflsim.vocabulary.metrics import is_known
+from vflsim.vocabulary.targets import Target
 
 if TYPE_CHECKING:
     import torch
 
     from vflsim.vocabulary.metric import MetricFacts
-
-_NUMBER: TypeAdapter[float] = TypeAdapter(Number)
-
-
-def declared(scenario: Mapping[str, Any], folder: Path, metrics: Known) -> tuple[Target, ...]:
-    """Collect the targets in a stored scenario: its own first, then ``stop``'s, then those of single protocols.
-
-    All of them apply to every protocol; they may name its own ``metrics``. Raises ResultsError, which names the
-    ``folder``, if one cannot be read.
-    """
-    stops = [scenario.get("stop"), *((protocol or {}).get("stop") for protocol in scenario["protocols"].values())]
-    entries = [scenario.get("target"), *((stop or {}).get("target") for stop in stops)]
-    try:
-        context = {"symbols": _symbols(scenario), "metrics": metrics}
-        return named([Targets.model_validate(each, context=context) for each in entries if each is not None])
-    except ValidationError as error:
-        problem = error.errors()[0]["msg"].removeprefix("Value error, ")
-        raise ResultsError(f"a target cannot be read: {problem}", f"{folder}: scenario.yaml") from error
-
-
-def evaluation_of(scenario: Mapping[str, Any], protocol: str) -> Evaluate | None:
-    """Return when a stored scenario evaluates the models of a protocol; None if that cannot be read."""
-    block = (scenario.get("protocols", {}).get(protocol) or {}).get("evaluate")
-    keys = {**(scenario.get("evaluate") or {}), **(block or {})}
-    try:
-        return Evaluate.model_validate(keys, context={"symbols": _symbols(scenario)})
-    except ValidationError:
-        return None
-
-
-def _symbols(scenario: Mapping[str, Any]) -> dict[str, float]:
-    """Collect the symbols of a stored scenario's formulas: its constants, and ``N`` if the scenario has it."""
-    symbols: dict[str, float] = {}
-    for name, value in (scenario.get("constants") or {}).items():
-        symbols[name] = _NUMBER.validate_python(value, context={"symbols": symbols})
-    clients = (scenario.get("partition") or {}).get("clients")
-    if clients is not None:
-        symbols["N"] = _NUMBER.validate_python(clients, context={"symbols": symbols})
-    return symbols
-
 
 _SEED = re.compile(r"seed-(\d+)")
 
@@ -220,7 +180,7 @@ class RunSet:
         if entry is None:
             return ()
         try:
-            return Budgets.model_validate(entry, context={"symbols": _symbols(self.scenario)}).each
+            return Budgets.model_validate(entry, context={"symbols": symbols_of(self.scenario)}).each
         except ValidationError as error:
             problem = error.errors()[0]["msg"].removeprefix("Value error, ")
             raise ResultsError(f"the budget cannot be read: {problem}", f"{self.folder}: scenario.yaml") from error
