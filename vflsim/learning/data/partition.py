@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, StrictInt, TypeAdapter, ValidationEr
 from vflsim.errors import DataError, printable
 from vflsim.learning.data.catalogue import CATALOGUE
 from vflsim.learning.data.drawn_partition import by_correlation, by_importance, rank_correlation
-from vflsim.learning.data.sources.raw import View, nearest
+from vflsim.learning.data.sources.raw import View, feature_names, nearest
 from vflsim.party_names import has_meaning
 from vflsim.streams import party_name
 from vflsim.vocabulary.base import Part
@@ -319,15 +319,6 @@ def _table(views: Sequence[View]) -> View:
     values = flat[0] if len(flat) == 1 else np.concatenate(flat, axis=1)
     categories = tuple(each for view in views for each in view.categories or ((),) * view.width)
     return View("all", values, names, all(view.pixels for view in views), categories if any(categories) else ())
-
-
-def feature_names(view: View) -> tuple[str, ...]:
-    """Return a name per feature, in the order of the flattened values: pixels are ``pixel_<row>_<column>``."""
-    if view.names:
-        return view.names
-    channels, height, width = view.values.shape[1:]
-    prefix = [f"channel_{c}_" if channels > 1 else "" for c in range(channels)]
-    return tuple(f"{prefix[c]}pixel_{y}_{x}" for c in range(channels) for y in range(height) for x in range(width))
 
 
 def _edges(partition: Partition, parts: int, there: int, what: str) -> list[int]:

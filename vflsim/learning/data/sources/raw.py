@@ -127,3 +127,12 @@ def numbers(
 
 def _not_finite(values: Array) -> Array:
     return ~np.isfinite(values)
+
+
+def feature_names(view: View) -> tuple[str, ...]:
+    """Return a name per feature, in the order of the flattened values: pixels are ``pixel_<row>_<column>``."""
+    if view.names:
+        return view.names
+    channels, height, width = view.values.shape[1:]
+    prefix = [f"channel_{c}_" if channels > 1 else "" for c in range(channels)]
+    return tuple(f"{prefix[c]}pixel_{y}_{x}" for c in range(channels) for y in range(height) for x in range(width))
