@@ -9,16 +9,14 @@ from torch import nn
 from vflsim.learning.models.build import seeded
 from vflsim.learning.models.client import (
     CLIENT_MODELS,
-    LENET_SIDE,
     AnyClientModel,
-    ClientModel,
-    CnnClient,
-    LenetClient,
     LinearClient,
     MlpClient,
     PolynomialClient,
 )
+from vflsim.learning.models.client_base import ClientModel
 from vflsim.learning.models.footprint import flops_of
+from vflsim.learning.models.image_clients import LENET_SIDE, CnnClient, LenetClient
 from vflsim.learning.models.layers import ACTIVATIONS
 
 SPECS: dict[str, dict[str, Any]] = {

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from vflsim.learning.models.build import mixes_rows, seeded
 from vflsim.learning.models.client import (
-    ClientModel,
     DeepFmClient,
     LinearClient,
     MlpClient,
     ModuleClient,
     WideDeepClient,
 )
+from vflsim.learning.models.client_base import ClientModel
 from vflsim.learning.models.footprint import flops_of
 from vflsim.learning.models.shapes import TableShape, cardinalities_of
 from vflsim.learning.models.tabular import FieldVectors, OneHot

@@ -2,73 +2,20 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from math import prod
 from typing import Annotated, Literal, TypeAlias, get_args
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from vflsim.learning.models.build import Arguments, construct, parameters_named, trial_run
 from vflsim.learning.models.chains import Chain
-from vflsim.learning.models.shapes import Activation, Norm, TableShape, cardinalities_of
-from vflsim.vocabulary.base import Part
+from vflsim.learning.models.client_base import ClientModel
+from vflsim.learning.models.image_clients import CnnClient, LenetClient, Resnet18Client
+from vflsim.learning.models.shapes import Activation, cardinalities_of
 from vflsim.vocabulary.imported import ImportPath
 from vflsim.vocabulary.on_demand import nn
 from vflsim.vocabulary.quantities import Count, Quantity
-
-LENET_SIDE = 12
-"""The smallest image side that survives LeNet: halved, cut by a 5 × 5 kernel, halved again."""
-
-
-class ClientModel(Part, ABC):
-    """A client's network, h_m = f_m(x_m; θ_m)."""
-
-    kind: str
-    """The name of this kind, as scenarios write it."""
-    embedding: Count
-    """The width of what the client sends: the columns of h_m."""
-
-    def build(self, feature_shape: tuple[int, ...]) -> nn.Module:
-        """A new module mapping (b, *feature_shape) to (b, embedding), weights drawn from PyTorch's generator.
-
-        Wrap in ``build.seeded`` for weights that follow from a seed. A model that does not take codes of categories
-        (``TableShape``) gets them one-hot.
-        """
-        if not isinstance(feature_shape, TableShape) or self.takes_codes:
-            return self.network(feature_shape)
-        from vflsim.learning.models.tabular import OneHot
-
-        one_hot = OneHot(feature_shape.cardinalities)
-        return nn.Sequential(one_hot, self.network((one_hot.width,)))
-
-    @abstractmethod
-    def network(self, feature_shape: tuple[int, ...]) -> nn.Module:
-        """A new module, as ``build`` returns it."""
-
-    def chain(self, feature_shape: tuple[int, ...]) -> Chain | None:
-        """Return the chain of linear layers that ``build`` makes; None if it makes anything else."""
-        return None if isinstance(feature_shape, TableShape) else self._chain(prod(feature_shape))
-
-    def _chain(self, inputs: int) -> Chain | None:
-        return None
-
-    @property
-    def takes_codes(self) -> bool:
-        """Whether the network itself reads the codes of categorical columns."""
-        return False
-
-    def check(self, feature_shape: tuple[int, ...]) -> None:
-        """Raise ValueError if this model cannot take features of ``feature_shape``."""
-
-    @property
-    def powers(self) -> int | None:
-        """D if h = Σ_{i=1..D} (x^{∘i} W^i + b^i), as coded protocols need it; None if not."""
-        return None
-
-    @property
-    def biased(self) -> bool:
-        """Whether such a model has b^i."""
-        return False
 
 
 class LinearClient(ClientModel):
@@ -155,110 +102,6 @@ class MlpClient(ClientModel):
         layers = perceptron((prod(feature_shape), *self.hidden, self.embedding), self.activation)
         last = [] if self.output_activation is None else [ACTIVATIONS[self.output_activation]()]
         return nn.Sequential(nn.Flatten(), *layers, *last)
-
-
-class CnnClient(ClientModel):
-    """Blocks of convolution, activation and 2 × 2 max pooling, then a linear layer.
-
-    A side of one pixel is not pooled any further, so that narrow pieces of an image, such as single rows, are welcome.
-
-    Example: ``{kind: cnn, channels: [16, 32], embedding: 64, kernel: 5, activation: relu}``
-    """
-
-    kind: Literal["cnn"] = "cnn"
-    channels: Annotated[tuple[Count, ...], Field(min_length=1)]
-    """The channels that each block puts out."""
-    kernel: Count = 3
-    """The side of the kernels, odd; images are padded with zeros to keep their size."""
-    activation: Activation = "relu"
-    """The non-linearity of every block."""
-
-    @field_validator("kernel")
-    @classmethod
-    def _odd(cls, kernel: int) -> int:
-        if kernel % 2 == 0:
-            raise ValueError(f"the kernel must have an odd side to keep an image's size, not {kernel}")
-        return kernel
-
-    def check(self, feature_shape: tuple[int, ...]) -> None:
-        """Images only, of any size."""
-        _check_image(self.kind, feature_shape)
-
-    def network(self, feature_shape: tuple[int, ...]) -> nn.Module:
-        """The convolutional network of (channels, height, width) images."""
-        from vflsim.learning.models.layers import ACTIVATIONS
-
-        self.check(feature_shape)
-        channels, height, width = feature_shape
-        layers: list[nn.Module] = []
-        for filters in self.channels:
-            window = (min(2, height), min(2, width))
-            layers += [
-                nn.Conv2d(channels, filters, self.kernel, padding=self.kernel // 2),
-                ACTIVATIONS[self.activation](),
-                nn.MaxPool2d(window),
-            ]
-            channels, height, width = filters, height // window[0], width // window[1]
-        return nn.Sequential(*layers, nn.Flatten(), nn.Linear(channels * height * width, self.embedding))
-
-
-class LenetClient(ClientModel):
-    """LeNet-5 in today's form, ReLU and max pooling (LeCun et al. 1998, Fig. 2).
-
-    5 × 5 convolutions to 6 channels (padded by 2, as 28 × 28 images need) and to 16, each pooled, then linear layers
-    of 120, 84 and ``embedding``.
-
-    Example: ``{kind: lenet, embedding: 84}``
-    """
-
-    kind: Literal["lenet"] = "lenet"
-
-    def check(self, feature_shape: tuple[int, ...]) -> None:
-        """Images only, of at least 12 × 12 pixels."""
-        _check_image(self.kind, feature_shape, LENET_SIDE)
-
-    def network(self, feature_shape: tuple[int, ...]) -> nn.Module:
-        """LeNet for (channels, height, width) images."""
-        from vflsim.learning.models.layers import perceptron
-
-        self.check(feature_shape)
-        channels, height, width = feature_shape
-        pixels = ((height // 2 - 4) // 2) * ((width // 2 - 4) // 2)
-        return nn.Sequential(
-            nn.Conv2d(channels, 6, 5, padding=2),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Conv2d(6, 16, 5),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Flatten(),
-            *perceptron((16 * pixels, 120, 84, self.embedding), "relu"),
-        )
-
-
-class Resnet18Client(ClientModel):
-    """ResNet-18 in the form for small images: 3 × 3 convolutions in 8 residual blocks (He et al. 2016).
-
-    Example: ``{kind: resnet18, embedding: 64, width: 16, norm: group}``
-    """
-
-    kind: Literal["resnet18"] = "resnet18"
-    width: Count = 64
-    """The channels of the first two blocks; each further pair has twice as many as the one before."""
-    norm: Norm = "batch"
-    """``batch`` normalises over the batch, as in the paper: no batch may then have a single row. ``group`` normalises
-    each row by itself, in groups of channels."""
-
-    def check(self, feature_shape: tuple[int, ...]) -> None:
-        """Images only, of any size."""
-        _check_image(self.kind, feature_shape)
-
-    def network(self, feature_shape: tuple[int, ...]) -> nn.Module:
-        """ResNet-18 for (channels, height, width) images."""
-        from vflsim.learning.models.layers import resnet18
-
-        self.check(feature_shape)
-        return resnet18(feature_shape[0], self.width, self.norm, self.embedding)
 
 
 class _FieldClient(ClientModel, ABC):
@@ -355,18 +198,3 @@ ClientModelKind: TypeAlias = (
 )
 CLIENT_MODELS: tuple[type[ClientModel], ...] = get_args(ClientModelKind)
 AnyClientModel = Annotated[ClientModelKind, Field(discriminator="kind")]
-
-
-def _check_image(kind: str, feature_shape: tuple[int, ...], side: int = 1) -> None:
-    remedy = "partition by image_rows, image_columns or patches, or choose linear, polynomial or mlp"
-    if len(feature_shape) != 3:
-        raise ValueError(
-            f"a {kind} client needs images (channels, height, width), and its features have the shape "
-            f"{feature_shape}; {remedy}"
-        )
-    _, height, width = feature_shape
-    if min(height, width) < side:
-        raise ValueError(
-            f"a {kind} client needs images of at least {side} × {side} pixels, not {height} × {width}; "
-            "use fewer clients or larger patches, or choose cnn, linear, polynomial or mlp"
-        )
