@@ -54,10 +54,16 @@ class Held(nn.Module):
         global batches
         batches += self.training and sys.argv[0].endswith("default_worker.py")  # not in the study's own trial
         if batches >= 3 and (self.folder / "hold").exists():
-            (self.folder / "hold").write_text(__file__)
-            (self.folder / "hold").rename(self.folder / f"held-{os.getpid()}")
-            while True:
-                time.sleep(0.1)
+            taken = self.folder / f"taken-{os.getpid()}"
+            try:
+                (self.folder / "hold").rename(taken)
+            except FileNotFoundError:
+                pass  # another worker took it in between
+            else:
+                taken.write_text(__file__)
+                taken.rename(self.folder / f"held-{os.getpid()}")
+                while True:
+                    time.sleep(0.1)
         return self.map(x)
 """
 
