@@ -32,8 +32,7 @@ from vflsim.learning.learners.client import ClientLearner, ClientParts
 from vflsim.learning.learners.server import ServerLearner, ServerParts
 from vflsim.learning.models.aggregates import MeanAggregate
 from vflsim.learning.models.build import seeded
-from vflsim.learning.models.client import LinearClient, MlpClient
-from vflsim.learning.models.client_base import ClientModel
+from vflsim.learning.models.client import ClientModel, LinearClient, MlpClient
 from vflsim.learning.models.server import MlpServer
 from vflsim.learning.optimizers import Sgd
 from vflsim.learning.tasks import task_of

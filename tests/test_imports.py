@@ -48,7 +48,6 @@ ROOMS: dict[str, list[set[str]]] = {
         {"optimizers"},
         {"training"},
         {"batches"},
-        {"randomness"},
         {"models"},
         {"learners"},
         {"batching", "data"},

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from vflsim.learning.randomness import drawing_from, generators_of
+from vflsim.learning.models.build import drawing_from, generators_of
 
 
 def state() -> tuple[object, ...]:

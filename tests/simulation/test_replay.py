@@ -12,7 +12,7 @@ from tiny_worlds import EAGER, RANDOM_TIMING, data_of, tiny
 
 from vflsim.errors import DeadlockError, ResultsError, ScenarioError
 from vflsim.learning.execution.operations import ImmediateExecutor
-from vflsim.learning.randomness import drawing_from
+from vflsim.learning.models.build import drawing_from
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
 from vflsim.simulation.build import parties

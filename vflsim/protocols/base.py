@@ -13,7 +13,7 @@ from vflsim.codecs import Codec
 from vflsim.learning.batches import Split
 from vflsim.learning.execution.operations import Handle
 from vflsim.learning.losses import Loss
-from vflsim.learning.models.client_base import ClientModel
+from vflsim.learning.models.client import ClientModel
 from vflsim.learning.models.server import ServerModel
 from vflsim.learning.privacy.blinding import Blinding
 from vflsim.protocols.answering import Scores, answer_evaluation, evaluate

@@ -11,8 +11,7 @@ from pydantic_core import CoreSchema
 
 from vflsim.codecs import AnyCodec
 from vflsim.learning.models.aggregates import AnyAggregate
-from vflsim.learning.models.client import AnyClientModel
-from vflsim.learning.models.client_base import ClientModel
+from vflsim.learning.models.client import AnyClientModel, ClientModel
 from vflsim.learning.models.server import AnyServerModel, ServerModel
 from vflsim.learning.privacy.blinding import AnyBlinding
 from vflsim.learning.privacy.mechanisms import AnyMechanism

@@ -3,7 +3,7 @@
 import math
 
 from vflsim.learning.data.loaded import LoadedData
-from vflsim.learning.models.client_base import ClientModel
+from vflsim.learning.models.client import ClientModel
 from vflsim.learning.models.server import ServerModel
 from vflsim.learning.privacy.base import Mechanism, Plan
 from vflsim.protocols.base import CheckContext

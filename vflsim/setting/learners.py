@@ -15,8 +15,7 @@ from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.party_dropout import PartyDropout
 from vflsim.learning.learners.server import ServerLearner, ServerParts
 from vflsim.learning.models.build import Draft, seeded
-from vflsim.learning.models.client import ModuleClient
-from vflsim.learning.models.client_base import ClientModel
+from vflsim.learning.models.client import ClientModel, ModuleClient
 from vflsim.learning.models.server import ModuleServer, ServerModel
 from vflsim.learning.models.shapes import TableShape
 from vflsim.setting.resolved import Setting

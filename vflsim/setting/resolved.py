@@ -11,7 +11,7 @@ from vflsim.codecs import Codec
 from vflsim.learning.batches import BatchSequence, Split
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.models.aggregates import Aggregate
-from vflsim.learning.models.client_base import ClientModel
+from vflsim.learning.models.client import ClientModel
 from vflsim.learning.models.server import ServerModel
 from vflsim.learning.optimizers import Optimizer
 from vflsim.learning.privacy.base import Mechanism

@@ -14,7 +14,7 @@ import pyarrow as pa
 from vflsim.errors import RunError, VflsimError
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.execution.operations import ImmediateExecutor
-from vflsim.learning.randomness import drawing_from
+from vflsim.learning.models.build import drawing_from
 from vflsim.learning.states import under
 from vflsim.protocols.answering import Answering
 from vflsim.protocols.defaults import answering_of

@@ -8,7 +8,7 @@ from pydantic import PrivateAttr
 
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.execution.operations import TimingOnlyExecutor
-from vflsim.learning.randomness import drawing_from
+from vflsim.learning.models.build import drawing_from
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
 from vflsim.simulation.build import parties

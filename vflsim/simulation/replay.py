@@ -14,7 +14,7 @@ from vflsim.codecs import Codec
 from vflsim.errors import DeadlockError, ResultsError, RunError, ScenarioError
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.execution.operations import ImmediateExecutor
-from vflsim.learning.randomness import drawing_from
+from vflsim.learning.models.build import drawing_from
 from vflsim.protocols.defaults import overrides
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import party_timings, setting

@@ -16,7 +16,7 @@ from vflsim.errors import CheckpointError, VflsimError
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.execution.deferred import DeferredExecutor
 from vflsim.learning.execution.operations import Executor, Handle, TimingOnlyExecutor
-from vflsim.learning.randomness import drawing_from
+from vflsim.learning.models.build import drawing_from
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.blinded import MISSING_MASKS
 from vflsim.protocols.defaults import evaluated_splits, evaluates_wired

@@ -13,7 +13,7 @@ from vflsim.errors import VflsimError
 from vflsim.learning.batches import Batch, BatchSequence
 from vflsim.learning.execution.operations import TimingOnlyExecutor
 from vflsim.learning.learners.watch import from_outside
-from vflsim.learning.randomness import drawing_apart
+from vflsim.learning.models.build import drawing_apart
 from vflsim.setting import BatchPlan, Learners, Setting
 from vflsim.streams import SERVER, party_name
 from vflsim.tracing.node import TRACED, RecordingNode, RoundCounts, Untraceable

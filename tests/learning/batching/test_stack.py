@@ -24,8 +24,7 @@ from vflsim.learning.execution.operations import Handle, Operation, run_together
 from vflsim.learning.learners.client import ClientLearner, ClientParts
 from vflsim.learning.learners.joint import total_of
 from vflsim.learning.models.build import seeded
-from vflsim.learning.models.client import LinearClient, MlpClient, PolynomialClient
-from vflsim.learning.models.client_base import ClientModel
+from vflsim.learning.models.client import ClientModel, LinearClient, MlpClient, PolynomialClient
 from vflsim.learning.optimizers import Adam, Optimizer, Sgd
 from vflsim.learning.privacy.mechanisms import Gaussian
 

@@ -11,8 +11,8 @@ from vflsim.learning.data.joint import RowSplit
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.data.preparing import coded
 from vflsim.learning.data.sources.raw import View
+from vflsim.learning.models.layers import OneHot
 from vflsim.learning.models.shapes import TableShape
-from vflsim.learning.models.tabular import OneHot
 from vflsim.learning.optimizers import Sgd
 from vflsim.learning.training import Training
 

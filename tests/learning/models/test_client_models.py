@@ -10,13 +10,14 @@ from vflsim.learning.models.build import seeded
 from vflsim.learning.models.client import (
     CLIENT_MODELS,
     AnyClientModel,
+    ClientModel,
+    CnnClient,
+    LenetClient,
     LinearClient,
     MlpClient,
     PolynomialClient,
 )
-from vflsim.learning.models.client_base import ClientModel
 from vflsim.learning.models.footprint import flops_of
-from vflsim.learning.models.image_clients import LENET_SIDE, CnnClient, LenetClient
 from vflsim.learning.models.layers import ACTIVATIONS
 
 SPECS: dict[str, dict[str, Any]] = {
@@ -158,14 +159,14 @@ def test_image_models_refuse_columns(kind: str, shape: tuple[int, ...]) -> None:
         model.build(shape)
 
 
-@pytest.mark.parametrize("shape", [(1, 1, 28), (1, 28, LENET_SIDE - 1)])
+@pytest.mark.parametrize("shape", [(1, 1, 28), (1, 28, LenetClient.least_side - 1)])
 def test_lenet_refuses_images_that_are_too_small(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match=rf"at least {LENET_SIDE} × {LENET_SIDE} pixels, not"):
+    with pytest.raises(ValueError, match="at least 12 × 12 pixels, not"):
         LenetClient(embedding=4).check(shape)
 
 
 def test_lenet_takes_the_smallest_image_that_it_allows() -> None:
-    shape = (1, LENET_SIDE, LENET_SIDE)
+    shape = (1, LenetClient.least_side, LenetClient.least_side)
     model = LenetClient(embedding=4)
     model.check(shape)
     assert model.build(shape)(torch.randn(2, *shape)).shape == (2, 4)

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from vflsim.learning.models.build import least_batch, mixes_rows, parameters_of, seeded
-from vflsim.learning.models.image_clients import Resnet18Client
+from vflsim.learning.models.client import Resnet18Client
 from vflsim.learning.models.shapes import Norm
 
 

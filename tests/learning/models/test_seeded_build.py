@@ -4,8 +4,7 @@ from torch import nn
 
 from vflsim.learning.models import build
 from vflsim.learning.models.build import Draft, least_batch, parameters_of, seeded
-from vflsim.learning.models.client import CLIENT_MODELS, MlpClient
-from vflsim.learning.models.image_clients import CnnClient
+from vflsim.learning.models.client import CLIENT_MODELS, CnnClient, MlpClient
 from vflsim.learning.models.server import SERVER_MODELS, LogisticServer, MlpServer
 from vflsim.setting.learners import draft_of
 

@@ -11,16 +11,16 @@ from torch import Tensor, nn
 
 from vflsim.learning.models.build import mixes_rows, seeded
 from vflsim.learning.models.client import (
+    ClientModel,
     DeepFmClient,
     LinearClient,
     MlpClient,
     ModuleClient,
     WideDeepClient,
 )
-from vflsim.learning.models.client_base import ClientModel
 from vflsim.learning.models.footprint import flops_of
+from vflsim.learning.models.layers import FieldVectors, OneHot
 from vflsim.learning.models.shapes import TableShape, cardinalities_of
-from vflsim.learning.models.tabular import FieldVectors, OneHot
 
 CARDINALITIES = (0, 3, 0, 4)
 """A number, a column of two categories, a number, and a column of three."""

@@ -13,15 +13,17 @@ from vflsim.learning.batching.stack import Stack
 from vflsim.learning.learners.client import ClientLearner
 from vflsim.learning.models.aggregates import Aggregate, MeanAggregate, SumAggregate
 from vflsim.learning.models.client import (
+    ClientModel,
+    CnnClient,
     DeepFmClient,
+    LenetClient,
     LinearClient,
     MlpClient,
     ModuleClient,
     PolynomialClient,
+    Resnet18Client,
     WideDeepClient,
 )
-from vflsim.learning.models.client_base import ClientModel
-from vflsim.learning.models.image_clients import CnnClient, LenetClient, Resnet18Client
 from vflsim.learning.optimizers import STACKED, Optimizer
 from vflsim.vocabulary.on_demand import Tensor
 

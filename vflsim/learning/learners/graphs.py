@@ -10,7 +10,7 @@ from vflsim.errors import RunError
 from vflsim.learning.batches import Batch
 from vflsim.learning.learners.finite import check_finite
 from vflsim.learning.learners.party_model import PartyModel, descend, spare_buffers
-from vflsim.learning.randomness import draw_from, drawing_from, generators_of
+from vflsim.learning.models.build import draw_from, drawing_from, generators_of
 from vflsim.learning.states import State, named, under
 from vflsim.vocabulary.on_demand import Tensor, nn, torch
 

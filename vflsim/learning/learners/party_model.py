@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from vflsim.learning.models.build import Draft, drafted, parameters_of
-from vflsim.learning.models.chains import Footprint
+from vflsim.learning.models.shapes import Footprint
 from vflsim.learning.optimizers import STACKED, Optimizer, StackedOptimizer
 from vflsim.learning.states import State, load_module, load_optimizer, module_state, named, optimizer_state, under
 from vflsim.vocabulary.on_demand import Tensor, nn, torch

@@ -18,7 +18,7 @@ from vflsim.learning.learners.embedding_table import EmbeddingTable
 from vflsim.learning.learners.graphs import KeptGraph
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.party_model import PartyModel
-from vflsim.learning.randomness import draw_from, generators_of
+from vflsim.learning.models.build import draw_from, generators_of
 from vflsim.learning.states import ALLOWED
 from vflsim.streams import party_name, torch_seed
 from vflsim.vocabulary.on_demand import Tensor, nn, torch

@@ -2,20 +2,185 @@
 
 from __future__ import annotations
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from math import prod
-from typing import Annotated, Literal, TypeAlias, get_args
+from typing import Annotated, ClassVar, Literal, TypeAlias, get_args
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from vflsim.learning.models.build import Arguments, construct, parameters_named, trial_run
-from vflsim.learning.models.chains import Chain
-from vflsim.learning.models.client_base import ClientModel
-from vflsim.learning.models.image_clients import CnnClient, LenetClient, Resnet18Client
-from vflsim.learning.models.shapes import Activation, cardinalities_of
+from vflsim.learning.models.shapes import Activation, Chain, Norm, TableShape, cardinalities_of
+from vflsim.vocabulary.base import Part
 from vflsim.vocabulary.imported import ImportPath
 from vflsim.vocabulary.on_demand import nn
 from vflsim.vocabulary.quantities import Count, Quantity
+
+
+class ClientModel(Part, ABC):
+    """A client's network, h_m = f_m(x_m; θ_m)."""
+
+    kind: str
+    """The name of this kind, as scenarios write it."""
+    embedding: Count
+    """The width of what the client sends: the columns of h_m."""
+
+    def build(self, feature_shape: tuple[int, ...]) -> nn.Module:
+        """A new module mapping (b, *feature_shape) to (b, embedding), weights drawn from PyTorch's generator.
+
+        Wrap in ``build.seeded`` for weights that follow from a seed. A model that does not take codes of categories
+        (``TableShape``) gets them one-hot.
+        """
+        if not isinstance(feature_shape, TableShape) or self.takes_codes:
+            return self.network(feature_shape)
+        from vflsim.learning.models.layers import OneHot
+
+        one_hot = OneHot(feature_shape.cardinalities)
+        return nn.Sequential(one_hot, self.network((one_hot.width,)))
+
+    @abstractmethod
+    def network(self, feature_shape: tuple[int, ...]) -> nn.Module:
+        """A new module, as ``build`` returns it."""
+
+    def chain(self, feature_shape: tuple[int, ...]) -> Chain | None:
+        """Return the chain of linear layers that ``build`` makes; None if it makes anything else."""
+        return None if isinstance(feature_shape, TableShape) else self._chain(prod(feature_shape))
+
+    def _chain(self, inputs: int) -> Chain | None:
+        return None
+
+    @property
+    def takes_codes(self) -> bool:
+        """Whether the network itself reads the codes of categorical columns."""
+        return False
+
+    def check(self, feature_shape: tuple[int, ...]) -> None:
+        """Raise ValueError if this model cannot take features of ``feature_shape``."""
+
+    @property
+    def powers(self) -> int | None:
+        """D if h = Σ_{i=1..D} (x^{∘i} W^i + b^i), as coded protocols need it; None if not."""
+        return None
+
+    @property
+    def biased(self) -> bool:
+        """Whether such a model has b^i."""
+        return bool(getattr(self, "bias", False))
+
+
+class _ImageClient(ClientModel, ABC):
+    """A network of images of at least ``least_side`` pixels a side."""
+
+    least_side: ClassVar[int] = 1
+
+    def check(self, feature_shape: tuple[int, ...]) -> None:
+        """Images only, none too small."""
+        remedy = "partition by image_rows, image_columns or patches, or choose linear, polynomial or mlp"
+        if len(feature_shape) != 3:
+            raise ValueError(
+                f"a {self.kind} client needs images (channels, height, width), and its features have the shape "
+                f"{feature_shape}; {remedy}"
+            )
+        (_, height, width), side = feature_shape, self.least_side
+        if min(height, width) < side:
+            raise ValueError(
+                f"a {self.kind} client needs images of at least {side} × {side} pixels, not {height} × {width}; "
+                "use fewer clients or larger patches, or choose cnn, linear, polynomial or mlp"
+            )
+
+
+class CnnClient(_ImageClient):
+    """Blocks of convolution, activation and 2 × 2 max pooling, then a linear layer.
+
+    A side of one pixel is not pooled any further, so that narrow pieces of an image, such as single rows, are welcome.
+
+    Example: ``{kind: cnn, channels: [16, 32], embedding: 64, kernel: 5, activation: relu}``
+    """
+
+    kind: Literal["cnn"] = "cnn"
+    channels: Annotated[tuple[Count, ...], Field(min_length=1)]
+    """The channels that each block puts out."""
+    kernel: Count = 3
+    """The side of the kernels, odd; images are padded with zeros to keep their size."""
+    activation: Activation = "relu"
+    """The non-linearity of every block."""
+
+    @field_validator("kernel")
+    @classmethod
+    def _odd(cls, kernel: int) -> int:
+        if kernel % 2 == 0:
+            raise ValueError(f"the kernel must have an odd side to keep an image's size, not {kernel}")
+        return kernel
+
+    def network(self, feature_shape: tuple[int, ...]) -> nn.Module:
+        """The convolutional network of (channels, height, width) images."""
+        from vflsim.learning.models.layers import ACTIVATIONS
+
+        self.check(feature_shape)
+        channels, height, width = feature_shape
+        layers: list[nn.Module] = []
+        for filters in self.channels:
+            window = (min(2, height), min(2, width))
+            layers += [
+                nn.Conv2d(channels, filters, self.kernel, padding=self.kernel // 2),
+                ACTIVATIONS[self.activation](),
+                nn.MaxPool2d(window),
+            ]
+            channels, height, width = filters, height // window[0], width // window[1]
+        return nn.Sequential(*layers, nn.Flatten(), nn.Linear(channels * height * width, self.embedding))
+
+
+class LenetClient(_ImageClient):
+    """LeNet-5 in today's form, ReLU and max pooling (LeCun et al. 1998, Fig. 2).
+
+    5 × 5 convolutions to 6 channels (padded by 2, as 28 × 28 images need) and to 16, each pooled, then linear layers
+    of 120, 84 and ``embedding``.
+
+    Example: ``{kind: lenet, embedding: 84}``
+    """
+
+    kind: Literal["lenet"] = "lenet"
+
+    least_side: ClassVar[int] = 12
+    """What survives LeNet: halved, cut by a 5 × 5 kernel, halved again."""
+
+    def network(self, feature_shape: tuple[int, ...]) -> nn.Module:
+        """LeNet for (channels, height, width) images."""
+        from vflsim.learning.models.layers import perceptron
+
+        self.check(feature_shape)
+        channels, height, width = feature_shape
+        pixels = ((height // 2 - 4) // 2) * ((width // 2 - 4) // 2)
+        return nn.Sequential(
+            nn.Conv2d(channels, 6, 5, padding=2),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(6, 16, 5),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            *perceptron((16 * pixels, 120, 84, self.embedding), "relu"),
+        )
+
+
+class Resnet18Client(_ImageClient):
+    """ResNet-18 in the form for small images: 3 × 3 convolutions in 8 residual blocks (He et al. 2016).
+
+    Example: ``{kind: resnet18, embedding: 64, width: 16, norm: group}``
+    """
+
+    kind: Literal["resnet18"] = "resnet18"
+    width: Count = 64
+    """The channels of the first two blocks; each further pair has twice as many as the one before."""
+    norm: Norm = "batch"
+    """``batch`` normalises over the batch, as in the paper: no batch may then have a single row. ``group`` normalises
+    each row by itself, in groups of channels."""
+
+    def network(self, feature_shape: tuple[int, ...]) -> nn.Module:
+        """ResNet-18 for (channels, height, width) images."""
+        from vflsim.learning.models.layers import resnet18
+
+        self.check(feature_shape)
+        return resnet18(feature_shape[0], self.width, self.norm, self.embedding)
 
 
 class LinearClient(ClientModel):
@@ -32,11 +197,6 @@ class LinearClient(ClientModel):
     def powers(self) -> int:
         """One."""
         return 1
-
-    @property
-    def biased(self) -> bool:
-        """Whether there is a bias."""
-        return self.bias
 
     def _chain(self, inputs: int) -> Chain:
         return Chain((inputs, self.embedding), bias=self.bias)
@@ -62,11 +222,6 @@ class PolynomialClient(ClientModel):
     def powers(self) -> int:
         """The degree."""
         return self.degree
-
-    @property
-    def biased(self) -> bool:
-        """Whether there is a bias."""
-        return self.bias
 
     def _chain(self, inputs: int) -> Chain:
         return Chain((inputs, self.embedding), bias=self.bias, powers=self.degree)
@@ -124,6 +279,13 @@ class _FieldClient(ClientModel, ABC):
         except ValueError as error:
             raise ValueError(f"a {self.kind} client {error}; choose cnn, lenet, resnet18 or mlp") from None
 
+    def network(self, feature_shape: tuple[int, ...]) -> nn.Module:
+        """The network of a table's columns."""
+        from vflsim.learning.models.layers import DeepFm, WideDeep
+
+        network = DeepFm if self.kind == "deepfm" else WideDeep
+        return network(cardinalities_of(feature_shape), self.factors, self.hidden, self.embedding)
+
 
 class DeepFmClient(_FieldClient):
     """DeepFM (Guo et al. 2017): first-order weights, a factorisation machine and a perceptron on the same vectors.
@@ -133,12 +295,6 @@ class DeepFmClient(_FieldClient):
 
     kind: Literal["deepfm"] = "deepfm"
 
-    def network(self, feature_shape: tuple[int, ...]) -> nn.Module:
-        """DeepFM of a table's columns."""
-        from vflsim.learning.models.tabular import DeepFm
-
-        return DeepFm(cardinalities_of(feature_shape), self.factors, self.hidden, self.embedding)
-
 
 class WideDeepClient(_FieldClient):
     """Wide & Deep (Cheng et al. 2016): a linear model beside a perceptron on numbers and vectors of categories.
@@ -147,12 +303,6 @@ class WideDeepClient(_FieldClient):
     """
 
     kind: Literal["wide_deep"] = "wide_deep"
-
-    def network(self, feature_shape: tuple[int, ...]) -> nn.Module:
-        """Wide & Deep of a table's columns."""
-        from vflsim.learning.models.tabular import WideDeep
-
-        return WideDeep(cardinalities_of(feature_shape), self.factors, self.hidden, self.embedding)
 
 
 class ModuleClient(ClientModel):

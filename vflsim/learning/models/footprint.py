@@ -15,8 +15,8 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from vflsim.learning.models.build import drafted
-from vflsim.learning.models.chains import Footprint
 from vflsim.learning.models.layers import ACTIVATIONS
+from vflsim.learning.models.shapes import Footprint
 from vflsim.vocabulary.on_demand import real
 
 _SMALL = 2**26

@@ -8,8 +8,7 @@ from typing import Annotated, Literal, TypeAlias, get_args
 from pydantic import Field, PlainValidator, ValidationInfo
 
 from vflsim.learning.models.build import Arguments, construct, trial_run
-from vflsim.learning.models.chains import Chain
-from vflsim.learning.models.shapes import Activation
+from vflsim.learning.models.shapes import Activation, Chain
 from vflsim.vocabulary.base import Part
 from vflsim.vocabulary.imported import ImportPath
 from vflsim.vocabulary.on_demand import nn

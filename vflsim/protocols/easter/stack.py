@@ -25,7 +25,7 @@ from vflsim.learning.batching.stack import (
 from vflsim.learning.execution.operations import Operation
 from vflsim.learning.learners.inputs import StepWork
 from vflsim.learning.learners.joint import PartyStack
-from vflsim.learning.models.client_base import ClientModel
+from vflsim.learning.models.client import ClientModel
 from vflsim.learning.models.server import ModuleServer, ServerModel
 from vflsim.learning.models.shapes import TableShape
 from vflsim.learning.optimizers import STACKED, Optimizer

@@ -15,7 +15,7 @@ from vflsim.coding.field import MERSENNE_31, MERSENNE_61, PrimeField
 from vflsim.coding.lagrange import LagrangeCode
 from vflsim.coding.quantise import Quantiser, choose_bits, worst_sum
 from vflsim.learning.data.loaded import LoadedData
-from vflsim.learning.models.client_base import ClientModel
+from vflsim.learning.models.client import ClientModel
 from vflsim.protocols.fedvs.learning.plan import CodingPlan
 from vflsim.setting import Setting
 

@@ -16,7 +16,7 @@ from vflsim.errors import RunError, VflsimError
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.execution.deferred import DeferredExecutor
 from vflsim.learning.learners.finite import finite_loss
-from vflsim.learning.randomness import drawing_from
+from vflsim.learning.models.build import drawing_from
 from vflsim.protocols.defaults import evaluated_splits, evaluates_wired
 from vflsim.recurrences.chunk import Chunk, UndecidedError, undecided
 from vflsim.scenario.models import Scenario
