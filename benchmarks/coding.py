@@ -33,9 +33,9 @@ from vflsim.learning.models.server import MlpServer
 from vflsim.learning.optimizers import Sgd
 from vflsim.learning.tasks import task_of
 from vflsim.learning.training import Training
-from vflsim.protocols.fedvs.learning.client import CodedClientLearner
-from vflsim.protocols.fedvs.learning.learners import CodedServerLearner
-from vflsim.protocols.fedvs.learning.plan import CodingPlan, SegmentedBatch, SegmentedBatches
+from vflsim.protocols.fedvs.client import CodedClientLearner
+from vflsim.protocols.fedvs.learners import CodedServerLearner
+from vflsim.protocols.fedvs.plan import CodingPlan, SegmentedBatch, SegmentedBatches
 
 THREADS = 2
 REPEATS = 31

@@ -29,8 +29,8 @@ from vflsim.learning.batches import Batch, BatchSequence
 from vflsim.learning.execution.deferred import DeferredExecutor
 from vflsim.learning.execution.operations import Operation
 from vflsim.learning.tasks import MULTICLASS
-from vflsim.protocols.vim import proximal as duals_module
-from vflsim.protocols.vim.proximal import lagrangian, proximal
+from vflsim.protocols.vim import admm as duals_module
+from vflsim.protocols.vim.admm import lagrangian, proximal
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting

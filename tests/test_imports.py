@@ -53,13 +53,13 @@ ROOMS: dict[str, list[set[str]]] = {
         {"batching", "data"},
     ],
     "protocols": [
-        {"answering", "blinded", "capabilities", "in_flight", "message_cache"},
+        {"answering", "blinded", "in_flight"},
         {"base"},
-        {"defaults"},
+        {"capabilities"},
         {"own_pace"},
-        {"asynchronous", "fedbcd", "fedvs", "hook_checks", "ignore", "t_synchronous", "vim"},
+        {"fedbcd", "fedvs", "hook_checks", "ignore", "vafl", "vim"},
         {"bs_vfl", "celu_vfl", "ef_vfl", "laser_vfl", "sharing", "synchronous"},
-        {"centralised", "easter"},
+        {"easter"},
     ],
     "results": [
         {"facts"},

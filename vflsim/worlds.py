@@ -44,7 +44,7 @@ from vflsim.learning.privacy.blinding import public_key as public_key
 from vflsim.learning.privacy.releases import BatchKey as BatchKey, Releases as Releases, Rows as Rows
 from vflsim.learning.states import named as named, under as under
 from vflsim.learning.training import Training as Training
-from vflsim.protocols.defaults import (
+from vflsim.protocols.capabilities import (
     evaluated_splits as evaluated_splits,
     evaluates_wired as evaluates_wired,
     exchanges_of as exchanges_of,

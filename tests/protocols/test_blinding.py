@@ -27,7 +27,7 @@ from torch import Tensor
 from vflsim.analysis.findings import ClosedForm
 from vflsim.errors import BlindingError, IncompleteRoundError, NonFiniteError, NoProgressError
 from vflsim.learning.privacy.blinding import BlindedSum, Masks
-from vflsim.protocols.defaults import closed_forms_of
+from vflsim.protocols.capabilities import closed_forms_of
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting

@@ -11,7 +11,7 @@ from tiny_worlds import RANDOM_TIMING, data_of, tiny
 from vflsim.analysis.cycles import Unanalysable
 from vflsim.protocol import Embedding, Protocol, Synchronous
 from vflsim.protocols import PROTOCOLS
-from vflsim.protocols.defaults import closed_forms_of, outgrown, vectorised_by_hand
+from vflsim.protocols.capabilities import closed_forms_of, outgrown, vectorised_by_hand
 from vflsim.protocols.ignore import Ignore
 from vflsim.scenario.resolve import setting
 

@@ -8,8 +8,7 @@ import pytest
 from vflsim.learning.batches import BatchSequence
 from vflsim.learning.learners.staleness import Staleness
 from vflsim.learning.training import Training
-from vflsim.recurrences.ages import ArrivalAges
-from vflsim.recurrences.batch_rows import BatchRows
+from vflsim.recurrences.ages import ArrivalAges, BatchRows
 from vflsim.recurrences.chunk import AgeSums
 
 ROWS, CLIENTS, STEPS = 30, 5, 400

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from vflsim.protocols.message_cache import MessageCache
+from vflsim.protocols.celu_vfl import MessageCache
 from vflsim.recurrences.caching import Caches
 
 PARTIES = 5

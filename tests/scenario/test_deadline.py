@@ -12,7 +12,7 @@ from tiny_worlds import raw, tiny
 from vflsim.errors import ScenarioError
 from vflsim.protocol import Learners, ServerPrediction, Synchronous, split_prediction
 from vflsim.protocols import PROTOCOLS
-from vflsim.protocols.defaults import answering_of
+from vflsim.protocols.capabilities import answering_of
 from vflsim.scenario import dump, load
 from vflsim.scenario.depends import run_text
 

@@ -8,7 +8,7 @@ from vflsim.errors import ScenarioError
 from vflsim.learning.optimizers import Adam, Sgd
 from vflsim.learning.training import Training
 from vflsim.protocols.ignore import Ignore
-from vflsim.protocols.t_synchronous import TSynchronous
+from vflsim.protocols.vafl import TSynchronous
 from vflsim.scenario import Scenario, client_models, load, party_timings
 from vflsim.scenario.evaluate import Every
 from vflsim.timing.delays import Constant, Exponential

@@ -18,7 +18,7 @@ from torch import Tensor
 from vflsim.learning.batches import Batch
 from vflsim.learning.learners.graphs import KeptGraph
 from vflsim.learning.tasks import task_of
-from vflsim.protocols.vim.proximal import proximal
+from vflsim.protocols.vim.admm import proximal
 from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.simulation.vectorised import run_trained
 from vflsim.vocabulary.execution_options import Execution
@@ -30,7 +30,7 @@ END = {"simulation/run.py"}
 IN_ROUNDS = {
     "learning/learners/releases.py": "blinded uploads",
     "learning/privacy/blinding.py": "blinded uploads",
-    "protocols/vim/proximal.py": "the z-step",
+    "protocols/vim/admm.py": "the z-step",
     "learning/privacy/mechanisms.py": "mechanisms",
     "codecs/cast.py": "`binarise`",
 }
@@ -140,7 +140,7 @@ def test_the_z_step_reads_as_often_as_documented(iterations: int, monkeypatch: p
     row, a = torch.zeros(5, dtype=torch.int64, device="meta"), torch.zeros(5, 3, device="meta")
     with Rehearsal() as rehearsal:
         proximal(task_of("multiclass"), row, a, a, 1.0, a)
-    assert rehearsal.reads["protocols/vim/proximal.py"] == 2 + 15 * iterations
+    assert rehearsal.reads["protocols/vim/admm.py"] == 2 + 15 * iterations
 
 
 def test_a_read_in_a_round_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

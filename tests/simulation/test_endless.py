@@ -10,8 +10,8 @@ from tiny_worlds import WORLDS, data_of, metrics, run, tiny, world
 
 from vflsim.errors import NoProgressError
 from vflsim.learning.execution.operations import Operation
-from vflsim.protocols.asynchronous import Asynchronous
 from vflsim.protocols.synchronous import Synchronous
+from vflsim.protocols.vafl import Asynchronous
 from vflsim.scenario.models import Scenario
 from vflsim.setting import Learners, Setting, split_learners
 from vflsim.simulation import stalled as endless

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from tiny_worlds import data_of, learners, raw
 
-from vflsim.protocols.fedvs.learning.client import CodedClientLearner
-from vflsim.protocols.fedvs.learning.learners import CodedServerLearner
-from vflsim.protocols.fedvs.learning.plan import CodingPlan
+from vflsim.protocols.fedvs.client import CodedClientLearner
+from vflsim.protocols.fedvs.learners import CodedServerLearner
+from vflsim.protocols.fedvs.plan import CodingPlan
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
 from vflsim.streams import generator

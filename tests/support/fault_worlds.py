@@ -16,9 +16,9 @@ from tiny_worlds import data_of, raw
 
 from vflsim.errors import DeadlockError, IncompleteRoundError, NoProgressError, VflsimError
 from vflsim.learning.execution.operations import Operation
-from vflsim.protocols.fedvs.learning.client import CodedClientLearner
-from vflsim.protocols.fedvs.learning.learners import CodedServerLearner
-from vflsim.protocols.fedvs.learning.plan import SegmentedBatch
+from vflsim.protocols.fedvs.client import CodedClientLearner
+from vflsim.protocols.fedvs.learners import CodedServerLearner
+from vflsim.protocols.fedvs.plan import SegmentedBatch
 from vflsim.results.verify.runs import verify_run
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario

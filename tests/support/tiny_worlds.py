@@ -18,8 +18,8 @@ from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.execution.deferred import DeferredExecutor
 from vflsim.learning.execution.operations import ImmediateExecutor
 from vflsim.protocols.fedvs import FedVS
-from vflsim.protocols.fedvs.learning.plan import CodingPlan
-from vflsim.protocols.fedvs.scales import coding_plan
+from vflsim.protocols.fedvs.keys import coding_plan
+from vflsim.protocols.fedvs.plan import CodingPlan
 from vflsim.protocols.fedvs.stages import CodedStages
 from vflsim.results.verify.runs import verify_run
 from vflsim.scenario import load

@@ -3,8 +3,7 @@
 from typing import Any, ClassVar, Literal
 
 from vflsim.protocol import ROUNDS, Gradient, Node, Traits
-from vflsim.protocols.fedbcd import FedBcd
-from vflsim.protocols.fedbcd.learning import RoundOver
+from vflsim.protocols.fedbcd import FedBcd, RoundOver
 from vflsim.protocols.in_flight import answered
 
 

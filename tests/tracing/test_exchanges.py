@@ -9,7 +9,7 @@ from protocols_by_kind import KEYS, KINDS
 from tiny_worlds import data_of, tiny
 
 from vflsim.protocol import Peering, Protocol, Synchronous
-from vflsim.protocols.defaults import evaluates_wired, exchanges_of, local_steps_of, table_bytes_of, view_bytes_of
+from vflsim.protocols.capabilities import evaluates_wired, exchanges_of, local_steps_of, table_bytes_of, view_bytes_of
 from vflsim.protocols.fedvs import FedVS
 from vflsim.scenario.resolve import setting
 from vflsim.setting import Setting

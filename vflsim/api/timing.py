@@ -125,7 +125,7 @@ class Analyses(Framed, Mapping[str, "Analysis"]):
 
         Raises ``Unanalysable`` if they have no closed form.
         """
-        from vflsim.protocols.defaults import outgrown
+        from vflsim.protocols.capabilities import outgrown
         from vflsim.scenario.resolve import setting
 
         kind = self.scenario.protocols[protocol].protocol

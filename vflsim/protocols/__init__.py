@@ -7,11 +7,9 @@ from typing import Annotated, TypeAlias, get_args
 
 from pydantic import Field
 
-from vflsim.protocols.asynchronous import Asynchronous
 from vflsim.protocols.base import CheckContext, Protocol, Traits
 from vflsim.protocols.bs_vfl import BsVfl
 from vflsim.protocols.celu_vfl import CeluVfl
-from vflsim.protocols.centralised import Centralised
 from vflsim.protocols.easter import AggVfl, Easter, Local, PyVertical
 from vflsim.protocols.ef_vfl import EfVfl
 from vflsim.protocols.fedbcd import FedBcd
@@ -19,8 +17,8 @@ from vflsim.protocols.fedvs import FedVS
 from vflsim.protocols.ignore import Ignore
 from vflsim.protocols.laser_vfl import LaserVfl
 from vflsim.protocols.sharing import CVfl, FlexVfl
-from vflsim.protocols.synchronous import Synchronous
-from vflsim.protocols.t_synchronous import TSynchronous
+from vflsim.protocols.synchronous import Centralised, Synchronous
+from vflsim.protocols.vafl import Asynchronous, TSynchronous
 from vflsim.protocols.vim import Fdml, VimAdmm, VimAdmmJ, VimSgd
 from vflsim.vocabulary.imported import OrModule
 

@@ -14,7 +14,7 @@ from vflsim.analysis.rounds import ROUND, conditions_of
 from vflsim.learning.batches import Batch
 from vflsim.protocols.base import ROUNDS, Protocol, Traits, replace
 from vflsim.protocols.capabilities import ActsByHand
-from vflsim.protocols.fedbcd.learning import BlockServer, block_learners
+from vflsim.protocols.fedbcd import BlockServer, block_learners
 from vflsim.protocols.in_flight import serve_in_flight, train_in_flight
 from vflsim.recurrences import Activated, Acts, ClientWork, Recurrence, ServerWork, TimedWorld
 from vflsim.recurrences.in_flight import InFlightRounds

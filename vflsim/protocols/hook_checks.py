@@ -16,8 +16,7 @@ from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.watch import from_outside
 from vflsim.protocols.answering import Answering, Scores
 from vflsim.protocols.base import Protocol
-from vflsim.protocols.capabilities import Peering, Vectorisable
-from vflsim.protocols.defaults import closed_forms_of
+from vflsim.protocols.capabilities import Peering, Vectorisable, closed_forms_of
 from vflsim.setting import ClientsMade, Learners, Setting
 from vflsim.streams import party_name
 from vflsim.vocabulary.metrics import REPORTED, Known, is_known

@@ -18,7 +18,7 @@ from vflsim.protocols.base import TABLE, Protocol, Traits
 from vflsim.protocols.capabilities import Vectorisable
 from vflsim.protocols.in_flight import answered
 from vflsim.recurrences import Obstacle, Recurrence
-from vflsim.recurrences.batch_rows import BatchRows
+from vflsim.recurrences.ages import BatchRows
 from vflsim.recurrences.own_pace import OfStep, OwnPace
 from vflsim.recurrences.shared_pace import SharedPace
 from vflsim.recurrences.sources import unit_seconds

@@ -12,7 +12,7 @@ from pydantic import model_validator
 from vflsim.learning.execution.operations import Operation
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.protocols.base import ROUNDS, CheckContext, Protocol, Traits
-from vflsim.protocols.fedbcd.learning import BlockServer, RecomputingClient, block_learners, shared_values_of
+from vflsim.protocols.fedbcd import BlockServer, RecomputingClient, block_learners, shared_values_of
 from vflsim.setting import Learners, Setting
 from vflsim.vocabulary.quantities import Count, PositiveSeconds
 from vflsim.world.messages import Embedding

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from vflsim.recurrences.chunk import AT_SERVER, Bools, Chunk, Stretches, undecided
+from vflsim.recurrences.in_flight import EMBEDDED, MOVES, THERE, TripDraws, Trips, counted
 from vflsim.recurrences.stages import Ints
-from vflsim.recurrences.trips import EMBEDDED, MOVES, THERE, TripDraws, Trips, counted
 from vflsim.recurrences.world import TimedWorld
 from vflsim.timing.floats import Floats
 

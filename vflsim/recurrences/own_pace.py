@@ -10,12 +10,11 @@ from heapq import heapify, heappop, heappush, heapreplace
 import numpy as np
 from numpy.typing import NDArray
 
-from vflsim.recurrences.ages import ArrivalAges
-from vflsim.recurrences.batch_rows import BatchRows
+from vflsim.recurrences.ages import ArrivalAges, BatchRows
 from vflsim.recurrences.chunk import AgeSums, Chunk, Direction, Moves, Stretches
 from vflsim.recurrences.cycles import ALL, BACK, HOME, RETURN, STEP, THERE, TRANSFER, PacedCycles, PacedSpans
-from vflsim.recurrences.program import Program
 from vflsim.recurrences.stages import Ints
+from vflsim.recurrences.synchronous import Program
 from vflsim.recurrences.timed import SingleTrip
 from vflsim.recurrences.trail import Now
 from vflsim.recurrences.world import TimedWorld

@@ -10,8 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from vflsim.recurrences.chunk import AT_SERVER, Bools, Chunk, Direction, Moves, State, Stretches, undecided
-from vflsim.recurrences.first_answers import FirstAnswers, Play, Skipped
-from vflsim.recurrences.peers import PeerMessages
+from vflsim.recurrences.first_answers import FirstAnswers, PeerMessages, Play, Skipped
 from vflsim.recurrences.shared_links import Carry, SharedLinks
 from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.timed import (

@@ -10,8 +10,8 @@ import numpy as np
 from vflsim.recurrences.ages import ClientAges, TableAges
 from vflsim.recurrences.chunk import Bools, Chunk, Moves, undecided
 from vflsim.recurrences.first_answers import first_of
-from vflsim.recurrences.program import Program
 from vflsim.recurrences.stages import Stage
+from vflsim.recurrences.synchronous import Program
 from vflsim.recurrences.timed import SingleTrip, seconds
 from vflsim.recurrences.trail import Now
 from vflsim.recurrences.world import TimedWorld

@@ -1,4 +1,4 @@
-"""Rounds that all clients begin together; and the reference, in which only the server's work takes time."""
+"""Rounds that all clients begin together, their acts one after the other; and those of the server alone."""
 
 from __future__ import annotations
 
@@ -7,11 +7,91 @@ from dataclasses import replace
 import numpy as np
 
 from vflsim.recurrences.chunk import Chunk, undecided
-from vflsim.recurrences.program import Program
-from vflsim.recurrences.timed import TimedService
+from vflsim.recurrences.first_answers import Skipped
+from vflsim.recurrences.played_rounds import PlayedRounds
+from vflsim.recurrences.recorded_rounds import RecordedRounds
+from vflsim.recurrences.shared_links import SharedLinks
+from vflsim.recurrences.timed import (
+    Draw,
+    Timed,
+    TimedAnswers,
+    TimedDelay,
+    TimedSending,
+    TimedService,
+    TimedTurns,
+    TimedWork,
+)
 from vflsim.recurrences.trail import Now
 from vflsim.recurrences.world import TimedWorld
-from vflsim.tracing.acts import Activated
+from vflsim.timing.arrivals import ActivationProcess
+from vflsim.tracing.acts import Activated, ClientSleep, ClientsWait, ServerWaits
+
+_PAUSABLE = Activated | TimedWork | TimedDelay | ClientSleep | TimedService | TimedSending | TimedAnswers | ServerWaits
+"""The acts of rounds in which clients may pause."""
+
+
+class Program:
+    """The acts of a round, one after the other: each party's times follow from its own acts and its waits.
+
+    ``shared`` are the links that messages share. Raises ValueError for acts that do not say whose work may be late, or
+    what becomes of it.
+    """
+
+    def __init__(self, world: TimedWorld, acts: Timed, shared: SharedLinks | None = None) -> None:
+        self._world, self._acts, self._shared = world, acts, shared
+        self.waits_for_all = _waits_for_all(acts)
+        self._skipped: dict[Draw, Skipped] = {}
+        self._steps = sum(_steps(act) for act in acts)
+        self._processes: list[ActivationProcess | None] = []
+        if world.pauses and not (self.waits_for_all and all(isinstance(act, _PAUSABLE) for act in acts)):
+            raise undecided("clients pause while others wait for them one by one", 0, 0.0)
+        if any(isinstance(act, Activated) for act in acts):
+            self._processes = world.activations()
+
+    def play(self, first: int, count: int, now: Now) -> Chunk:
+        """Play ``count`` rounds from ``first`` on. Raises ``UndecidedError``."""
+        rounds = PlayedRounds if now.trail is None else RecordedRounds
+        answers = any(isinstance(act, TimedAnswers) for act in self._acts)
+        orders = self._world.orders[self._acts is not self._world.before] if answers else ()
+        kinds = self._world.kind_of(np.arange(first, first + count))
+        chunk = rounds(self._world, first, kinds, now, self._steps, self._processes, self._shared, orders)
+        if not self.waits_for_all:
+            chunk.skipped = self._skipped
+        plays = [play for act in self._acts for play in chunk.plays(act)]
+        links = self._world.shared_links
+        if links is not None and links.serial:
+            plays = [each for play in plays for each in (play, lambda *_: now.sending.note(now.clients))]
+        for k, kind in enumerate(kinds.tolist()):
+            for play in plays:
+                play(k, kind)
+        now.clients, now.arrives = now.clients.copy(), now.arrives.copy()  # not views of what the chunk leaves
+        if chunk.pending is not None:
+            now.given = chunk.pending.there(len(kinds) - 1, np.empty_like(now.clients))
+        return chunk.played()
+
+
+def _steps(act: object) -> int:
+    """Count the client steps of an act."""
+    if isinstance(act, TimedTurns):
+        return sum(_steps(inner) for inner in act.acts)
+    return int(isinstance(act, TimedWork) and act.steps)
+
+
+def _waits_for_all(acts: Timed) -> bool:
+    """Return whether the server waits for all clients. Raises ValueError if nothing says what becomes of late ones."""
+    counts = [place for place, act in enumerate(acts) if isinstance(act, ServerWaits) and act.count is not None]
+    if not counts:
+        return True
+    (place,) = counts[:1]
+    ready = [act for act in acts[:place] if isinstance(act, ClientsWait)]
+    late = [act for act in acts[place:] if isinstance(act, TimedAnswers) and act.late is not None]
+    if len(counts) > 1 or len(ready) != 1 or len(late) != 1:
+        raise ValueError(
+            f"a round has {len(counts)} ServerWaits(count=…), {len(ready)} ClientsWait() before the first one, and "
+            f"{len(late)} ToClients(…, late=…) after it; allowed: one of each"
+        )
+    return False
+
 
 BARRIERS = frozenset({"activation", "blinding", "energy", "pauses"})
 """What of a scenario rounds know whose server waits for all clients.

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from vflsim.learning.tasks import task_of
-from vflsim.protocols.defaults import answering_of
+from vflsim.protocols.capabilities import answering_of
 from vflsim.scenario.document import Problem
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import location_of, party_timings

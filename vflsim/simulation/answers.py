@@ -17,7 +17,7 @@ from vflsim.learning.execution.operations import ImmediateExecutor
 from vflsim.learning.models.build import drawing_from
 from vflsim.learning.states import under
 from vflsim.protocols.answering import Answering
-from vflsim.protocols.defaults import answering_of
+from vflsim.protocols.capabilities import answering_of
 from vflsim.scenario.evaluate import Evaluate
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting

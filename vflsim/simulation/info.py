@@ -12,7 +12,7 @@ from vflsim.errors import NonFiniteError, VflsimError
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.optimizers import Optimizer
 from vflsim.protocols.base import Protocol
-from vflsim.protocols.defaults import local_steps_of, run_facts
+from vflsim.protocols.capabilities import local_steps_of, run_facts
 from vflsim.results.facts import Conditions, NetworkFacts
 from vflsim.results.store.schema import RunInfo, RunTables
 from vflsim.scenario.depends import run_part

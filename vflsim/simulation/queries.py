@@ -11,7 +11,7 @@ import numpy as np
 
 from vflsim.learning.execution.operations import TimingOnlyExecutor
 from vflsim.protocols.answering import Ask, InferenceQuery
-from vflsim.protocols.defaults import answering_of
+from vflsim.protocols.capabilities import answering_of
 from vflsim.setting import Setting
 from vflsim.simulation.build import Parties, outages_of, party_clock
 from vflsim.streams import SERVER, party_name

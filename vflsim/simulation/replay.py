@@ -15,7 +15,7 @@ from vflsim.errors import DeadlockError, ResultsError, RunError, ScenarioError
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.execution.operations import ImmediateExecutor
 from vflsim.learning.models.build import drawing_from
-from vflsim.protocols.defaults import overrides
+from vflsim.protocols.capabilities import overrides
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import party_timings, setting
 from vflsim.simulation.build import parties

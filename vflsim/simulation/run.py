@@ -19,7 +19,7 @@ from vflsim.learning.execution.operations import Executor, Handle, TimingOnlyExe
 from vflsim.learning.models.build import drawing_from
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.blinded import MISSING_MASKS
-from vflsim.protocols.defaults import evaluated_splits, evaluates_wired
+from vflsim.protocols.capabilities import evaluated_splits, evaluates_wired
 from vflsim.protocols.hook_checks import coroutine_of
 from vflsim.results.facts import BlindingFacts, CodecFacts, Conditions, PrivacyFacts, StalledClient
 from vflsim.results.store.columns import ENERGY_BY_PARTY, energy_by_party

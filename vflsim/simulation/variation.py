@@ -10,7 +10,7 @@ from vflsim.analysis.findings import ClosedForm
 from vflsim.analysis.rounds import ROUND
 from vflsim.intervals.steady import CYCLES, MOST_ROUNDS, PERIODS, SKEWED, Variation
 from vflsim.protocols.base import Protocol
-from vflsim.protocols.defaults import closed_forms_of
+from vflsim.protocols.capabilities import closed_forms_of
 from vflsim.setting import Setting
 from vflsim.streams import SERVER, few, party_name
 from vflsim.timing.delays.base import Delay

@@ -21,7 +21,7 @@ from vflsim.tracing.acts import (
 )
 from vflsim.tracing.node import Untraceable
 from vflsim.tracing.notes import AwaitedActivation, How, Note, Reception, Sending, Wait, Work, signature
-from vflsim.tracing.rounds import TracePart, named
+from vflsim.tracing.recording import TracePart, named
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,7 @@ from vflsim.tracing.acts import Acts
 from vflsim.tracing.interleaving import Broadcast, grouped, interleaved
 from vflsim.tracing.node import Untraceable, shuffled
 from vflsim.tracing.notes import Fork, Reception, Row, Sending, Work, flat, signature
-from vflsim.tracing.recording import RunNotes, Traceable, record
-from vflsim.tracing.rounds import Statement, TracePart, statement
+from vflsim.tracing.recording import RunNotes, Statement, Traceable, TracePart, record, statement
 
 FEW = 64
 """Clients up to which every one is traced."""

@@ -36,7 +36,7 @@ from vflsim.learning.learners.server import ServerParts
 from vflsim.learning.models.aggregates import SumAggregate
 from vflsim.learning.optimizers import Sgd
 from vflsim.learning.tasks import REGRESSION
-from vflsim.protocols.fedbcd.learning import BlockServer, RecomputingClient, shared_values_of
+from vflsim.protocols.fedbcd import BlockServer, RecomputingClient, shared_values_of
 from vflsim.scenario import load
 from vflsim.world.messages import Embedding
 

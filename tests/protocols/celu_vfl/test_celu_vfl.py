@@ -14,8 +14,7 @@ from three_clients import three_clients
 from tiny_worlds import EAGER, RANDOM_TIMING, data_of, events, metrics, rounds, run, same_times, same_weights, tiny
 from torch import Tensor
 
-from vflsim.protocols.celu_vfl import weights_of
-from vflsim.protocols.message_cache import MessageCache
+from vflsim.protocols.celu_vfl import MessageCache, weights_of
 from vflsim.scenario import load
 from vflsim.vocabulary.execution_options import USUAL, Execution
 

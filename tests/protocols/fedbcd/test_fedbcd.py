@@ -34,7 +34,7 @@ from vflsim.learning.learners.server import ServerParts
 from vflsim.learning.models.aggregates import SumAggregate
 from vflsim.learning.optimizers import Sgd
 from vflsim.learning.tasks import REGRESSION
-from vflsim.protocols.fedbcd.learning import BlockServer
+from vflsim.protocols.fedbcd import BlockServer
 from vflsim.scenario import load
 from vflsim.vocabulary.execution_options import USUAL, Execution
 

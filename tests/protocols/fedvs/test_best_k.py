@@ -9,7 +9,7 @@ from tiny_worlds import coded_stages_of, data_of, raw
 from vflsim.analysis.cycles import Unanalysable
 from vflsim.analysis.findings import ClosedForm, Range
 from vflsim.cli import main
-from vflsim.protocols.fedvs.best_k import CodeChoice, best, by_masks, by_segments
+from vflsim.protocols.fedvs.rounds import CodeChoice, best, by_masks, by_segments
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
 from vflsim.studies.checks.closed_forms import analyse

@@ -12,8 +12,8 @@ from tiny_worlds import data_of
 
 from vflsim.errors import NonFiniteError, WeightBoundError
 from vflsim.learning.execution.operations import ImmediateExecutor, Operation
-from vflsim.protocols.fedvs.learning.client import CodedClientLearner
-from vflsim.protocols.fedvs.learning.plan import SegmentedBatch
+from vflsim.protocols.fedvs.client import CodedClientLearner
+from vflsim.protocols.fedvs.plan import SegmentedBatch
 
 
 def done(operation: Operation[Any]) -> Any:

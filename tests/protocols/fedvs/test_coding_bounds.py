@@ -22,8 +22,8 @@ from torch import Tensor
 from vflsim.errors import ScenarioError, WeightBoundError
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.execution.operations import run_operation
-from vflsim.protocols.fedvs.learning.client import CodedClientLearner
-from vflsim.protocols.fedvs.learning.plan import CodingPlan
+from vflsim.protocols.fedvs.client import CodedClientLearner
+from vflsim.protocols.fedvs.plan import CodingPlan
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.run import run_protocol

@@ -186,7 +186,7 @@ def test_skipping_for_ever_is_an_error_as_soon_as_it_is_certain(said: dict[str, 
 def test_a_deadline_that_no_round_can_meet_is_an_error_and_not_a_run_without_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("vflsim.protocols.fedvs.answers.GIVEN_UP_IN_A_ROW", 50)
+    monkeypatch.setattr("vflsim.protocols.fedvs.exchange.GIVEN_UP_IN_A_ROW", 50)
     outcome = timed(fedvs(3, 3, 3, deadline="1 s", too_few="skip"))
     assert isinstance(outcome.error, NoProgressError)
     assert "50 rounds in a row were given up, the latest after deadline: 1 s" in str(outcome.error)

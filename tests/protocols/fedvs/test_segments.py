@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from vflsim.learning.optimizers import Sgd
 from vflsim.learning.training import Training
-from vflsim.protocols.fedvs.learning.plan import SegmentedBatch, SegmentedBatches
+from vflsim.protocols.fedvs.plan import SegmentedBatch, SegmentedBatches
 
 
 def sequence(rows: int, segments: int, batch: int | str, seed: int = 0, **more: Any) -> SegmentedBatches:

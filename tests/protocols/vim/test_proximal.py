@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vflsim.errors import NonFiniteError
 from vflsim.learning.tasks import BINARY, MULTICLASS, REGRESSION, PredictionTask
-from vflsim.protocols.vim.proximal import ByEmbedding, ByLogits, lagrangian, proximal
+from vflsim.protocols.vim.admm import ByEmbedding, ByLogits, lagrangian, proximal
 
 ROWS, CLASSES = 40, 10
 TASKS: dict[str, PredictionTask] = {"multiclass": MULTICLASS, "binary": BINARY, "regression": REGRESSION}

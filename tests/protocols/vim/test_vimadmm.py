@@ -21,8 +21,7 @@ from vflsim.learning.learners.server import ServerParts
 from vflsim.learning.models.aggregates import ConcatAggregate
 from vflsim.learning.optimizers import Sgd
 from vflsim.learning.tasks import REGRESSION
-from vflsim.protocols.vim.admm import AdmmClient, AdmmServer
-from vflsim.protocols.vim.proximal import Duals
+from vflsim.protocols.vim.admm import AdmmClient, AdmmServer, Duals
 from vflsim.scenario import load
 from vflsim.vocabulary.execution_options import USUAL, Execution
 

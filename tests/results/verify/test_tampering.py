@@ -17,7 +17,7 @@ from tiny_worlds import raw, tiny
 from toy_runs import list_runs
 
 from vflsim.errors import ResultsError
-from vflsim.protocols.asynchronous import Asynchronous
+from vflsim.protocols.vafl import Asynchronous
 from vflsim.results import verify_folder
 from vflsim.results.store.write import facts_of
 from vflsim.studies.study import run_study

@@ -5,7 +5,7 @@ import pytest
 
 from vflsim.recurrences.chunk import EventCourse
 from vflsim.recurrences.trail import Trail
-from vflsim.simulation.vectorised.order import LATER, EventOrder
+from vflsim.simulation.vectorised.events import LATER, EventOrder
 
 
 def column(*values: float) -> np.ndarray:

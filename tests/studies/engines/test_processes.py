@@ -277,7 +277,7 @@ def test_what_cannot_be_handed_to_a_worker_is_said_and_nothing_is_left(tmp_path:
 OF_ONES_OWN = """
 from threading import Lock
 from typing import Literal
-from vflsim.protocols.asynchronous import Asynchronous
+from vflsim.protocols.vafl import Asynchronous
 
 guarded = Lock()
 
@@ -325,7 +325,7 @@ from typing import Literal
 
 import vflsim
 from vflsim.errors import RunError
-from vflsim.protocols.t_synchronous import TSynchronous
+from vflsim.protocols.vafl import TSynchronous
 
 FEW = 2
 

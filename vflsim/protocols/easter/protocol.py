@@ -1,25 +1,36 @@
-"""EASTER: parties with nets of their own train on a global embedding; one run gives C models (Alg. 1)."""
+"""EASTER, one run of which gives C models (Alg. 1), and the protocols of its comparison."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import Any, ClassVar, Literal
 
 from vflsim.errors import DisconnectedError
-from vflsim.learning.batches import Split
-from vflsim.learning.execution.operations import Handle
+from vflsim.learning.batches import Batch, Split
+from vflsim.learning.execution.operations import Handle, Operation
+from vflsim.learning.learners.inputs import Received, in_client_order
+from vflsim.learning.learners.party_model import PartyModel
+from vflsim.learning.learners.server import ServerStep
+from vflsim.learning.learners.staleness import Staleness
+from vflsim.learning.models.build import seeded
 from vflsim.learning.privacy.blinding import Blinding
-from vflsim.protocols.answering import Answering, Scores
-from vflsim.protocols.base import CheckContext, Protocol, Traits, replace
+from vflsim.protocols.answering import Answering, Scores, of_parties
+from vflsim.protocols.base import ROUNDS, CheckContext, Protocol, Traits, replace
 from vflsim.protocols.blinded import agree_on_keys, of_all, relay_keys
-from vflsim.protocols.easter.learning import PREDICTORS, ActiveParty, EasterParty
+from vflsim.protocols.easter.learning import PREDICTORS, ActiveParty, EasterParty, TwoNets
 from vflsim.protocols.easter.stack import stack_parties
-from vflsim.setting import ClientsMade, Learners, ServerPrediction, Setting, prediction_of
-from vflsim.vocabulary.on_demand import Tensor
+from vflsim.protocols.synchronous import Synchronous
+from vflsim.protocols.vim import Fdml
+from vflsim.protocols.vim.admm import round_step
+from vflsim.protocols.vim.whole import Combine, WholeClient
+from vflsim.setting import ClientsMade, Learners, ServerPrediction, Setting, client_parts, prediction_of
+from vflsim.streams import SERVER, torch_seed
+from vflsim.vocabulary.on_demand import Tensor, torch
 from vflsim.world.messages import Embedding, EvaluationAnswer, EvaluationRequest, Gradient, Message
-from vflsim.world.node import Node
+from vflsim.world.node import ClientNode, Node, ServerNode
 
 
 @dataclass(slots=True, eq=False)
@@ -160,3 +171,169 @@ class Easter(Answering, Protocol):
     def describe(self, setting: Setting) -> str:
         """Count the models."""
         return f"{1 + len(setting.clients)} models, one for each party"
+
+
+def whole_party(setting: Setting, client: int, seed: int) -> WholeClient:
+    """Make a passive party, which uploads its predictions o_k = p(h(x_k)), (rows, outputs)."""
+    rule, inputs, outputs = setting.optimizer_of(client), (setting.models[client - 1].embedding,), setting.data.outputs
+    build = partial(setting.predictor_of(client).build, *inputs, outputs)
+    weights = torch_seed(seed, client, "weights/predictor")
+    factory = partial(seeded, build, weights, setting.dtype, setting.device)
+    predictor = PartyModel("predictor", factory, rule, inputs, setting.dtype, True, build)
+    return WholeClient(client_parts(setting, client, seed), predictor, outputs)
+
+
+class WholeActive(TwoNets):
+    """The active party. Its prediction is the mean, or the sum, of its own o_0 and the received predictions, if any."""
+
+    def __init__(self, setting: Setting, seed: int, combine: Combine = "mean") -> None:
+        super().__init__(setting, SERVER, seed)
+        self._combine = torch.mean if combine == "mean" else torch.sum
+        self.clients, self.staleness = setting.clients, Staleness(setting.clients, setting.data.rows)
+
+    def server_step(self, messages: Sequence[Received], batch: Batch | None = None) -> Operation[ServerStep]:
+        """Step both nets on the loss of a batch's combined predictions; return a handle of ∂ℓ/∂o_k for every message.
+
+        ``batch`` is needed without messages. Raises ``NonFiniteError`` when it runs.
+        """
+        ordered, step = in_client_order(messages), ServerStep()
+        batch = batch or ordered[0].batch
+        promised = [step.promise(message) for message in ordered]
+
+        def run() -> None:
+            leaves = [self.leaf(message.value) for message in ordered]
+            loss = self.loss(self.combined([self.whole(self.x(batch)), *leaves]), batch)
+            step.loss.set(self.descend(loss, self.embedding, self.predictor))
+            for handle, leaf in zip(promised, leaves, strict=True):
+                assert leaf.grad is not None, "every prediction counts"
+                handle.set(leaf.grad)
+
+        def cost() -> float:
+            return self.embedding.training_flops(len(batch)) + self.predictor.training_flops(len(batch))
+
+        return round_step(self, ordered, step, promised, run, cost, batch)
+
+    def evaluate(self, split: Split, answers: Sequence[Received]) -> Operation[Handle[dict[str, float]]]:
+        """Return loss and metrics of the combined prediction, and if there are several parties, of each party's own."""
+        x, result, ordered = self.features(split), Handle[dict[str, float]](), in_client_order(answers)
+
+        def run() -> None:
+            prediction, others = self.whole(x), {each.sender: each.value.value for each in ordered}
+            scores = self.scores(self.combined([prediction, *others.values()]), split)
+            each = {SERVER: prediction, **others} if others else {}
+            result.set(scores | of_parties({party: self.scores(o, split) for party, o in each.items()}))
+
+        return self.operation(
+            "evaluate", run, result, inputs=[message.value for message in ordered], rows=len(x),
+            cost=lambda: self.embedding.forward_flops(len(x)) + self.predictor.forward_flops(len(x)),
+        )  # fmt: skip
+
+    def combined(self, predictions: Sequence[Tensor | None]) -> Tensor:
+        """Return the mean, or the sum, of the parties' predictions, None where one is missing."""
+        return self._combine(torch.stack([o for o in predictions if o is not None]), 0)
+
+
+class WholeNets(Protocol):
+    """The base of protocols whose parties have whole networks, without a trained model on top."""
+
+    def prediction(self, learners: Learners[Any, Any]) -> ServerPrediction:
+        """Return the combined predictions of all parties as a function of embeddings."""
+        active: WholeActive = learners.server
+        return prediction_of(active, active.combined, lambda split: active.whole(active.features(split)))
+
+
+class AggVfl(Answering, WholeNets):
+    """Round t: clients send their predictions of B(t), the active party aggregates them with its own and returns the
+    gradients; every party steps its two nets. There is no trained model on top.
+
+    Example: ``{kind: agg_vfl, combine: sum}``
+    """
+
+    kind: Literal["agg_vfl"] = "agg_vfl"
+    combine: Combine = "mean"
+    """The prediction is the ``mean`` of all parties' predictions, or their ``sum``."""
+    traits: ClassVar[Traits] = PREDICTORS
+
+    async def server(self, node: Node[WholeActive]) -> None:
+        """Combine the predictions; send each client ∂ℓ/∂o_k."""
+        await Fdml().server(node)
+
+    async def client(self, node: Node[WholeClient]) -> None:
+        """Send o_k of B(t); step along the gradient."""
+        await Fdml().client(node)
+
+    def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
+        """Make parties with whole models."""
+        clients = ClientsMade(WholeClient, setting.clients, lambda client: whole_party(setting, client, seed))
+        return Learners(WholeActive(setting, seed, self.combine), clients)
+
+    def answer(self, learners: Learners[Any, Any], embeddings: Mapping[int, Tensor | None]) -> Tensor:
+        """Combine the active party's prediction with those that came."""
+        active: WholeActive = learners.server
+        return active.combined([*embeddings.values()])
+
+    def own(self, learners: Learners[Any, Any]) -> Tensor:
+        """Return the active party's prediction from its own features."""
+        active: WholeActive = learners.server
+        return active.whole(active.features("test"))
+
+
+class Local(WholeNets):
+    """Round t: the active party steps its two nets on B(t) of its own features. No client takes part.
+
+    Example: ``{kind: local}``
+    """
+
+    kind: Literal["local"] = "local"
+    traits: ClassVar[Traits] = Traits(
+        rounds_correspond=True,
+        active_features=True,
+        predictors=True,
+        mechanism=False,
+        refuses_absent_rows="the server predicts every row from its own features",
+        uploads_nothing="no client takes part, so the server gets no embedding from anybody",
+    )
+
+    def participants(self, clients: int, symbols: Mapping[str, float]) -> list[int]:
+        """Return no client."""
+        return []
+
+    async def server(self, node: Node[WholeActive]) -> None:
+        """Take a step in each round."""
+        for t in node.rounds():
+            await node.compute(node.learner.server_step([], node.batch(t)))
+
+    async def client(self, node: ClientNode) -> None:
+        """Do nothing; there are no clients."""
+
+    def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
+        """Make the active party."""
+        return Learners(WholeActive(setting, seed), {})
+
+
+class PyVertical(Protocol):
+    """Synchronous rounds: every party with features, the active one included, has a bottom model; a top model takes
+    their concatenated outputs.
+
+    Example: ``{kind: pyvertical}``
+    """
+
+    kind: Literal["pyvertical"] = "pyvertical"
+    traits: ClassVar[Traits] = ROUNDS
+
+    async def server(self, node: ServerNode) -> None:
+        """Wait for the outputs of all bottoms; step; return the gradients."""
+        await Synchronous().server(node)
+
+    async def client(self, node: ClientNode) -> None:
+        """Each round: embed, upload, wait for the gradient, step."""
+        await Synchronous().client(node)
+
+    def check(self, context: CheckContext) -> None:
+        """Raise ``ValueError`` for another aggregate than ``concat``."""
+        super().check(context)
+        if context.aggregate != "concat":
+            raise ValueError(
+                f"the top of a split network takes the bottoms' outputs side by side, not their {context.aggregate}; "
+                "allowed: models.aggregate: concat"
+            )

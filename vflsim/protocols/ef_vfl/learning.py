@@ -16,7 +16,7 @@ from vflsim.learning.learners.inputs import Received, in_client_order
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.server import ServerStep
 from vflsim.learning.states import State, named, under
-from vflsim.protocols.fedbcd.learning import (
+from vflsim.protocols.fedbcd import (
     MODEL,
     BlockServer,
     HeldEmbedding,

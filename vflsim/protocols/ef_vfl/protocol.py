@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from vflsim.protocols.base import ROUNDS, CheckContext, Protocol, Traits, replace
 from vflsim.protocols.ef_vfl.learning import Difference, Sent, SharedDifferences, SurrogateServer, surrogate_learners
-from vflsim.protocols.fedbcd.learning import HeldEmbedding, shared_values_of
+from vflsim.protocols.fedbcd import HeldEmbedding, shared_values_of
 from vflsim.setting import Learners, Setting
 from vflsim.streams import party_name
 from vflsim.vocabulary.quantities import Count

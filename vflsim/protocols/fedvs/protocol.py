@@ -13,15 +13,12 @@ from vflsim.learning.batches import Batch
 from vflsim.protocols.answering import Answering, InferenceQuery
 from vflsim.protocols.base import CheckContext, Traits, UnsuitableError
 from vflsim.protocols.capabilities import ActsByHand, Peering
-from vflsim.protocols.fedvs.answers import Answers, coded_reply
-from vflsim.protocols.fedvs.best_k import choices_of
-from vflsim.protocols.fedvs.contents import coded_acts, coded_contents, data_acts
-from vflsim.protocols.fedvs.exchange import CodedRounds, ShareExchange
-from vflsim.protocols.fedvs.keys import CodedKeys
-from vflsim.protocols.fedvs.learning.learners import coded_learners
-from vflsim.protocols.fedvs.learning.plan import SegmentedPlan
-from vflsim.protocols.fedvs.rounds import coded
-from vflsim.protocols.fedvs.scales import MAGNITUDE, coding_plan, expanded_columns, magnitude
+from vflsim.protocols.fedvs.exchange import Answers, CodedRounds, ShareExchange, coded_reply
+from vflsim.protocols.fedvs.keys import MAGNITUDE, CodedKeys, coding_plan, expanded_columns, magnitude
+from vflsim.protocols.fedvs.learners import coded_learners
+from vflsim.protocols.fedvs.messages import coded_acts, coded_contents, data_acts
+from vflsim.protocols.fedvs.plan import SegmentedPlan
+from vflsim.protocols.fedvs.rounds import choices_of, coded
 from vflsim.protocols.fedvs.stages import CodedStages
 from vflsim.recurrences import Acts, Obstacle, Recurrence, SynchronousRounds, TimedWorld
 from vflsim.setting import BatchPlan, Learners, Setting

@@ -15,8 +15,8 @@ from vflsim.analysis.cycles import Stages, Turn, Unanalysable, law_of
 from vflsim.coding.lagrange import LagrangeCode
 from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Handle
-from vflsim.protocols.fedvs.learning.plan import flops
-from vflsim.protocols.fedvs.scales import coding_plan
+from vflsim.protocols.fedvs.keys import coding_plan
+from vflsim.protocols.fedvs.plan import flops
 from vflsim.setting import Setting
 from vflsim.streams import SERVER, SHARED, party_name
 from vflsim.timing.delays import Constant

@@ -17,8 +17,7 @@ from vflsim.learning.learners.server import ServerStep
 from vflsim.learning.learners.staleness import Staleness
 from vflsim.learning.optimizers import STACKED
 from vflsim.learning.states import named, under
-from vflsim.protocols.vim.admm import AdmmStep, round_step
-from vflsim.protocols.vim.proximal import ByLogits, Duals
+from vflsim.protocols.vim.admm import AdmmStep, ByLogits, Duals, round_step
 from vflsim.setting import ClientsMade, Learners, Setting, client_parts, server_parts, stack_split_learners
 from vflsim.streams import SERVER
 from vflsim.vocabulary.on_demand import Tensor, functional, nn, torch

@@ -16,7 +16,7 @@ from vflsim.books.energy import BY_PARTY, STATES, Energy, joules
 from vflsim.books.spans import PartySpans, spans_of
 from vflsim.errors import ResultsError
 from vflsim.files import opened
-from vflsim.protocols.defaults import closed_forms_of
+from vflsim.protocols.capabilities import closed_forms_of
 from vflsim.results.events import party_number
 from vflsim.results.read import Results
 from vflsim.results.statistics.summary import summarise, to_table

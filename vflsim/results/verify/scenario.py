@@ -18,7 +18,7 @@ from vflsim.files import opened
 from vflsim.learning.privacy.accounting import Released
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.blinded import MISSING_MASKS
-from vflsim.protocols.defaults import exchanges_of, local_steps_of
+from vflsim.protocols.capabilities import exchanges_of, local_steps_of
 from vflsim.results.facts import BlindingFacts, NetworkFacts
 from vflsim.results.read import Results, StoredRun
 from vflsim.results.store.columns import check_columns

@@ -10,7 +10,7 @@ from vflsim.learning.batching.kernels import KERNELS
 from vflsim.learning.models.server import ModuleServer
 from vflsim.learning.optimizers import STACKED
 from vflsim.protocols.base import Protocol
-from vflsim.protocols.defaults import vectorised_by_hand, vectorised_keys_of, vectorised_with
+from vflsim.protocols.capabilities import vectorised_by_hand, vectorised_keys_of, vectorised_with
 from vflsim.scenario.document import Problem, shown
 from vflsim.scenario.evaluate import Evaluate
 from vflsim.scenario.models import Scenario, Timing

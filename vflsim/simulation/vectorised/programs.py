@@ -20,7 +20,7 @@ from vflsim.learning.learners.joint import Used, groups_of
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.server import ServerLearner
 from vflsim.protocols.base import Protocol
-from vflsim.protocols.defaults import vectorised_by_hand
+from vflsim.protocols.capabilities import vectorised_by_hand
 from vflsim.recurrences.stages import Ints
 from vflsim.setting import Setting
 from vflsim.simulation.build import Parties, brings_code

@@ -17,7 +17,7 @@ from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.execution.deferred import DeferredExecutor
 from vflsim.learning.learners.finite import finite_loss
 from vflsim.learning.models.build import drawing_from
-from vflsim.protocols.defaults import evaluated_splits, evaluates_wired
+from vflsim.protocols.capabilities import evaluated_splits, evaluates_wired
 from vflsim.recurrences.chunk import Chunk, UndecidedError, undecided
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting

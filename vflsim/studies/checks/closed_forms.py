@@ -12,7 +12,7 @@ from vflsim.analysis.rounds import ROUND
 from vflsim.intervals.steady import BATCHES, steady_mean
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.protocols.base import Protocol
-from vflsim.protocols.defaults import closed_forms_of, timed_world_of, vectorised_by_hand
+from vflsim.protocols.capabilities import closed_forms_of, timed_world_of, vectorised_by_hand
 from vflsim.results.store.closed_forms import ClosedForms, Curve, LeftOut, curves_of, table_of
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.evaluate import Evaluate, Record, Recording

@@ -8,7 +8,7 @@ import numpy as np
 from vflsim.books.counts import BYTES
 from vflsim.intervals.steady import Variation
 from vflsim.learning.data.loaded import LoadedData
-from vflsim.protocols.defaults import untraced
+from vflsim.protocols.capabilities import untraced
 from vflsim.protocols.hook_checks import learners_of
 from vflsim.results.events import activities_in
 from vflsim.results.facts import Conditions

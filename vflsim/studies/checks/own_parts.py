@@ -7,7 +7,7 @@ from functools import partial
 
 from vflsim.learning.learners.watch import from_outside
 from vflsim.protocols import Protocol
-from vflsim.protocols.defaults import exchanges_of
+from vflsim.protocols.capabilities import exchanges_of
 from vflsim.results.store.schema import EVENTS, metrics_schema, rounds_schema
 from vflsim.scenario.document import Problem
 from vflsim.scenario.ending_checks import columns_in

@@ -11,7 +11,7 @@ from vflsim.learning.batching.products import LayeredStack
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.server import ServerLearner
 from vflsim.protocols import Protocol
-from vflsim.protocols.defaults import extra_bytes_of, view_bytes_of
+from vflsim.protocols.capabilities import extra_bytes_of, view_bytes_of
 from vflsim.protocols.hook_checks import learners_of
 from vflsim.scenario.evaluate import ViewRecording
 from vflsim.scenario.models import Scenario

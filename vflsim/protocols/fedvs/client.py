@@ -15,8 +15,8 @@ from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.learners.client import ClientLearner, ClientParts
 from vflsim.learning.states import State, named, under
-from vflsim.protocols.fedvs.learning.plan import CodingPlan, SegmentedBatch, flops
-from vflsim.protocols.fedvs.learning.shares import (
+from vflsim.protocols.fedvs.plan import CodingPlan, SegmentedBatch, flops
+from vflsim.protocols.fedvs.shares import (
     CodedSum,
     DataSecret,
     HeldData,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from vflsim.coding.field import Words
 from vflsim.learning.learners.inputs import KeptValue, Plain, RecipeReader, RecipeWriter
-from vflsim.protocols.fedvs.learning.plan import CodingPlan, SegmentedBatch
+from vflsim.protocols.fedvs.plan import CodingPlan, SegmentedBatch
 from vflsim.streams import generator
 from vflsim.vocabulary.on_demand import Tensor, torch
 
