@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from vflsim.codecs.encryption import CipherTimes
 from vflsim.codecs.round import LatentNoise
 from vflsim.learning.data.partition import Partition
 from vflsim.learning.data.spec import Data, FeatureNoise
@@ -84,7 +85,9 @@ PAGES = {
         {"Mechanisms": "mechanisms", "blinding": Blinding},
     ),
     "codecs": Sheet(
-        "codec", "A key of the scenario, or of a protocol.", {"Codecs": "codecs", "latent_noise": LatentNoise}
+        "codec",
+        "A key of the scenario, or of a protocol.",
+        {"Codecs": "codecs", "latent_noise": LatentNoise, "cipher times": CipherTimes},
     ),
     "timing": Sheet(
         "timing",

@@ -29,6 +29,8 @@ EXAMPLES: dict[str, list[dict[str, Any]]] = {
     "by_direction": [{"up": {"kind": "scalar_quantiser", "bits": 3}, "down": {"kind": "top_k", "count": 1}}],
     "round": [{}, {"bits": 16}, {"noise": {"epsilon": 0.7}}, {"bits": 16, "noise": {"epsilon": 0.001}}],
     "binarise": [{}, {"gradients": True}],
+    "paillier": [{}, {"key": 3072, "packed": 48}, {"gradients": True}],
+    "ckks": [{}, {"degree": 16384}],
     "float16": [{}],
     "bfloat16": [{}],
     "top_k": [{"fraction": 0.3}, {"count": 2}, {"count": 3, "per": "tensor"}, {"fraction": 1, "per": "tensor"}],

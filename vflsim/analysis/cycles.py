@@ -143,6 +143,8 @@ class Stages:
 
     def _lasting(self, party: int, cost: Costed) -> Law:
         """Return the law of how long a computation takes."""
+        if cost.seconds is not None:
+            return Point(cost.seconds)
         model = self._model(party, cost.kind)
         delay, whose = drawn_law(model), party_name(party)
         if isinstance(model, ComputeModel) and not (

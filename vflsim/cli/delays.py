@@ -217,7 +217,9 @@ def _median(observed: Any) -> float:
 
 @app.command()
 def calibrate(
-    source: Annotated[Path, typer.Argument(help="A results folder with events, or a log (.csv).", metavar="SOURCE")],
+    source: Annotated[
+        Path | None, typer.Argument(help="A results folder with events, or a log (.csv).", metavar="SOURCE")
+    ] = None,
     run: Annotated[
         str | None, typer.Option("--run", help="One of several runs.", metavar="PROTOCOL/SEED", show_default=False)
     ] = None,
@@ -233,11 +235,20 @@ def calibrate(
     after: Annotated[
         float, typer.Option("--after", help="Leave out what begins in the first S seconds.", min=0, metavar="S")
     ] = 0.0,
+    encryption: Annotated[
+        bool, typer.Option("--encryption", help="Measure what ciphertexts take on this machine, as codecs.")
+    ] = False,
     trust: Trust = False,
 ) -> None:
     """Fit compute models, latencies and bandwidths to what was measured, as timing for scenarios."""
     from vflsim.scenario import emit
 
+    if encryption != (source is None) or (encryption and (run or out or figure)):
+        what = "--encryption beside another source or option" if encryption else "no source"
+        raise ScenarioError(what, "vflsim calibrate", "a results folder, a log (.csv), or --encryption by itself")
+    if source is None:
+        _measure_encryption()
+        return
     if out is not None and out.suffix.lower() not in (".yaml", ".yml"):
         raise ScenarioError(f"{out} is no YAML file", "vflsim calibrate --out", "a file that ends in .yaml")
     place = None
@@ -263,6 +274,17 @@ def calibrate(
         from vflsim.plotting.calibration import calibration
 
         say(str(write_file(place, calibration(fitted).rendered(place.suffix))))
+
+
+def _measure_encryption() -> None:
+    """Print a codec with measured times for each size of key that has a library here."""
+    from vflsim.codecs.measuring import measure
+
+    for codec in measure():
+        assert codec.times is not None
+        times = ", ".join(f"{key}: {1e6 * value:.6g} us" for key, value in codec.times)
+        size = "key" if codec.kind == "paillier" else "degree"
+        say(f"codec: {{kind: {codec.kind}, {size}: {codec.cipher_size}, times: {{{times}}}}}")
 
 
 def _table(fitted: Calibration) -> Any:

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from vflsim.codecs.base import Codec, Plain
 from vflsim.codecs.cast import BFloat16, Binarise, Float16
+from vflsim.codecs.encryption import Ckks, Paillier
 from vflsim.codecs.frame import Shape
 from vflsim.codecs.quantisers import ScalarQuantiser, VectorQuantiser
 from vflsim.codecs.round import Round
@@ -16,7 +17,9 @@ from vflsim.vocabulary.base import Shorthand, kind_from_text
 from vflsim.vocabulary.imported import OrModule
 from vflsim.vocabulary.on_demand import torch
 
-OneKind: TypeAlias = Plain | ScalarQuantiser | VectorQuantiser | TopK | Round | Binarise | Float16 | BFloat16
+OneKind: TypeAlias = (
+    Plain | ScalarQuantiser | VectorQuantiser | TopK | Round | Binarise | Float16 | BFloat16 | Paillier | Ckks
+)
 OneCodec = Annotated[
     Annotated[OneKind, Field(discriminator="kind"), OrModule(Codec)], Shorthand(kind_from_text, {"type": "string"})
 ]

@@ -8,8 +8,10 @@ from functools import partial
 from math import prod
 from typing import Any, ClassVar, Literal
 
+from vflsim.analysis.cycles import Unanalysable
 from vflsim.analysis.findings import Finding
 from vflsim.analysis.lockstep import lockstep_law
+from vflsim.codecs.encryption import encrypts
 from vflsim.learning.batches import Batch, Split
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.protocols.answering import Answering
@@ -232,7 +234,11 @@ def closed_forms_of(protocol: Protocol, setting: Setting) -> tuple[Finding, ...]
 
     Raises ``Unanalysable`` with the reason if there are none.
     """
-    return lockstep_law(protocol, setting) if outgrown(protocol, "closed_forms") else protocol.closed_forms(setting)
+    if outgrown(protocol, "closed_forms"):
+        return lockstep_law(protocol, setting)
+    if encrypts(setting.codec) and overrides(protocol, "closed_forms"):
+        raise Unanalysable(f"{setting.codec.kind} adds work that the closed forms of this protocol do not know")
+    return protocol.closed_forms(setting)
 
 
 def vectorised_by_hand(protocol: Protocol) -> Vectorisable | None:

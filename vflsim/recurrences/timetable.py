@@ -170,6 +170,8 @@ class Timetable:
 
     def _new_stage(self, what: str, purpose: str) -> Stage:
         setting, timings, seed, clients = self._setting, self._setting.timings, self._seed, self._clients
+        if what.endswith("by a table"):
+            return Stage(np.ones(1 if what.startswith("server") else len(clients)), [])
         if what == "server":
             return delays(seed, [SERVER], [law(timings[SERVER].compute)], purpose)
         if what == "client":
@@ -276,12 +278,14 @@ def _purposes(acts: Acts, clients: int) -> Counter[tuple[str, str]]:
                 counts[_of_upload(act)] += 1
         elif isinstance(act, InTurn):
             for key, count in _purposes(act.acts, 1).items():
-                counts[key] += count * (clients if key[0] == "server" else 1)
+                counts[key] += count * (clients if key[0].startswith("server") else 1)
     return counts
 
 
 def _of_work(act: ClientWork | ServerWork) -> tuple[str, str]:
-    return "client" if isinstance(act, ClientWork) else "server", f"compute.{act.operation.kind}"
+    who = "client" if isinstance(act, ClientWork) else "server"
+    fixed = "" if act.operation.seconds is None else " by a table"
+    return who + fixed, f"compute.{act.operation.kind}"
 
 
 def _of_delay(act: ClientDelay) -> tuple[str, str]:

@@ -21,6 +21,7 @@ from vflsim.setting import Setting
 from vflsim.streams import SERVER
 from vflsim.timing.availability import Always, Availability
 from vflsim.timing.party import PartyTiming
+from vflsim.world.encrypting import encrypting
 from vflsim.world.kernel import World
 from vflsim.world.mailbox import Mailbox
 from vflsim.world.node import Node
@@ -105,7 +106,7 @@ def parties(
     def node(party: int, learner: PartyLearner) -> Node:
         state = Party(party, shared, party_clock(timings[party], seed, party), Draws(seed, party), sequences[party])
         watch = Watch(learner, seed) if watched else None
-        return protocol.placed(Node(state, learner, watch))
+        return protocol.placed(encrypting(Node(state, learner, watch)))
 
     nodes = tuple(node(client, learner) for client, learner in learners.clients.items())
     return Parties(node(SERVER, learners.server), nodes, shared, protocol, tuple(alone), learners.lazy_values)

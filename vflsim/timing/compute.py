@@ -39,6 +39,10 @@ class Costed(Protocol):
     def units(self) -> float:
         """Its size in mini-batches."""
 
+    @property
+    def seconds(self) -> float | None:
+        """What it takes by a table, whatever the compute model says; None if the compute model decides."""
+
     def flops(self) -> float:
         """Count its floating-point operations."""
 
@@ -57,13 +61,15 @@ class OperationCost:
     rows: int
     units: float
     count: Callable[[], float] = field(repr=False)
+    seconds: None = field(default=None, repr=False, compare=False)
 
     def flops(self) -> float:
         """Count the floating-point operations of the real operation: its matrix products and convolutions."""
         return self.count()
 
 
-_EXACTLY_ONCE = Constant(value=1.0)
+EXACTLY_ONCE = Constant(value=1.0)
+"""The law of the draw where nothing is random: it is always 1."""
 _LEVEL = Uniform(low=0.0, high=1.0)
 
 
@@ -93,7 +99,7 @@ class ComputeModel(Part, ABC):
 
     def law(self) -> Delay:
         """Return the law of the draw for each operation; by default it is always 1."""
-        return _EXACTLY_ONCE
+        return EXACTLY_ONCE
 
     @abstractmethod
     def seconds(self, cost: OperationCost, draw: float) -> float:
@@ -143,7 +149,7 @@ class Flops(ComputeModel):
 
     @override
     def law(self) -> Delay:
-        return self.jitter or _EXACTLY_ONCE
+        return self.jitter or EXACTLY_ONCE
 
     @override
     def seconds(self, cost: OperationCost, draw: float) -> float:
@@ -189,7 +195,7 @@ class ByOperation(ComputeModel):
     @override
     def law(self) -> Delay:
         every = (*self.operations.values(), self.others)
-        return _EXACTLY_ONCE if all(isinstance(law(each), Constant) for each in every) else _LEVEL
+        return EXACTLY_ONCE if all(isinstance(law(each), Constant) for each in every) else _LEVEL
 
     @override
     def seconds(self, cost: OperationCost, draw: float) -> float:
@@ -220,9 +226,11 @@ def law(compute: Delay | ComputeModel) -> Delay:
 def duration(compute: Delay | ComputeModel, draw: float, operation: Costed) -> float:
     """Give the seconds that an operation takes, given its draw from ``law(compute)``.
 
-    A sampled time is multiplied by the operation's size in mini-batches. Raises ``RunError`` for what goes wrong in a
-    compute model of the user's.
+    A sampled time is multiplied by the operation's size in mini-batches. Times from a table are what they are. Raises
+    ``RunError`` for what goes wrong in a compute model of the user's.
     """
+    if operation.seconds is not None:
+        return operation.seconds
     if not isinstance(compute, ComputeModel):
         return draw * operation.units
     cost = OperationCost(operation.kind, operation.rows, operation.units, operation.flops)

@@ -139,7 +139,7 @@ def _signature(note: Note) -> object:
 
 def _of_work(note: Work) -> tuple[object, ...]:
     operation = note.operation
-    return operation.kind, operation.rows, operation.units, operation.counts
+    return operation.kind, operation.rows, operation.units, operation.seconds, operation.counts
 
 
 def _of_sending(note: Sending) -> tuple[object, ...]:

@@ -20,6 +20,7 @@ from vflsim.tracing.node import TRACED, RecordingNode, RoundCounts, Untraceable
 from vflsim.tracing.notes import Fork, Note, Notes, Reception, Row, Sending, Wait, Work, follows, signature
 from vflsim.vocabulary.imported import origin
 from vflsim.vocabulary.on_demand import torch
+from vflsim.world.encrypting import encrypting
 from vflsim.world.node import Node
 from vflsim.world.party import Draws, Party, PartyClock, RunContext
 from vflsim.world.transport import Transport
@@ -126,7 +127,7 @@ def record(
         nodes[party] = RecordingNode(state, learner, rounds, late, shuffles)
     for party, node in nodes.items():
         serve, take_part = coroutines or (protocol.server, protocol.client)
-        party_node = _placed(protocol, node) if placed else node
+        party_node = _placed(protocol, node) if placed else encrypting(node)
         world.spawn(take_part(party_node) if party else _to_its_end(serve, party_node, world), party_name(party), party)
     outside = from_outside(protocol)
     try:
@@ -167,9 +168,8 @@ async def _to_its_end(serve: Makes, node: Node[Any], world: VirtualWorld) -> Non
 
 def _placed(protocol: Any, node: RecordingNode) -> Node[Any]:
     """Return the node that a party gets: of a reference, one on which some verbs are free."""
-    placed = getattr(protocol, "placed", None)
-    party_node: Node[Any] = node if placed is None else placed(node)
-    return party_node
+    placed, party_node = getattr(protocol, "placed", None), encrypting(node)
+    return party_node if placed is None else placed(party_node)
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,8 +117,8 @@ def _costs(run: RunNotes, clients: Sequence[int]) -> object:
     return operations, [*map(signature, done)], [*map(signature, sent)]
 
 
-def _cost(operation: Operation[Any]) -> tuple[str, int, float, float]:
-    return operation.kind, operation.rows, operation.units, operation.flops()
+def _cost(operation: Operation[Any]) -> tuple[object, ...]:
+    return operation.kind, operation.rows, operation.units, operation.seconds, operation.flops()
 
 
 # --- sending order ----------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from vflsim.learning.learners.client import ClientLearner
 from vflsim.learning.learners.server import ServerLearner
 from vflsim.learning.learners.watch import Watch
 from vflsim.streams import party_name
-from vflsim.timing.compute import duration
+from vflsim.timing.compute import EXACTLY_ONCE, duration
 from vflsim.world.kernel import all_of
 from vflsim.world.messages import Message
 from vflsim.world.party import Party, checked_seconds, no_operation
@@ -128,9 +128,12 @@ class Node(Standpoint[L]):
             if world.over:  # an observer's turn came with the end of the run
                 raise Abandoned
             start, purpose = world.instant, _COMPUTATIONS[operation.kind]
-            index, drawn = state.draws.next(purpose, state.compute_law, start)
-            model = state.models_compute
-            seconds = duration(state.clock.compute, drawn, operation) if model else drawn * operation.units
+            fixed = operation.seconds
+            index, drawn = state.draws.next(purpose, state.compute_law if fixed is None else EXACTLY_ONCE, start)
+            if fixed is not None or state.models_compute:
+                seconds = duration(state.clock.compute, drawn, operation)
+            else:
+                seconds = drawn * operation.units
             if meter is not None:
                 meter.begin(COMPUTE, start, self.party)
             try:

@@ -172,6 +172,8 @@ class Operation(_WeaklyReferable, Generic[T]):
     units: float = 1.0
     rows: int = 0
     cost: Callable[[str, int], float] | None = None
+    seconds: float | None = None
+    """What it takes by a table, such as that of a cipher, whatever its party's compute model says."""
     begin: Callable[[], None] = nothing
     commit: Callable[[], Any] | None = None
     counts: Literal["round", "update"] | None = None

@@ -173,6 +173,7 @@ class PartyLearner:
         rows: int = 0,
         units: float | None = None,
         cost: Callable[[], float] | None = None,
+        seconds: float | None = None,
         begin: Callable[[], None] = nothing,
         commit: Callable[[], Any] | None = None,
         counts: Literal["round", "update"] | None = None,
@@ -182,7 +183,8 @@ class PartyLearner:
         ``result`` is what ``node.compute`` returns: a handle, a tuple, list or mapping of handles, or None. Name the
         handles in ``promises`` where it is anything else. An operation of kind ``evaluate`` runs in evaluation mode and
         without gradients, all others in training mode. ``cost`` counts FLOPs, when a compute model asks;
-        ``units`` is the work in mini-batches: unless given, rows ÷ batch of ``evaluate``, 1 of all others. ``counts``
+        ``units`` is the work in mini-batches: unless given, rows ÷ batch of ``evaluate``, 1 of all others. ``seconds``
+        is what it takes by a table, whatever the compute model says. ``counts``
         makes its completion a ``round`` (``commit`` then returns ``StepFacts``, as ``Staleness.complete`` does) or an
         ``update`` of weights.
         """
@@ -209,6 +211,7 @@ class PartyLearner:
             units=units,
             rows=rows,
             cost=None if cost is None else lambda *_: cost(),
+            seconds=seconds,
             begin=begin,
             commit=commit,
             counts=counts,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
+from vflsim.codecs.encryption import encrypts
 from vflsim.learning.batching.kernels import KERNELS
 from vflsim.learning.models.server import ModuleServer
 from vflsim.learning.optimizers import STACKED
@@ -130,6 +131,9 @@ def _protocol(scenario: Scenario, name: str) -> Iterator[Problem]:
         what = "rounds end without some embeddings, and the vectorised path knows no missing masks"
         yield Problem((*loc, "blinding"), what, "off", "leave out --path vectorised")
     if (by_hand := vectorised_by_hand(protocol)) is not None:
+        if encrypts(codec := scenario.codec_of(name)):
+            what = f"{codec.kind} adds work that the recurrence of {protocol.kind} does not know"
+            yield Problem((*loc, "codec"), what, "codecs that do not encrypt", "leave out --path vectorised")
         for obstacle in by_hand.obstacles():
             yield Problem((*loc, obstacle.key), obstacle.what, obstacle.allowed, "leave out --path vectorised")
         yield from _unknown(protocol, lambda key: (*loc, key), vectorised_keys_of(by_hand))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vflsim.books.counts import BYTES
+from vflsim.codecs.encryption import in_the_clear
 from vflsim.intervals.steady import Variation
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.protocols.capabilities import untraced
@@ -93,7 +94,7 @@ def expectation(scenario: Scenario, name: str, data: LoadedData, steps: int = TR
         tally, durations = Tally(done, outcome.info.counts["updates"], used, time_s=ends[-1]), np.diff([0.0, *ends])
         rules = stop.each(RoundFacts.of(entry.protocol.batch_plan(), clients, batches, variation))
         limit = min((rule.rounds_needed(tally, durations) for rule in rules), default=math.inf)
-    remarks = entry.protocol.describe(resolved), untraced(entry.protocol, resolved)
+    remarks = entry.protocol.describe(resolved), in_the_clear(resolved.codec), untraced(entry.protocol, resolved)
     size, particulars = run_size(scenario, name, resolved), "; ".join(filter(None, remarks))
     promises = [] if resolved.mechanism is None else [resolved.mechanism.promise()]
     promises += [] if resolved.blinding is None else [resolved.blinding.promise(clients)]
