@@ -43,7 +43,6 @@ ENTRY_POINTS = {"__init__", "__main__"}  # above all layers
 # The rooms of the largest folders, likewise from the bottom up; names without a folder are single modules.
 ROOMS: dict[str, list[set[str]]] = {
     "learning": [
-        {"losses"},
         {"execution", "privacy", "states", "tasks"},
         {"optimizers"},
         {"training"},

@@ -23,7 +23,7 @@ _PLACES = {
     "server-models": "vflsim.learning.models.server:SERVER_MODELS",
     "aggregates": "vflsim.learning.models.aggregates:AGGREGATES",
     "optimizers": "vflsim.learning.optimizers:OPTIMIZERS",
-    "losses": "vflsim.learning.losses:LOSSES",
+    "losses": "vflsim.learning.tasks:LOSSES",
     "metrics": "vflsim.vocabulary.metrics:METRICS",
     "measures": "vflsim.vocabulary.measure:MEASURES",
     "stop-rules": "vflsim.vocabulary.stop_rule:STOP_RULES",

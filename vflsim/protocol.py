@@ -57,16 +57,16 @@ from vflsim.errors import (
 from vflsim.learning.batches import Batch as Batch, BatchSequence as BatchSequence, Split as Split
 from vflsim.learning.execution.operations import Handle as Handle, Operation as Operation
 from vflsim.learning.learners.client import ClientLearner as ClientLearner
-from vflsim.learning.learners.finite import finite_loss as finite_loss
+from vflsim.learning.learners.graphs import finite_loss as finite_loss
 from vflsim.learning.learners.inputs import Received as Received
 from vflsim.learning.learners.party import PartyLearner as PartyLearner
 from vflsim.learning.learners.server import ServerLearner as ServerLearner
 from vflsim.learning.learners.staleness import Staleness as Staleness
-from vflsim.learning.losses import Loss as Loss
 from vflsim.learning.models.aggregates import Aggregate as Aggregate
 from vflsim.learning.optimizers import Optimizer as Optimizer
 from vflsim.learning.privacy.accounting import Released as Released
 from vflsim.learning.privacy.base import Mechanism as Mechanism, Plan as Plan
+from vflsim.learning.tasks import Loss as Loss
 from vflsim.protocols.answering import (
     Answering as Answering,
     InferenceQuery as InferenceQuery,

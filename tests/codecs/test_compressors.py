@@ -16,9 +16,8 @@ from torch import Tensor
 
 from vflsim.codecs import CODECS, Codec
 from vflsim.codecs.base import Compressor
+from vflsim.codecs.compressors import LatticeQuantiser, ScalarQuantiser, TopK, VectorQuantiser, largest_block
 from vflsim.codecs.frame import ONLY, Envelope, Spec, pack_bits, unpack_bits
-from vflsim.codecs.quantisers import LatticeQuantiser, ScalarQuantiser, VectorQuantiser, largest_block
-from vflsim.codecs.top_k import TopK
 from vflsim.errors import DataError
 
 DITHERS = ["subtractive", "non_subtractive", "none"]

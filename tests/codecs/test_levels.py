@@ -14,9 +14,8 @@ from thorough import examples
 from torch import Tensor
 
 from vflsim.codecs import Codec, Plain
-from vflsim.codecs.cast import BFloat16, Binarise, Float16
 from vflsim.codecs.frame import ONLY, Envelope, Spec
-from vflsim.codecs.round import LatentNoise, Round
+from vflsim.codecs.round import BFloat16, Binarise, Float16, LatentNoise, Round
 from vflsim.errors import NonFiniteError
 
 floats = st.lists(st.floats(width=32), min_size=1, max_size=12).map(

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
-from vflsim.codecs.cast import BFloat16, Binarise, Float16
-from vflsim.codecs.round import Round
+from vflsim.codecs.round import BFloat16, Binarise, Float16, Round
 from vflsim.coding.field import MERSENNE_31, MERSENNE_61, PrimeField
 from vflsim.learning.batches import Batch
 from vflsim.learning.learners.embedding_table import SummedTable

@@ -6,12 +6,12 @@ import torch
 import torch.nn.functional as F
 from sklearn.metrics import accuracy_score, r2_score, roc_auc_score
 
-from vflsim.learning.losses import Auto
 from vflsim.learning.tasks import (
     BINARY,
     MULTICLASS,
     REGRESSION,
     TASKS,
+    Auto,
     PredictionTask,
     task_of,
 )
@@ -38,7 +38,7 @@ def target(task: PredictionTask) -> torch.Tensor:
 def test_the_metrics_of_a_task_are_known_and_reported_in_order(name: str) -> None:
     task = TASKS[name]
     assert task.name == name
-    assert tuple(task.metrics(predictions(task), target(task))) == task.metric_names
+    assert tuple(task.scores(predictions(task), target(task))) == ("loss", *task.metric_names)
     assert set(task.metric_names) <= set(REPORTED)
 
 
@@ -101,10 +101,11 @@ def test_binary_and_two_class_losses_agree() -> None:
 
 def test_classification_metrics_agree_with_scikit_learn() -> None:
     logits, wanted = predictions(MULTICLASS), LABELS["multiclass"]
-    found = MULTICLASS.metrics(logits, target(MULTICLASS))
-    assert found == {"accuracy": accuracy_score(wanted, logits.numpy().argmax(1))}
+    found = MULTICLASS.scores(logits, target(MULTICLASS))
+    assert found.keys() == {"loss", "accuracy"}
+    assert found["accuracy"] == accuracy_score(wanted, logits.numpy().argmax(1))
     scores = predictions(BINARY)
-    found = BINARY.metrics(scores, target(BINARY))
+    found = BINARY.scores(scores, target(BINARY))
     assert found["accuracy"] == accuracy_score(LABELS["binary"], scores.numpy().ravel() > 0)
     assert found["auc"] == pytest.approx(roc_auc_score(LABELS["binary"], scores.numpy().ravel()), rel=1e-15)
 
@@ -113,30 +114,30 @@ def test_auc_is_the_chance_that_a_yes_outranks_a_no() -> None:
     scores = torch.tensor([[0.1], [0.4], [0.4], [0.35], [0.8], [0.1]])
     wanted = torch.tensor([[0.0], [0.0], [1.0], [1.0], [1.0], [1.0]])
     pairs = [(s > t) + 0.5 * (s == t) for s in scores[wanted == 1].tolist() for t in scores[wanted == 0].tolist()]
-    assert BINARY.metrics(scores, wanted)["auc"] == pytest.approx(sum(pairs) / len(pairs))
+    assert BINARY.scores(scores, wanted)["auc"] == pytest.approx(sum(pairs) / len(pairs))
 
 
 @pytest.mark.parametrize("only", [0.0, 1.0])
 def test_auc_of_a_single_class_is_undefined(only: float) -> None:
-    found = BINARY.metrics(torch.randn(4, 1), torch.full((4, 1), only))
+    found = BINARY.scores(torch.randn(4, 1), torch.full((4, 1), only))
     assert isnan(found["auc"])
     assert 0 <= found["accuracy"] <= 1
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
 def test_auc_of_a_diverged_model_is_undefined(bad: float) -> None:
-    assert isnan(BINARY.metrics(torch.tensor([[bad], [0.0]]), torch.tensor([[1.0], [0.0]]))["auc"])
+    assert isnan(BINARY.scores(torch.tensor([[bad], [0.0]]), torch.tensor([[1.0], [0.0]]))["auc"])
 
 
 def test_a_logit_of_zero_means_no() -> None:
-    assert BINARY.metrics(torch.zeros(3, 1), torch.tensor([[0.0], [0.0], [1.0]]))["accuracy"] == 2 / 3
+    assert BINARY.scores(torch.zeros(3, 1), torch.tensor([[0.0], [0.0], [1.0]]))["accuracy"] == 2 / 3
 
 
 def test_regression_metrics_by_hand() -> None:
     prediction, wanted = predictions(REGRESSION), LABELS["regression"]
     errors = [(p - y) ** 2 for p, y in zip(prediction.flatten().tolist(), wanted, strict=True)]
     spread = sum((y - sum(wanted) / 8) ** 2 for y in wanted)
-    found = REGRESSION.metrics(prediction, target(REGRESSION))
+    found = REGRESSION.scores(prediction, target(REGRESSION))
     assert found["rmse"] == pytest.approx(sqrt(sum(errors) / 8), rel=1e-14)
     assert found["r2"] == pytest.approx(1 - sum(errors) / spread, rel=1e-13)
     assert found["r2"] == pytest.approx(r2_score(wanted, prediction.numpy().ravel()), rel=1e-13)
@@ -145,14 +146,14 @@ def test_regression_metrics_by_hand() -> None:
 
 def test_r2_is_one_for_perfect_zero_for_the_mean_and_undefined_for_constant_targets() -> None:
     wanted = target(REGRESSION)
-    assert REGRESSION.metrics(wanted, wanted) == {"rmse": 0.0, "r2": 1.0}
-    assert REGRESSION.metrics(wanted.mean().expand(8, 1), wanted)["r2"] == pytest.approx(0, abs=1e-15)
-    assert isnan(REGRESSION.metrics(wanted, torch.ones(8, 1))["r2"])
+    assert REGRESSION.scores(wanted, wanted) == {"loss": 0.0, "rmse": 0.0, "r2": 1.0}
+    assert REGRESSION.scores(wanted.mean().expand(8, 1), wanted)["r2"] == pytest.approx(0, abs=1e-15)
+    assert isnan(REGRESSION.scores(wanted, torch.ones(8, 1))["r2"])
 
 
 def test_metrics_do_not_need_detached_predictions() -> None:
     for task in TASKS.values():
-        task.metrics(predictions(task).requires_grad_(), target(task))
+        task.scores(predictions(task).requires_grad_(), target(task))
 
 
 @pytest.mark.parametrize("name", sorted(TASKS))

@@ -4,8 +4,8 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from vflsim.learning.losses import Auto, CrossEntropy
 from vflsim.learning.optimizers import Adam, Sgd
+from vflsim.learning.tasks import Auto, CrossEntropy
 from vflsim.learning.training import Dropout, Training, TrainingOverride
 
 BASE = Training(batch=64, client_optimizer=Sgd(lr=0.1), server_optimizer=Sgd(lr=0.2))

@@ -13,7 +13,7 @@ from own_mistakes import assert_refused_with_file_line_and_remedy, entry
 from tiny_worlds import metrics, run, same_weights, tiny
 
 from vflsim.errors import ScenarioError
-from vflsim.learning.losses import Focal
+from vflsim.learning.tasks import Focal
 from vflsim.scenario.depends import run_text
 from vflsim.studies.checks.data import read_and_check
 

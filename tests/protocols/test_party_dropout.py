@@ -11,7 +11,7 @@ from tiny_worlds import EAGER, RANDOM_TIMING, apart, data_of, run, same_times, t
 
 from vflsim.errors import ScenarioError
 from vflsim.learning.batches import Batch, BatchSequence
-from vflsim.learning.learners.party_dropout import PartyDropout
+from vflsim.learning.learners.joint import PartyDropout
 from vflsim.protocols import PROTOCOLS
 
 ABLE = {protocol.model_fields["kind"].default for protocol in PROTOCOLS if protocol.traits.party_dropout}

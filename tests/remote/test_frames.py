@@ -10,8 +10,7 @@ import torch
 
 from vflsim.codecs import Codec
 from vflsim.codecs.base import Plain
-from vflsim.codecs.quantisers import ScalarQuantiser
-from vflsim.codecs.top_k import TopK
+from vflsim.codecs.compressors import ScalarQuantiser, TopK
 from vflsim.errors import DataError, ProtocolError
 from vflsim.learning.batches import Batch, BatchSequence
 from vflsim.learning.execution.operations import Handle, ImmediateExecutor

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from vflsim.codecs.quantisers import ScalarQuantiser
+from vflsim.codecs.compressors import ScalarQuantiser
 from vflsim.codecs.round import LatentNoise, Round
 from vflsim.learning.execution.operations import Handle, ImmediateExecutor
 from vflsim.remote.wires import LiveWires

@@ -24,7 +24,7 @@ from vflsim.simulation.vectorised import run_trained
 from vflsim.vocabulary.execution_options import Execution
 
 ROUNDS, EVERY = (6, 3) if is_thorough() else (4, 2)
-EVALUATION = {"vocabulary/metrics.py", "learning/learners/finite.py"}
+EVALUATION = {"vocabulary/metrics.py", "learning/learners/graphs.py"}
 SET_UP = {"learning/batching/features.py"}
 END = {"simulation/run.py"}
 IN_ROUNDS = {
@@ -32,7 +32,7 @@ IN_ROUNDS = {
     "learning/privacy/blinding.py": "blinded uploads",
     "protocols/vim/admm.py": "the z-step",
     "learning/privacy/mechanisms.py": "mechanisms",
-    "codecs/cast.py": "`binarise`",
+    "codecs/round.py": "`binarise`",
 }
 """Files that read values in rounds, and what docs/performance.md says who reads."""
 PARTS: dict[str, dict[str, Any]] = {
@@ -113,7 +113,7 @@ def test_a_synchronous_run_reads_losses_when_it_evaluates_and_nothing_else() -> 
     _, rehearsal = rehearse({"kind": "synchronous"})
     rows = 1 + ROUNDS // EVERY
     assert rehearsal.reads == {
-        "learning/learners/finite.py": ROUNDS,
+        "learning/learners/graphs.py": ROUNDS,
         "vocabulary/metrics.py": 2 * rows + 2 * rows * ("validation" in rehearsal.reads),
         "learning/batching/features.py": 1,
     }
@@ -128,7 +128,7 @@ def test_blinded_uploads_read_as_often_as_documented() -> None:
 
 def test_alike_clients_read_once_for_a_mechanism_or_binarised_uploads() -> None:
     times = ROUNDS + 1 + ROUNDS // EVERY  # uploads of rounds, and of evaluations
-    for part, file in (("mechanism", "learning/privacy/mechanisms.py"), ("codec-binarise", "codecs/cast.py")):
+    for part, file in (("mechanism", "learning/privacy/mechanisms.py"), ("codec-binarise", "codecs/round.py")):
         _, rehearsal = rehearse(PARTS[part])
         assert rehearsal.reads[file] == times
 

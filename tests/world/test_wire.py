@@ -10,7 +10,7 @@ import torch
 from int8_codec import Int8, Int8Feedback
 
 from vflsim.codecs import Codec, Plain
-from vflsim.codecs.quantisers import ScalarQuantiser
+from vflsim.codecs.compressors import ScalarQuantiser
 from vflsim.codecs.round import Round
 from vflsim.errors import ProtocolError
 from vflsim.learning.execution.deferred import DeferredExecutor

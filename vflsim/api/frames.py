@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-    from vflsim.learning.data.sources.table import Table
-    from vflsim.learning.data.survey import Survey
+    from vflsim.learning.data.labels import Survey
+    from vflsim.learning.data.table import Table
     from vflsim.scenario.models import Scenario
 
 
@@ -130,7 +130,7 @@ def _composed(
     protocols: Sequence[str] | Mapping[str, Any],
 ) -> Table | None:
     """Complete ``raw`` to a scenario about a frame; return the columns of one that is no file yet."""
-    from vflsim.learning.data.survey import survey
+    from vflsim.learning.data.labels import survey
 
     data = {key: value for key, value in raw.get("data", {}).items() if key not in _REPLACED}
     categorical = _names(data.get("categorical"))
@@ -186,8 +186,8 @@ def _table(frame: Any, text: Sequence[str]) -> Table:
     import pandas as pd
     import pyarrow as pa
 
-    from vflsim.learning.data.sources.table import Table
-    from vflsim.learning.data.survey import table_at
+    from vflsim.learning.data.labels import table_at
+    from vflsim.learning.data.table import Table
 
     if isinstance(frame, str | Path):
         return table_at(Path(frame), text)

@@ -206,7 +206,7 @@ def data_stand_in_command(
     In a live run, the server and the other clients read it in the file's place.
     """
     from vflsim.errors import DataError
-    from vflsim.learning.data.stand_ins import stand_in
+    from vflsim.learning.data.user import stand_in
     from vflsim.results.store.write import write_file
     from vflsim.scenario import load
 

@@ -215,7 +215,7 @@ def new(
 
 def _about(table: Path, label: str | None, name: str, file: Path) -> str:
     """Write a scenario about a table, to be kept in ``file``. Raises ScenarioError without ``label``, DataError."""
-    from vflsim.learning.data.survey import survey, table_at
+    from vflsim.learning.data.labels import survey, table_at
     from vflsim.scenario.proposal import proposed
     from vflsim.streams import few
 

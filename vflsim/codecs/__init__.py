@@ -7,12 +7,10 @@ from typing import Annotated, Literal, TypeAlias, final, get_args
 from pydantic import Field
 
 from vflsim.codecs.base import Codec, Plain
-from vflsim.codecs.cast import BFloat16, Binarise, Float16
+from vflsim.codecs.compressors import ScalarQuantiser, TopK, VectorQuantiser
 from vflsim.codecs.encryption import Ckks, Paillier
 from vflsim.codecs.frame import Shape
-from vflsim.codecs.quantisers import ScalarQuantiser, VectorQuantiser
-from vflsim.codecs.round import Round
-from vflsim.codecs.top_k import TopK
+from vflsim.codecs.round import BFloat16, Binarise, Float16, Round
 from vflsim.vocabulary.base import Shorthand, kind_from_text
 from vflsim.vocabulary.imported import OrModule
 from vflsim.vocabulary.on_demand import torch

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import ConfigDict, Discriminator, Field, Tag
 
-from vflsim.learning.losses import AnyLoss, Auto
 from vflsim.learning.optimizers import AnyOptimizer, Optimizer
+from vflsim.learning.tasks import AnyLoss, Auto
 from vflsim.vocabulary.base import Part, as_in
 from vflsim.vocabulary.entries import Entry, OneOrMany, PerClient, for_each, mentions_own_symbol
 from vflsim.vocabulary.on_demand import dtype as dtype_named, torch

@@ -12,10 +12,10 @@ from vflsim.analysis.lockstep import lockstep_law
 from vflsim.codecs import Codec
 from vflsim.learning.batches import Split
 from vflsim.learning.execution.operations import Handle
-from vflsim.learning.losses import Loss
 from vflsim.learning.models.client import ClientModel
 from vflsim.learning.models.server import ServerModel
 from vflsim.learning.privacy.blinding import Blinding
+from vflsim.learning.tasks import Loss
 from vflsim.protocols.answering import Scores, answer_evaluation, evaluate
 from vflsim.setting import (
     BatchPlan,

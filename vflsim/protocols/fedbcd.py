@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, cast
 from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.learners.client import ClientLearner, ClientParts
-from vflsim.learning.learners.finite import LOCAL, check_finite
+from vflsim.learning.learners.graphs import LOCAL, check_finite
 from vflsim.learning.learners.inputs import Received, in_client_order
 from vflsim.learning.learners.party_model import descend
 from vflsim.learning.learners.server import OwnEmbedding, ServerLearner, ServerParts, ServerStep

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from vflsim.errors import DataError
-from vflsim.learning.data.survey import Survey, SurveyedColumn
+from vflsim.learning.data.labels import Survey, SurveyedColumn
 from vflsim.scenario.emit import WIDTH, dump, flow
 from vflsim.streams import few
 

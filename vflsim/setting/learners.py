@@ -11,8 +11,8 @@ from vflsim.learning.batches import Split
 from vflsim.learning.batching.kernels import stack_clients
 from vflsim.learning.learners.client import ClientLearner, ClientParts
 from vflsim.learning.learners.inputs import KeptValue
+from vflsim.learning.learners.joint import PartyDropout
 from vflsim.learning.learners.party import PartyLearner
-from vflsim.learning.learners.party_dropout import PartyDropout
 from vflsim.learning.learners.server import ServerLearner, ServerParts
 from vflsim.learning.models.build import Draft, seeded
 from vflsim.learning.models.client import ClientModel, ModuleClient

@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 from thorough import examples
 
 from vflsim.errors import DataError
-from vflsim.learning.data.sources.user import aligned
+from vflsim.learning.data.user import aligned
 
 FILES = [Path("a.csv"), Path("b.csv"), Path("c.csv"), Path("labels.csv")]
 some_ids = st.lists(st.integers(0, 9), min_size=1, max_size=10, unique=True)

@@ -9,7 +9,7 @@ import pytest
 from vflsim.errors import DataError
 from vflsim.learning.data import Data, Partition, load
 from vflsim.learning.data.labels import encode
-from vflsim.learning.data.stand_ins import stand_in
+from vflsim.learning.data.user import stand_in
 
 CODES = ["01", "1", "001", "1.0", "NA", "nan", "", "Zürich"]
 

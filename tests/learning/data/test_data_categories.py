@@ -10,7 +10,7 @@ from vflsim.learning.data import Data, Partition, load
 from vflsim.learning.data.joint import RowSplit
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.data.preparing import coded
-from vflsim.learning.data.sources.raw import View
+from vflsim.learning.data.raw import View
 from vflsim.learning.models.layers import OneHot
 from vflsim.learning.models.shapes import TableShape
 from vflsim.learning.optimizers import Sgd

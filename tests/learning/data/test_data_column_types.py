@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from vflsim.errors import DataError
-from vflsim.learning.data.sources.raw import RawData
-from vflsim.learning.data.sources.user import read_file, read_parties
+from vflsim.learning.data.raw import RawData
 from vflsim.learning.data.spec import Data
+from vflsim.learning.data.user import read_file, read_parties
 
 ROWS, FAR = 6, "a far time"
 

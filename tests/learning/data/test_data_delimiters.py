@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vflsim.errors import DataError
-from vflsim.learning.data.sources.table import read_table
+from vflsim.learning.data.table import read_table
 
 ROWS = [("age", "net income", "y"), ("31", "1.5", "0"), ("45", "-2.25", "1"), ("27", "3e2", "0")]
 

@@ -11,10 +11,11 @@ import scipy.io
 import scipy.sparse
 
 from vflsim.errors import DataError
-from vflsim.learning.data.sources import mat
-from vflsim.learning.data.sources.mat import read_handwritten, read_views
-from vflsim.learning.data.sources.user import read_file
+from vflsim.learning.data import arrays
+from vflsim.learning.data.arrays import read_views
+from vflsim.learning.data.catalogue_readers import read_handwritten
 from vflsim.learning.data.spec import Data
+from vflsim.learning.data.user import read_file
 
 GOOD = "age,income,label\n30,1.5,0\n40,2.5,1\n"
 
@@ -311,10 +312,10 @@ def reader(tmp_path, monkeypatch):
 
     def read(program: str):
         _small_matlab_file(tmp_path / "m.mat")
-        own = mat._PROGRAM
+        own = arrays._PROGRAM
         (tmp_path / "program.py").write_text(program.format(program=str(own), folder=str(own.parent)))
-        monkeypatch.setattr(mat, "_PROGRAM", tmp_path / "program.py")
-        monkeypatch.setattr(mat, "_SECONDS", 0.5)
+        monkeypatch.setattr(arrays, "_PROGRAM", tmp_path / "program.py")
+        monkeypatch.setattr(arrays, "_SECONDS", 0.5)
         return read_views(tmp_path / "m.mat")
 
     return read
@@ -331,7 +332,7 @@ def test_a_matlab_file_that_occupies_its_reader_is_refused(reader):
 
 
 def test_a_reader_that_never_ends_is_stopped(reader, monkeypatch):
-    monkeypatch.setattr(mat, "_WAITING", 1)
+    monkeypatch.setattr(arrays, "_WAITING", 1)
     with pytest.raises(DataError, match=r"m\.mat: cannot be read: reading it takes more than 1 s"):
         reader("import time\ntime.sleep(600)\n")
 
@@ -340,7 +341,7 @@ def test_a_reader_that_never_ends_is_stopped(reader, monkeypatch):
 def test_a_matlab_file_that_needs_too_much_memory_is_refused(tmp_path, monkeypatch):
     cells = _cells(np.zeros((2_000_000, 20)))  # packed, it has 0.3 MB
     scipy.io.savemat(tmp_path / "m.mat", {"X": cells, "Y": np.zeros(2_000_000, np.int8)}, do_compression=True)
-    monkeypatch.setattr(mat, "machine_memory", lambda: 6e8)
+    monkeypatch.setattr(arrays, "machine_memory", lambda: 6e8)
     with pytest.raises(DataError, match="would need more than 150,000,000 bytes of memory"):
         read_views(tmp_path / "m.mat")
 

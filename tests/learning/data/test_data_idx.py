@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from vflsim.errors import DataError
-from vflsim.learning.data.sources.idx import images_and_labels, read_emnist_balanced, read_idx, read_official_split
+from vflsim.learning.data.catalogue_readers import (
+    images_and_labels,
+    read_emnist_balanced,
+    read_idx,
+    read_official_split,
+)
 
 PIXELS = np.arange(3 * 2 * 4, dtype=np.uint8).reshape(3, 2, 4)
 

@@ -6,7 +6,7 @@ import pytest
 from vflsim.errors import DataError
 from vflsim.learning.data import Data, Partition, joint, load
 from vflsim.learning.data.joint import Scaler, edges, joined, window
-from vflsim.learning.data.sources.raw import View
+from vflsim.learning.data.raw import View
 
 F32 = np.dtype("float32")
 NAMES = ("client-1", "client-2", "client-3")

@@ -5,7 +5,7 @@ from pydantic import ValidationError
 from vflsim.errors import DataError
 from vflsim.learning.data import Data, Partition, clients_hint, load
 from vflsim.learning.data.partition import cut
-from vflsim.learning.data.sources.raw import View
+from vflsim.learning.data.raw import View
 
 TABLE = View("columns", np.arange(20.0).reshape(2, 10), tuple("abcdefghij"))
 IMAGES = View("images", np.arange(2 * 3 * 6 * 5).reshape(2, 3, 6, 5), pixels=True)

@@ -9,7 +9,7 @@ from vflsim.errors import DataError
 from vflsim.learning.data import preparing
 from vflsim.learning.data.joint import RowSplit, Scaler
 from vflsim.learning.data.preparing import joined_splits, strips, together
-from vflsim.learning.data.sources.raw import View
+from vflsim.learning.data.raw import View
 
 F32 = np.dtype("float32")
 

@@ -22,7 +22,7 @@ from vflsim.learning.data.drawn_partition import (
     rank_correlation,
 )
 from vflsim.learning.data.partition import Partition, cut
-from vflsim.learning.data.sources.raw import View
+from vflsim.learning.data.raw import View
 
 
 def naive_icor(correlation: np.ndarray, parts: list[np.ndarray]) -> float:

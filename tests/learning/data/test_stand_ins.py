@@ -10,7 +10,7 @@ import pytest
 
 from vflsim.errors import DataError
 from vflsim.learning.data import Data, Partition, load
-from vflsim.learning.data.stand_ins import stand_in
+from vflsim.learning.data.user import stand_in
 
 ROWS = 24
 SPLITS = ["train"] * 16 + ["validation"] * 4 + ["test"] * 4

@@ -13,7 +13,7 @@ from vflsim.errors import NonFiniteError
 from vflsim.learning.batches import Batch, Split
 from vflsim.learning.batching.features import StackedFeatures
 from vflsim.learning.execution.operations import Operation, placed
-from vflsim.learning.learners.finite import LOCAL, RECEIVED, check_finite
+from vflsim.learning.learners.graphs import LOCAL, RECEIVED, check_finite
 from vflsim.learning.learners.inputs import ByEmbeddings, EmbedWork, LocalWork, Rows, StepWork
 from vflsim.learning.learners.joint import ClientStack, Joint, PartyStack
 from vflsim.learning.optimizers import STACKED, Optimizer

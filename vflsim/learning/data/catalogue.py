@@ -2,43 +2,21 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
-from vflsim.learning.data.sources.idx import read_emnist_balanced, read_official_split
-from vflsim.learning.data.sources.mat import read_caltech7, read_handwritten
-from vflsim.learning.data.sources.raw import RawData, View
-from vflsim.learning.data.sources.table import read_credit, read_criteo, read_parkinson
-
-
-def read_digits(_files: Sequence[Path]) -> RawData:
-    """Read 1,797 handwritten digits of 8×8 pixels with values 0..16 (UCI, Alpaydin & Kaynak 1998)."""
-    table = _digits()
-    images = table[:, :-1].reshape(-1, 1, 8, 8).copy()
-    return RawData("digits", (View("images", images, pixels=True),), table[:, -1].astype(int))
-
-
-@cache
-def _digits() -> NDArray[np.uint8]:
-    """Parse the table of pixels and labels once: that takes longer than a short run."""
-    # As load_digits does, without importing scikit-learn, which takes longer still.
-    package = Path(getattr(find_spec("sklearn"), "origin", None) or "")
-    table = np.loadtxt(package.with_name("datasets") / "data" / "digits.csv.gz", delimiter=",")
-    return table.astype(np.uint8)
-
-
-def read_breast_cancer(_files: Sequence[Path]) -> RawData:
-    """Read 569 rows of 30 cell-nucleus measurements; label 1 = benign (UCI, Wolberg et al. 1995)."""
-    from sklearn.datasets import load_breast_cancer  # slow to import
-
-    data = load_breast_cancer()
-    names = tuple(str(name) for name in data.feature_names)
-    return RawData("breast_cancer", (View("columns", data.data, names),), data.target)
+from vflsim.learning.data.catalogue_readers import (
+    read_breast_cancer,
+    read_caltech7,
+    read_credit,
+    read_criteo,
+    read_digits,
+    read_emnist_balanced,
+    read_handwritten,
+    read_official_split,
+    read_parkinson,
+)
+from vflsim.learning.data.raw import RawData
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from platformdirs import user_cache_dir
 from vflsim.errors import DataError, of_extra
 from vflsim.files import opened
 from vflsim.learning.data.catalogue import CATALOGUE, CatalogueEntry, RemoteFile
-from vflsim.learning.data.sources.raw import RawData, nearest
+from vflsim.learning.data.raw import RawData, nearest
 
 VARIABLE = "VFLSIM_DATA"
 

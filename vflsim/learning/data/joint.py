@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vflsim.errors import DataError
-from vflsim.learning.data.sources.raw import Array, View
+from vflsim.learning.data.raw import Array, View
 from vflsim.learning.data.spec import Scale
 from vflsim.streams import BLOCK, SHARED, Uniforms
 

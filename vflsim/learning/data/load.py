@@ -12,15 +12,14 @@ import numpy as np
 
 from vflsim.errors import DataError
 from vflsim.learning.data.catalogue import CATALOGUE
-from vflsim.learning.data.facts import DataFacts
 from vflsim.learning.data.files import read_entry
 from vflsim.learning.data.joint import RowSplit, edges, given_split, split_rows, window
 from vflsim.learning.data.labels import EncodedLabels, encode
 from vflsim.learning.data.partition import Partition, cut
 from vflsim.learning.data.preparing import joined_splits, prepared
-from vflsim.learning.data.sources.raw import Array, RawData, View, feature_names, nearest
-from vflsim.learning.data.sources.user import read_file, read_parties
+from vflsim.learning.data.raw import Array, DataFacts, RawData, View, feature_names, nearest
 from vflsim.learning.data.spec import DEFAULT_TEST_FRACTION, Data, FeatureNoise, TaskName
+from vflsim.learning.data.user import read_file, read_parties
 from vflsim.learning.models.shapes import TableShape
 from vflsim.vocabulary.selections import members
 

@@ -9,14 +9,13 @@ from typing import overload
 
 from vflsim.errors import DataError
 from vflsim.learning.batches import Split
-from vflsim.learning.data.facts import DataFacts
 from vflsim.learning.data.load import PartitionedData
+from vflsim.learning.data.raw import DataFacts
 from vflsim.learning.learners.inputs import PartyParts
-from vflsim.learning.losses import Loss
 from vflsim.learning.models.shapes import TableShape
 from vflsim.learning.privacy.base import Mechanism
 from vflsim.learning.privacy.blinding import BlindedSum
-from vflsim.learning.tasks import PredictionTask, task_of
+from vflsim.learning.tasks import Loss, PredictionTask, task_of
 from vflsim.learning.training import Training
 from vflsim.streams import SERVER
 from vflsim.vocabulary.metric import Metric

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, StrictInt, TypeAdapter, ValidationEr
 from vflsim.errors import DataError, printable
 from vflsim.learning.data.catalogue import CATALOGUE
 from vflsim.learning.data.drawn_partition import by_correlation, by_importance, rank_correlation
-from vflsim.learning.data.sources.raw import View, feature_names, nearest
+from vflsim.learning.data.raw import View, feature_names, nearest
 from vflsim.party_names import has_meaning
 from vflsim.streams import party_name
 from vflsim.vocabulary.base import Part

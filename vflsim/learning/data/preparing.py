@@ -9,9 +9,8 @@ from numpy.lib.stride_tricks import as_strided
 
 from vflsim.errors import DataError
 from vflsim.files import UnusableFileError, must_fit
-from vflsim.learning.data.facts import DataFacts, Encoding, FilledColumn, Missing, Vocabulary
 from vflsim.learning.data.joint import RowSplit, Scaler, chosen, joined
-from vflsim.learning.data.sources.raw import Array, View
+from vflsim.learning.data.raw import Array, DataFacts, Encoding, FilledColumn, Missing, View, Vocabulary
 from vflsim.learning.data.spec import Data, Scale
 
 

@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from vflsim.learning.data.catalogue import CATALOGUE
-from vflsim.learning.data.facts import Align, Encoding, Missing
-from vflsim.learning.data.sources.raw import Array, nearest
+from vflsim.learning.data.raw import Align, Array, Encoding, Missing, nearest
 from vflsim.streams import generator
 from vflsim.vocabulary.base import Part
 from vflsim.vocabulary.quantities import Count, Fraction01, Index, Quantity

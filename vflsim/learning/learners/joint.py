@@ -8,16 +8,39 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakSet
 
+import numpy as np
+
 from vflsim.learning.batches import Batch, Split
 from vflsim.learning.execution.operations import Handle, Kernel
 from vflsim.learning.learners.embedding_table import EmbeddingTable, SummedTable
 from vflsim.learning.learners.inputs import Received, Rows
-from vflsim.learning.learners.party_dropout import PartyDropout
 from vflsim.learning.learners.party_model import PartyModel
 from vflsim.learning.models.aggregates import Aggregate, with_zeros
 from vflsim.learning.privacy.blinding import BlindedSum
-from vflsim.streams import SERVER
+from vflsim.streams import SERVER, generator
 from vflsim.vocabulary.on_demand import Tensor, torch
+
+
+@dataclass(frozen=True, slots=True)
+class PartyDropout:
+    """Which of the parties of a server are left out of which batch: a function of seed and batch.
+
+    ``active``: the first of the parties is the server itself, which is never left out.
+    """
+
+    rate: float
+    seed: int
+    active: bool = False
+
+    def there(self, batch: Batch, parties: int, device: torch.device | str) -> Tensor:
+        """Return which parties a step on this batch uses, (parties,) of bool.
+
+        Example: ``PartyDropout(0.2, seed=0).there(batch, 4, "cpu").any()``
+        """
+        draws = generator(self.seed, SERVER, f"dropout/{batch.origin}/{batch.index}").random(parties)
+        kept = draws >= self.rate
+        kept[0 if self.active else int(np.argmax(draws))] = True
+        return torch.from_numpy(kept).to(device)
 
 
 class PartyStack(ABC):

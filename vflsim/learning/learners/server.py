@@ -12,11 +12,10 @@ from vflsim.learning.batches import Batch, Split
 from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.learners.client import ClientParts
 from vflsim.learning.learners.embedding_table import EmbeddingTable, SummedTable
-from vflsim.learning.learners.finite import set_loss
+from vflsim.learning.learners.graphs import set_loss
 from vflsim.learning.learners.inputs import PartyParts, Received, in_client_order
-from vflsim.learning.learners.joint import Joining, Used, arrivals_of, groups_of
+from vflsim.learning.learners.joint import Joining, PartyDropout, Used, arrivals_of, groups_of
 from vflsim.learning.learners.party import PartyLearner
-from vflsim.learning.learners.party_dropout import PartyDropout
 from vflsim.learning.learners.party_model import FlatModel, descend
 from vflsim.learning.learners.staleness import Staleness, StepFacts
 from vflsim.learning.models.aggregates import Aggregate

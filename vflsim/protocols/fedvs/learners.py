@@ -10,7 +10,7 @@ from vflsim.learning.batching.features import StackedFeatures
 from vflsim.learning.batching.products import ProductStack
 from vflsim.learning.execution.operations import Handle, Operation, placed
 from vflsim.learning.learners.client import ClientLearner
-from vflsim.learning.learners.finite import set_loss
+from vflsim.learning.learners.graphs import set_loss
 from vflsim.learning.learners.server import ServerLearner, ServerParts
 from vflsim.learning.learners.staleness import StepFacts
 from vflsim.learning.optimizers import Optimizer

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
 from vflsim.learning.learners.server import ServerLearner
-from vflsim.learning.losses import Auto, BinaryCrossEntropy, CrossEntropy, MeanSquaredError
 from vflsim.learning.models.server import LinearServer
+from vflsim.learning.tasks import Auto, BinaryCrossEntropy, CrossEntropy, MeanSquaredError
 from vflsim.protocols.answering import Answering
 from vflsim.protocols.base import ROUNDS, CheckContext, Protocol, Traits, UnsuitableError, replace
 from vflsim.protocols.vim.admm import AdmmClient, AdmmServer, HeadsFirstServer, ResidualHeads

@@ -1,20 +1,37 @@
-"""NumPy .npz archives: arrays by key, never unpickled."""
+"""Files of arrays: NumPy archives, never unpickled, and MATLAB files, read by a process of its own."""
 
 import lzma
+import math
+import os
+import signal
 import struct
+import subprocess
+import sys
 import zipfile
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from io import BufferedIOBase
+from io import BufferedIOBase, BufferedReader, BytesIO
 from pathlib import Path
 from typing import cast
 
 import numpy as np
 
 from vflsim.errors import DataError
-from vflsim.files import ALLOWED, UnusableFileError, bytes_text, must_be_no_bomb, must_fit, opened, read_array, size
-from vflsim.learning.data.sources.raw import Array, View, nearest, numbers
+from vflsim.files import (
+    ALLOWED,
+    SHARE,
+    UnusableFileError,
+    bytes_text,
+    machine_memory,
+    must_be_no_bomb,
+    must_fit,
+    opened,
+    parsed_json,
+    read_array,
+    size,
+)
+from vflsim.learning.data.raw import Array, View, nearest, numbers
 
 
 @dataclass(frozen=True)
@@ -153,3 +170,72 @@ def read_archive(path: Path, drop: Sequence[str] = (), held: int = 0) -> Archive
     if len(arrays[first]) == 0:
         raise DataError("holds no rows", str(path), "at least one row of data")
     return Archive(path, arrays)
+
+
+_PROGRAM = Path(__file__).with_name("mat_program.py")
+_SECONDS, _BYTES_PER_SECOND = 60.0, 1e6
+"""How long reading may take, in seconds of the processor: far longer than it does."""
+_WAITING = 60
+"""Seconds of the clock for one of them: a process of a busy machine gets a small share of it."""
+_ALLOWED = "an intact MATLAB file, v4 to v7.2 (MATLAB writes one with `save(name, '-v7')`)"
+_INTACT = "delete the file and fetch it again, or put an intact copy in its place"
+
+
+def read_views(path: Path, features: str = "X", labels: Sequence[str] = ("Y", "y")) -> tuple[list[Array], Array]:
+    """Read the matrices (rows, features) of every view and the labels (rows,), by the first of its names that is there.
+
+    SciPy reads it in a process of its own: damaged files can crash it. Raises DataError when the file is damaged, lacks
+    a variable, or holds views with different numbers of rows.
+    """
+    try:
+        with opened(path) as file:
+            must_fit(2 * size(file), "the file")  # read by one process, handed to another
+            cells, target = _handed_over(file, [features, *labels])
+    except _RefusedError as refused:
+        raise DataError(str(refused), str(path), _ALLOWED, _INTACT) from None
+    except (OSError, ValueError) as error:
+        raise DataError(f"cannot be read: {error}", str(path), _ALLOWED, _INTACT) from error
+    if not cells:
+        raise DataError(f"variable {features!r} is not a cell array", str(path), "one matrix per view", _INTACT)
+    views, target = cells, np.ravel(target)
+    for number, view in enumerate(views, start=1):
+        if view.ndim != 2 or len(view) != len(target):
+            what = f"view {number} has shape {view.shape}, but there are {len(target)} labels"
+            raise DataError(what, str(path), "(rows, features) with one row per label", _INTACT)
+    return views, target
+
+
+class _RefusedError(Exception):
+    """The reading process says what is wrong with the file."""
+
+
+def _handed_over(file: BufferedReader, variables: Sequence[str]) -> tuple[list[Array], Array]:
+    """Read the cells of the first variable, none if it is no cell array, and the label, in a process of its own.
+
+    Raises _RefusedError for files that SciPy does not read, or that crash or occupy it; OSError and ValueError.
+    """
+    seconds = math.ceil(_SECONDS + size(file) / _BYTES_PER_SECOND)
+    most = SHARE * machine_memory() / 2
+    limits = (int(min(most, sys.maxsize)), seconds)
+    search = os.pathsep.join(place for place in sys.path if place)  # SciPy may be where only this process looks
+    environment = {**os.environ, "PYTHONPATH": search, "OPENBLAS_NUM_THREADS": "1"}
+    command = [sys.executable, "-P", str(_PROGRAM), *map(str, limits), *variables]
+    try:
+        done = subprocess.run(
+            command, stdin=file, capture_output=True, env=environment, timeout=_WAITING * seconds, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise _RefusedError(f"cannot be read: reading it takes more than {_WAITING * seconds} s") from None
+    if done.returncode == -signal.SIGXCPU:
+        raise _RefusedError(f"cannot be read: reading it takes more than {seconds} s of the processor")
+    line, _, content = done.stdout.partition(b"\n")
+    if done.returncode:
+        last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        ended = f"signal {-done.returncode}" if done.returncode < 0 else last or f"status {done.returncode}"
+        raise _RefusedError(f"cannot be read: it crashes the process that reads it ({ended})")
+    header = parsed_json(line)
+    if "error" in header:
+        raise _RefusedError(header["error"])
+    stream = BytesIO(content)
+    arrays = [read_array(stream, len(content)) for _ in range((header["cells"] or 0) + 1)]
+    return arrays[:-1], arrays[-1]

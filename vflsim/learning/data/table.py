@@ -26,7 +26,7 @@ from vflsim.files import (
     opened,
     size,
 )
-from vflsim.learning.data.sources.raw import Array, RawData, View, nearest, numbers
+from vflsim.learning.data.raw import Array, View, nearest, numbers
 
 _PER_CELL = 16
 """Bytes of memory for a number of a table: as read, and in the matrix of features."""
@@ -275,37 +275,3 @@ def read_table(
     if path.suffix == ".parquet":
         return Table(path, columns, lambda row: f"row {row + 1}")
     return Table(path, columns, lambda row: f"line {row + 2 + skip_lines}", decimal)
-
-
-def read_credit(files: Sequence[Path]) -> RawData:
-    """Read 30,000 credit-card clients: features X1..X23, label Y = default payment (Yeh & Lien 2009)."""
-    return _catalogued(read_table(files[0]), label="Y", group=None, leave_out=("ID",))
-
-
-def read_parkinson(files: Sequence[Path]) -> RawData:
-    """Read 756 recordings, three a person (groups = id; Sakar et al. 2019). The second line names the columns."""
-    return _catalogued(read_table(files[0], skip_lines=1), label="class", group="id", leave_out=())
-
-
-def read_criteo(files: Sequence[Path]) -> RawData:
-    """Read clicks on advertisements (Criteo Labs 2014): numbers I1..I13 as log(1 + max(x, 0)), categories C1..C26.
-
-    An empty number counts as 0, as in DeepCTR and DLRM; empty categories of a column are a category.
-    """
-    table, columns = read_table(files[0]), {}
-    for name in table.names:
-        column = table.columns.column(name)
-        if name.startswith("I"):
-            column = pc.log1p(pc.max_element_wise(pc.fill_null(column.cast(pa.float64()), 0.0), 0.0))
-        columns[name] = column
-    table = Table(table.path, pa.table(columns), table.place)
-    return _catalogued(table, "label", None, (), [name for name in table.names if name.startswith("C")])
-
-
-def _catalogued(
-    table: Table, label: str, group: str | None, leave_out: tuple[str, ...], categorical: Sequence[str] = ()
-) -> RawData:
-    groups = table.column(group, "group") if group else None
-    view = table.view("columns", [label, *leave_out, *([group] if group else [])], categorical)
-    where = f"{table.path}, column {label!r}"
-    return RawData(where, (view,), table.column(label, "label"), groups)

@@ -1,20 +1,26 @@
-"""IDX files, gzipped or plain: the format of MNIST, Fashion-MNIST and EMNIST (https://yann.lecun.org/exdb/mnist/)."""
+"""The readers of the catalogue's data sets, and IDX files, the format of MNIST (https://yann.lecun.org/exdb/mnist/)."""
 
 import gzip
 import math
 import struct
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import BinaryIO, cast
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from vflsim.errors import DataError
 from vflsim.files import must_fit, opened
-from vflsim.learning.data.sources.raw import RawData, View
+from vflsim.learning.data.arrays import read_views
+from vflsim.learning.data.raw import RawData, View, numbers
+from vflsim.learning.data.table import Table, read_table
 
 _UNSIGNED_BYTE = 0x08
 _DAMAGED = "delete the file and fetch it again, or put an intact copy in its place"
@@ -121,3 +127,89 @@ def _joined(
     values = np.concatenate([pixels, test_pixels])[:, np.newaxis]
     target = np.concatenate([labels, test_labels])
     return RawData(where, (View("images", values, pixels=True),), target, official_test=len(pixels))
+
+
+def read_digits(_files: Sequence[Path]) -> RawData:
+    """Read 1,797 handwritten digits of 8×8 pixels with values 0..16 (UCI, Alpaydin & Kaynak 1998)."""
+    table = _digits()
+    images = table[:, :-1].reshape(-1, 1, 8, 8).copy()
+    return RawData("digits", (View("images", images, pixels=True),), table[:, -1].astype(int))
+
+
+@cache
+def _digits() -> NDArray[np.uint8]:
+    """Parse the table of pixels and labels once: that takes longer than a short run."""
+    # As load_digits does, without importing scikit-learn, which takes longer still.
+    package = Path(getattr(find_spec("sklearn"), "origin", None) or "")
+    table = np.loadtxt(package.with_name("datasets") / "data" / "digits.csv.gz", delimiter=",")
+    return table.astype(np.uint8)
+
+
+def read_breast_cancer(_files: Sequence[Path]) -> RawData:
+    """Read 569 rows of 30 cell-nucleus measurements; label 1 = benign (UCI, Wolberg et al. 1995)."""
+    from sklearn.datasets import load_breast_cancer  # slow to import
+
+    data = load_breast_cancer()
+    names = tuple(str(name) for name in data.feature_names)
+    return RawData("breast_cancer", (View("columns", data.data, names),), data.target)
+
+
+def read_credit(files: Sequence[Path]) -> RawData:
+    """Read 30,000 credit-card clients: features X1..X23, label Y = default payment (Yeh & Lien 2009)."""
+    return _catalogued(read_table(files[0]), label="Y", group=None, leave_out=("ID",))
+
+
+def read_parkinson(files: Sequence[Path]) -> RawData:
+    """Read 756 recordings, three a person (groups = id; Sakar et al. 2019). The second line names the columns."""
+    return _catalogued(read_table(files[0], skip_lines=1), label="class", group="id", leave_out=())
+
+
+def read_criteo(files: Sequence[Path]) -> RawData:
+    """Read clicks on advertisements (Criteo Labs 2014): numbers I1..I13 as log(1 + max(x, 0)), categories C1..C26.
+
+    An empty number counts as 0, as in DeepCTR and DLRM; empty categories of a column are a category.
+    """
+    table, columns = read_table(files[0]), {}
+    for name in table.names:
+        column = table.columns.column(name)
+        if name.startswith("I"):
+            column = pc.log1p(pc.max_element_wise(pc.fill_null(column.cast(pa.float64()), 0.0), 0.0))
+        columns[name] = column
+    table = Table(table.path, pa.table(columns), table.place)
+    return _catalogued(table, "label", None, (), [name for name in table.names if name.startswith("C")])
+
+
+def _catalogued(
+    table: Table, label: str, group: str | None, leave_out: tuple[str, ...], categorical: Sequence[str] = ()
+) -> RawData:
+    groups = table.column(group, "group") if group else None
+    view = table.view("columns", [label, *leave_out, *([group] if group else [])], categorical)
+    where = f"{table.path}, column {label!r}"
+    return RawData(where, (view,), table.column(label, "label"), groups)
+
+
+# The six feature sets of UCI's "multiple features", named as there and told apart by their width.
+_HANDWRITTEN_VIEWS = {240: "pix", 76: "fou", 216: "fac", 47: "zer", 64: "kar", 6: "mor"}
+# The six descriptors that the multi-view copies of Caltech-101 hold (Li, Nie, Huang & Huang, AAAI 2015).
+_CALTECH_VIEWS = {48: "gabor", 40: "wavelet", 254: "centrist", 1984: "hog", 512: "gist", 928: "lbp"}
+
+
+def read_handwritten(files: Sequence[Path]) -> RawData:
+    """Read the six views of UCI's handwritten numerals, in the order of the file."""
+    return _named(files, _HANDWRITTEN_VIEWS)
+
+
+def read_caltech7(files: Sequence[Path]) -> RawData:
+    """Read the six views of the seven commonest classes of Caltech-101, in the order of the file."""
+    return _named(files, _CALTECH_VIEWS)
+
+
+def _named(files: Sequence[Path], views_by_width: Mapping[int, str]) -> RawData:
+    (path,) = files
+    matrices, target = read_views(path)
+    views = []
+    for number, matrix in enumerate(matrices, start=1):
+        name = views_by_width.get(matrix.shape[1], f"view{number}")
+        names = tuple(f"{name}{column}" for column in range(matrix.shape[1]))
+        views.append(View(name, numbers(matrix, f"{path}: view {number}", names), names))
+    return RawData(str(path), tuple(views), target)

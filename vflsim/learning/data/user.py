@@ -1,21 +1,27 @@
-"""Files of the user's own: one file with everything, or one file per party aligned by sample id."""
+"""Files of the user's own: one with everything, or one per party aligned by id; stand-ins for those of others."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+import gzip
+import io
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import cycle, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet
 
 from vflsim.errors import DataError
-from vflsim.learning.data.facts import Align, Alignment, FileRows
-from vflsim.learning.data.sources.npz import read_archive
-from vflsim.learning.data.sources.raw import Array, RawData, View, nearest
-from vflsim.learning.data.sources.table import read_table
+from vflsim.learning.data.arrays import Archive, read_archive
+from vflsim.learning.data.labels import encode, numbers_rows
+from vflsim.learning.data.raw import Align, Alignment, Array, FileRows, RawData, View, nearest
 from vflsim.learning.data.spec import Data
+from vflsim.learning.data.table import Table, read_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,32 +79,10 @@ def _same(first: Ids, other: Ids, first_file: Path, other_file: Path) -> None:
         raise DataError("; ".join(parts), str(other_file), allowed, remedy)
 
 
-_NUMBERING = re.compile(r"|unnamed: ?\d+|__index_level_\d+__|(.*[\W_])?(id|uid|uuid|guid|index|idx)", re.IGNORECASE)
-"""Names of columns that number the samples, as people and programs write them (pandas: an index without a name)."""
-_CAMEL = re.compile(r".*[a-z](Id|ID|Uid|UID|Index|Idx)")
 SUFFIXES = (".csv", ".csv.gz", ".parquet", ".npz")
 
 
-class Holder(Protocol):
-    """The common interface of a table and an archive."""
-
-    @property
-    def path(self) -> Path:
-        """The file it was read from."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory that it takes."""
-
-    @property
-    def names(self) -> list[str]:
-        """Names of its columns or arrays."""
-
-    def column(self, name: str, role: str) -> Array:
-        """One value per row, without gaps."""
-
-    def views(self, leave_out: Sequence[str], categorical: Sequence[str] = (), gaps: bool = False) -> tuple[View, ...]:
-        """Everything else, as features, some of them categorical; with ``gaps``, others may be missing (NaN)."""
+Holder: TypeAlias = Table | Archive
 
 
 def open_file(path: Path, data: Data, drop: Sequence[str] = (), held: int = 0) -> Holder:
@@ -250,13 +234,6 @@ def _views(holder: Holder, data: Data) -> tuple[View, ...]:
     return views
 
 
-def numbers_rows(name: str, values: Array) -> bool:
-    """Return whether a column has the name and the values of a number of each sample."""
-    if not (_NUMBERING.fullmatch(name) or _CAMEL.fullmatch(name)) or len(values) < 2:
-        return False
-    return bool((values == np.floor(values)).all()) and len(np.unique(values)) == len(values)
-
-
 def _one_view(holder: Holder, data: Data, rows: Array) -> View:
     """Return everything a party's file holds as one view, rows in the common order; zeros for those it lacks (−1)."""
     views = _views(holder, data)
@@ -274,3 +251,93 @@ def _taken(values: Array, rows: Array) -> Array:
     taken = values[rows]
     taken[rows < 0] = 0
     return taken
+
+
+_AMOUNTS = 0.0, 0.5, 1.0
+"""Stand for the labels of a regression: three, since two distinct labels would be classes."""
+
+
+def stand_in(data: Data, name: str, folder: Path) -> bytes:
+    """Return a file that can stand in for the party's file ``name`` of a scenario, in the same format.
+
+    Ids, groups and splits stay. Features are 0; with ``missing: indicator`` their gaps stay, since they decide the
+    number of columns. Labels take the classes in turn (in a regression 0, 0.5 and 1). ``folder`` is the scenario's.
+
+    Raises DataError for data without a file for each party, for a file that does not belong to them, and where others
+    would need more of it: categories, pixels that are scaled together, labels that decide the split.
+
+    Example::
+
+        Path("for-others/shop.csv").write_bytes(stand_in(scenario.data, "shop.csv", Path(".")))
+    """
+    files = [*(data.parties or ()), *([data.labels] if data.labels else [])]
+    if data.parties is None:
+        what, allowed = "the scenario's data have no file of each party", "data.parties: [bank.csv, shop.csv]"
+        raise DataError(what, "data", allowed, "give every party a file of its own")
+    place = (folder / name).absolute()
+    if place not in [(folder / file).absolute() for file in files]:
+        allowed = nearest(name, [Path(file).name for file in files])
+        raise DataError(f"{name} is no file of the scenario's data", "data.parties", allowed)
+    holder = open_file(place, data)
+    ids_of(holder, data.id or "")
+    _must_suffice(data, name, holder)
+    kept = {column for column in (data.id, data.group, data.split_column) if column in holder.names}
+    label = holder.column(data.label or "", "label") if data.label in holder.names else None
+    labels = {} if label is None else {data.label or "": _labels(data, label, str(place))}
+    gaps = data.missing == "indicator"
+    if isinstance(holder, Archive):
+        return _archive(holder, kept, labels, gaps)
+    assert isinstance(holder, Table)
+    return _table(holder, kept, labels, gaps)
+
+
+def _must_suffice(data: Data, name: str, holder: Holder) -> None:
+    if columns := sorted({*data.categorical} & {*holder.names}):
+        what = f"the categories of column {columns[0]!r} decide the shapes of models, and nothing can stand in for them"
+        raise DataError(what, name, "columns of numbers", "encode it as numbers before")
+    if data.scale == "pooled" and {*holder.names} - {*data.no_features}:
+        what = "the pixels of all parties are scaled together"
+        raise DataError(what, "data.scale: pooled", "standard, minmax, none", "choose another scale")
+
+
+def _labels(data: Data, labels: Array, where: str) -> Array:
+    encoded = encode(labels, data.task, where)
+    if encoded.task == "regression":
+        return np.array([*islice(cycle(_AMOUNTS), len(labels))])
+    if data.split_column is None:
+        what = f"the labels (column {data.label!r}) decide which rows train, so nothing can stand in for them"
+        remedy = "say train, validation or test for each row in a column, and name it by `split_column`"
+        raise DataError(what, where, "a split that does not follow from labels", remedy)
+    return np.resize(np.unique(labels), len(labels))
+
+
+def _table(table: Table, kept: set[str], labels: Mapping[str, Array], gaps: bool) -> bytes:
+    columns: dict[str, Any] = {}
+    for name in table.names:
+        column = table.columns.column(name)
+        if name in kept:
+            columns[name] = column
+        elif name in labels:
+            columns[name] = pa.array(labels[name])
+        else:
+            absent = pc.is_null(column, nan_is_null=pa.types.is_floating(column.type)).to_numpy()
+            columns[name] = pa.array(np.zeros(len(column)), mask=absent if gaps else None)
+    content, sink = pa.table(columns), io.BytesIO()
+    if table.path.suffix == ".parquet":
+        pa.parquet.write_table(content, sink)
+    else:
+        pa.csv.write_csv(content, sink)
+    payload = sink.getvalue()
+    return gzip.compress(payload, mtime=0) if table.path.suffix == ".gz" else payload
+
+
+def _archive(archive: Archive, kept: set[str], labels: Mapping[str, Array], gaps: bool) -> bytes:
+    arrays = {}
+    for name, values in archive.arrays.items():
+        zeros = np.zeros_like(values)
+        if gaps and values.dtype.kind == "f":
+            zeros[np.isnan(values)] = np.nan
+        arrays[name] = values if name in kept else labels.get(name, zeros)
+    sink = io.BytesIO()
+    np.savez_compressed(sink, **arrays)  # type: ignore[arg-type]
+    return sink.getvalue()
