@@ -56,8 +56,8 @@ ROOMS: dict[str, list[set[str]]] = {
         {"base"},
         {"capabilities"},
         {"own_pace"},
-        {"fedbcd", "fedvs", "hook_checks", "ignore", "vafl", "vim"},
-        {"bs_vfl", "celu_vfl", "ef_vfl", "laser_vfl", "sharing", "synchronous"},
+        {"fedbcd", "fedvs", "hook_checks", "synchronous", "vafl"},
+        {"bs_vfl", "celu_vfl", "ef_vfl", "laser_vfl", "sharing", "vim"},
         {"easter"},
     ],
     "results": [

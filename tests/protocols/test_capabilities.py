@@ -12,7 +12,7 @@ from vflsim.analysis.cycles import Unanalysable
 from vflsim.protocol import Embedding, Protocol, Synchronous
 from vflsim.protocols import PROTOCOLS
 from vflsim.protocols.capabilities import closed_forms_of, outgrown, vectorised_by_hand
-from vflsim.protocols.ignore import Ignore
+from vflsim.protocols.synchronous import Ignore
 from vflsim.scenario.resolve import setting
 
 

@@ -7,7 +7,7 @@ from tiny_worlds import tiny
 from vflsim.errors import ScenarioError
 from vflsim.learning.optimizers import Adam, Sgd
 from vflsim.learning.training import Training
-from vflsim.protocols.ignore import Ignore
+from vflsim.protocols.synchronous import Ignore
 from vflsim.protocols.vafl import TSynchronous
 from vflsim.scenario import Scenario, client_models, load, party_timings
 from vflsim.scenario.evaluate import Every

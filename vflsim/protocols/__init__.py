@@ -14,10 +14,9 @@ from vflsim.protocols.easter import AggVfl, Easter, Local, PyVertical
 from vflsim.protocols.ef_vfl import EfVfl
 from vflsim.protocols.fedbcd import FedBcd
 from vflsim.protocols.fedvs import FedVS
-from vflsim.protocols.ignore import Ignore
 from vflsim.protocols.laser_vfl import LaserVfl
 from vflsim.protocols.sharing import CVfl, FlexVfl
-from vflsim.protocols.synchronous import Centralised, Synchronous
+from vflsim.protocols.synchronous import Centralised, Ignore, Synchronous
 from vflsim.protocols.vafl import Asynchronous, TSynchronous
 from vflsim.protocols.vim import Fdml, VimAdmm, VimAdmmJ, VimSgd
 from vflsim.vocabulary.imported import OrModule

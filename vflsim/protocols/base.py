@@ -83,6 +83,8 @@ class Traits:
     """Whether runs use the CPU even if the study has another device."""
     awaited_replies: tuple[str, ...] = ()
     """Extra message kinds that the server waits for before a step."""
+    aggregate: tuple[str, str] | None = None
+    """The kind of ``models.aggregate`` that it needs, and why ``{other}`` does not do for ``{kind}``. None: any."""
 
 
 ROUNDS = Traits(waits_for_all=True, rounds_correspond=True, active_features=True, refuses_absent_rows="")
@@ -217,6 +219,10 @@ class Protocol(Part, ABC):
                 "the active party has an embedding net, and the server holds no features; "
                 "set partition.active: true and models.active"
             )
+        needed, why = self.traits.aggregate or (context.aggregate, "")
+        if context.aggregate != needed:
+            kind = getattr(self, "kind", type(self).__name__)
+            raise ValueError(f"{why.format(kind=kind, other=context.aggregate)}; allowed: models.aggregate: {needed}")
         up, down = (context.codec.towards(receiver).lossless for receiver in (SERVER, 1))
         if context.blinding is not None and down and not up and self.traits.only_embeddings_up:
             raise UnsuitableError(

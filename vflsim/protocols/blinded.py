@@ -75,17 +75,19 @@ async def agree_on_keys(node: Node) -> None:
     await node.free().compute(take_keys(node.learner, keys))
 
 
-async def of_all(node: Node, k: int, arrived: Sequence[Message] | None = None) -> list[Message]:
+async def of_all(
+    node: Node, k: int, arrived: Sequence[Message] | None = None, kind: str = "embedding"
+) -> list[Message]:
     """Server: return the embeddings of all clients for round k; with blinding, none if the round is over without them.
 
-    ``arrived`` are the embeddings that the round would use without blinding (default: those of all clients). If some
-    are missing, the masks of the others do not cancel, and the scenario's rule ``blinding.missing`` decides what
+    ``arrived`` are those that the round would use without blinding (default: messages of ``kind`` of all clients). If
+    some are missing, the masks of the others do not cancel, and the scenario's rule ``blinding.missing`` decides what
     happens. With ``skip`` the server gives the round up, and sends every client an empty gradient. Raises
     ``IncompleteRoundError`` and ``NoProgressError`` if no later round can be, or is, completed.
     """
     group = node.learner.held.blinded_sum
     if arrived is None:
-        arrived = await node.gather("embedding", senders=node.clients, round=k, forgoing=group is not None)
+        arrived = await node.gather(kind, senders=node.clients, round=k, forgoing=group is not None)
     if group is None:
         return list(arrived)
     here = {each.sender: each for each in arrived}

@@ -20,8 +20,8 @@ from vflsim.learning.learners.party_model import descend
 from vflsim.learning.learners.server import OwnEmbedding, ServerLearner
 from vflsim.learning.models.build import seeded
 from vflsim.protocols.answering import Scores, of_parties
-from vflsim.protocols.base import CheckContext, Traits, replace
-from vflsim.protocols.ignore import InTime
+from vflsim.protocols.base import Traits, replace
+from vflsim.protocols.synchronous import InTime
 from vflsim.setting import Learners, Setting, server_parts, split_clients
 from vflsim.streams import SERVER, generator, torch_seed
 from vflsim.vocabulary.on_demand import Tensor, torch
@@ -184,16 +184,11 @@ class LaserVfl(InTime):
     """
 
     kind: Literal["laser_vfl"] = "laser_vfl"
-    traits: ClassVar[Traits] = replace(InTime.traits, party_scores=True)
-
-    def check(self, context: CheckContext) -> None:
-        """Raise ``ValueError`` for another aggregate than the mean, and for more clients than there are."""
-        super().check(context)
-        if context.aggregate != "mean":
-            raise ValueError(
-                f"heads predict from the mean of embeddings, not their {context.aggregate}; "
-                "allowed: models.aggregate: mean"
-            )
+    traits: ClassVar[Traits] = replace(
+        InTime.traits,
+        party_scores=True,
+        aggregate=("mean", "heads predict from the mean of embeddings, not their {other}"),
+    )
 
     @model_validator(mode="after")
     def _one_rule(self) -> Self:

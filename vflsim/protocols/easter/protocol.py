@@ -18,19 +18,19 @@ from vflsim.learning.learners.staleness import Staleness
 from vflsim.learning.models.build import seeded
 from vflsim.learning.privacy.blinding import Blinding
 from vflsim.protocols.answering import Answering, Scores, of_parties
-from vflsim.protocols.base import ROUNDS, CheckContext, Protocol, Traits, replace
+from vflsim.protocols.base import ROUNDS, Protocol, Traits, replace
 from vflsim.protocols.blinded import agree_on_keys, of_all, relay_keys
 from vflsim.protocols.easter.learning import PREDICTORS, ActiveParty, EasterParty, TwoNets
 from vflsim.protocols.easter.stack import stack_parties
-from vflsim.protocols.synchronous import Synchronous
-from vflsim.protocols.vim import Fdml
+from vflsim.protocols.synchronous import RoundTrips
 from vflsim.protocols.vim.admm import round_step
+from vflsim.protocols.vim.protocol import Logits
 from vflsim.protocols.vim.whole import Combine, WholeClient
 from vflsim.setting import ClientsMade, Learners, ServerPrediction, Setting, client_parts, prediction_of
 from vflsim.streams import SERVER, torch_seed
 from vflsim.vocabulary.on_demand import Tensor, torch
 from vflsim.world.messages import Embedding, EvaluationAnswer, EvaluationRequest, Gradient, Message
-from vflsim.world.node import ClientNode, Node, ServerNode
+from vflsim.world.node import ClientNode, Node
 
 
 @dataclass(slots=True, eq=False)
@@ -64,6 +64,7 @@ class Easter(Answering, Protocol):
         only_embeddings_up=False,
         blindable=True,
         default_blinding=Blinding(),
+        aggregate=("mean", "parties predict from the mean of all embeddings, not {other}"),
     )
 
     async def server(self, node: Node[ActiveParty]) -> None:
@@ -137,16 +138,7 @@ class Easter(Answering, Protocol):
             prediction = await node.compute(node.learner.predict_split(mean, split))
             await node.upload("server", EvaluationAnswer(value=prediction, round=trip + 1))
 
-    # --- requirements ----------------------------------------------------------------------------------------------
-
-    def check(self, context: CheckContext) -> None:
-        """Raise ``ValueError`` for another aggregate than the mean."""
-        super().check(context)
-        if context.aggregate != "mean":
-            raise ValueError(
-                f"parties predict from the mean of all embeddings, not {context.aggregate}; "
-                "allowed: models.aggregate: mean"
-            )
+    # --- the learning plane -----------------------------------------------------------------------------------------
 
     def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
         """Make parties with two nets each; those that are alike are computed together."""
@@ -242,7 +234,7 @@ class WholeNets(Protocol):
         return prediction_of(active, active.combined, lambda split: active.whole(active.features(split)))
 
 
-class AggVfl(Answering, WholeNets):
+class AggVfl(Answering, WholeNets, RoundTrips):
     """Round t: clients send their predictions of B(t), the active party aggregates them with its own and returns the
     gradients; every party steps its two nets. There is no trained model on top.
 
@@ -254,13 +246,7 @@ class AggVfl(Answering, WholeNets):
     """The prediction is the ``mean`` of all parties' predictions, or their ``sum``."""
     traits: ClassVar[Traits] = PREDICTORS
 
-    async def server(self, node: Node[WholeActive]) -> None:
-        """Combine the predictions; send each client ∂ℓ/∂o_k."""
-        await Fdml().server(node)
-
-    async def client(self, node: Node[WholeClient]) -> None:
-        """Send o_k of B(t); step along the gradient."""
-        await Fdml().client(node)
+    sends: ClassVar[type[Message]] = Logits
 
     def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
         """Make parties with whole models."""
@@ -311,7 +297,7 @@ class Local(WholeNets):
         return Learners(WholeActive(setting, seed), {})
 
 
-class PyVertical(Protocol):
+class PyVertical(RoundTrips):
     """Synchronous rounds: every party with features, the active one included, has a bottom model; a top model takes
     their concatenated outputs.
 
@@ -319,21 +305,7 @@ class PyVertical(Protocol):
     """
 
     kind: Literal["pyvertical"] = "pyvertical"
-    traits: ClassVar[Traits] = ROUNDS
-
-    async def server(self, node: ServerNode) -> None:
-        """Wait for the outputs of all bottoms; step; return the gradients."""
-        await Synchronous().server(node)
-
-    async def client(self, node: ClientNode) -> None:
-        """Each round: embed, upload, wait for the gradient, step."""
-        await Synchronous().client(node)
-
-    def check(self, context: CheckContext) -> None:
-        """Raise ``ValueError`` for another aggregate than ``concat``."""
-        super().check(context)
-        if context.aggregate != "concat":
-            raise ValueError(
-                f"the top of a split network takes the bottoms' outputs side by side, not their {context.aggregate}; "
-                "allowed: models.aggregate: concat"
-            )
+    traits: ClassVar[Traits] = replace(
+        ROUNDS,
+        aggregate=("concat", "the top of a split network takes the bottoms' outputs side by side, not their {other}"),
+    )

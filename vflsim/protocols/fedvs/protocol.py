@@ -54,6 +54,7 @@ class FedVS(ActsByHand, Peering, Answering, CodedKeys):
         shows_uploads=False,
         runs_on_cpu=True,
         refuses_absent_rows="a coded sum is over the embeddings of all clients, and none can be left out of it",
+        aggregate=("mean", "fedvs decodes the mean of all embeddings, and the aggregate is {other}"),
     )
 
     facts_told: ClassVar[tuple[str, ...]] = (MAGNITUDE,)
@@ -222,11 +223,6 @@ class FedVS(ActsByHand, Peering, Answering, CodedKeys):
             raise ValueError(
                 f"K: {self.K} segments cannot share a batch of {context.batch} rows equally; allowed: a divisor of the "
                 "batch, or any K with batch: all; change K or training.batch"
-            )
-        if context.aggregate != "mean":
-            raise ValueError(
-                f"fedvs decodes the mean of all embeddings, and the aggregate is {context.aggregate}; "
-                "allowed: models.aggregate: mean"
             )
         for client, model in enumerate(context.models, start=1):
             if model.powers is None:

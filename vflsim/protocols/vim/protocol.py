@@ -11,7 +11,8 @@ from vflsim.learning.learners.server import ServerLearner
 from vflsim.learning.models.server import LinearServer
 from vflsim.learning.tasks import Auto, BinaryCrossEntropy, CrossEntropy, MeanSquaredError
 from vflsim.protocols.answering import Answering
-from vflsim.protocols.base import ROUNDS, CheckContext, Protocol, Traits, UnsuitableError, replace
+from vflsim.protocols.base import ROUNDS, CheckContext, Traits, UnsuitableError, replace
+from vflsim.protocols.synchronous import RoundTrips
 from vflsim.protocols.vim.admm import AdmmClient, AdmmServer, HeadsFirstServer, ResidualHeads
 from vflsim.protocols.vim.whole import (
     Combine,
@@ -36,7 +37,7 @@ from vflsim.setting import (
 from vflsim.vocabulary.on_demand import Tensor
 from vflsim.vocabulary.quantities import Count, PositiveNumber
 from vflsim.vocabulary.selections import Selection, others
-from vflsim.world.messages import Embedding, Gradient, Message
+from vflsim.world.messages import Message
 from vflsim.world.node import Node
 
 
@@ -62,7 +63,7 @@ class AdmmVariables(Message):
 # --- linear heads -----------------------------------------------------------------------------------------------------
 
 
-class LinearHeads(Protocol):
+class LinearHeads(RoundTrips):
     """Synchronous rounds of the model Σ_k h^k W_k (VIM Eq. 2).
 
     A scenario gives this model by ``aggregate: concat`` and ``server: {kind: linear, bias: false}``. W_k consists of
@@ -79,28 +80,8 @@ class LinearHeads(Protocol):
         ROUNDS,
         active_features=False,
         refuses_absent_rows="each client's head and dual variables need all of its rows",
+        aggregate=("concat", "{kind} has a linear head for each client, and the aggregate is {other}"),
     )
-
-    sends: ClassVar[type[Message]] = Embedding
-    """The kind of message that clients upload about a batch."""
-
-    async def server(self, node: Node) -> None:
-        """Step on what the clients have sent; send each client ∇ℓ by it."""
-        for t in node.rounds():
-            received = await node.gather(self.sends.kind, senders=node.clients, round=t)
-            step = await node.compute(node.learner.server_step(received))
-            for message in received:
-                await node.send(message.sender, Gradient(value=step.gradient_for(message), round=t))
-
-    async def client(self, node: Node) -> None:
-        """Send h^k of B(t), or what else the protocol ``sends``; step along the gradient by it."""
-        for t in node.rounds():
-            await node.activated()
-            batch = node.batch(t)
-            h = await node.compute(node.learner.embed(batch))
-            await node.upload("server", self.sends(batch, h, round=t))
-            gradient = await node.recv("gradient", round=t)
-            await node.compute(node.learner.client_step(batch, gradient))
 
     def participants(self, clients: int, symbols: Mapping[str, float]) -> list[int]:
         """Return the clients that are not excluded."""
@@ -115,11 +96,6 @@ class LinearHeads(Protocol):
         super().check(context)
         if not self.participants(context.clients, context.symbols):
             raise ValueError(f"exclude leaves none of the {context.clients} clients; at least one must stay")
-        if context.aggregate != "concat":
-            raise ValueError(
-                f"{self.kind} has a linear head for each client, and the aggregate is {context.aggregate}; "
-                "allowed: models.aggregate: concat"
-            )
         if not isinstance(context.server, LinearServer) or context.server.bias:
             biased = " with a bias" if isinstance(context.server, LinearServer) else ""
             raise ValueError(
