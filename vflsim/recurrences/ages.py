@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from vflsim.learning.batches import BatchSequence
-from vflsim.learning.learners.staleness import NO_AGES, Ages, ArrivalSteps
+from vflsim.learning.learners.staleness import Ages, ArrivalSteps
 from vflsim.recurrences.chunk import AgeSums, Bools, RoundAges
 from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.world import TimedWorld
@@ -37,16 +37,6 @@ class BatchRows:
     def shared(self) -> bool:
         """Whether all clients have the same batches."""
         return len(self._sequences) == 1
-
-    def each(self, clients: list[int], indices: list[int]) -> list[tuple[tuple[int, int], NDArray[np.int64]]]:
-        """Return a key and the rows of each of these batches: the same key for the same batch."""
-        batches = []
-        for client, number in zip(clients, indices, strict=True):
-            origin = 0 if self.shared else client
-            epoch, place = divmod(number, self._per_epoch)
-            rows = self._epoch(origin, epoch)[place * self.longest : (place + 1) * self.longest]
-            batches.append(((origin, number), rows))
-        return batches
 
     def distinct(self, steps: Ints, clients: Ints, indices: Ints) -> Bools:
         """Return which arrivals are the first of their step with their batch."""
@@ -84,7 +74,6 @@ class BatchRows:
         return table.reshape(-1)[starts[number] + within], number
 
     def _epoch(self, origin: int, epoch: int) -> NDArray[np.int64]:
-        """Return the rows of all batches of an epoch."""
         rows = self._known.get((origin, epoch))
         if rows is None:
             first, sequence = epoch * self._per_epoch, self._sequences[origin]
@@ -97,8 +86,6 @@ class BatchRows:
 
 _MANY = 2**17
 """Most rows of arrivals that are dealt with together."""
-_SINGLY = 24
-"""Most arrivals of a window whose steps are cheaper one by one."""
 
 
 class ClientAges:
@@ -157,31 +144,12 @@ class ArrivalAges:
 
         ``clients`` (n, t) are the places of the clients that arrive for each step, ``indices`` their batches' numbers.
         """
-        if clients.size <= _SINGLY:
-            return self._step_by_step(first, clients.tolist(), indices.tolist())
         each = max(1, _MANY // (clients.shape[1] * self._rows.longest))
         total = AgeSums()
         for start in range(0, len(clients), each):
             some = slice(start, start + each)
             total += self._part(first + start, clients[some], indices[some])
         return total
-
-    def _step_by_step(self, first: int, clients: list[list[int]], indices: list[list[int]]) -> AgeSums:
-        """Take in each step by itself, as the event path does."""
-        stamps, sums, many = self._stamps, self._sums, self._clients
-        total = count = oldest = 0
-        of_clients = NO_AGES
-        for step, (places, numbers) in enumerate(zip(clients, indices, strict=True), first):
-            read = self._rows.each(places, numbers)
-            for place, (_, ids) in zip(places, read, strict=True):
-                sums[ids] += step - stamps[ids, place]
-                stamps[ids, place] = step
-            for ids in dict(read).values():
-                total += step * many * len(ids) - int(np.add.reduce(sums[ids]))
-                count += many * len(ids)
-                oldest = max(oldest, step - int(stamps[ids].min()))
-            of_clients = of_clients.plus(self._arrivals.step(step, places))
-        return AgeSums(Ages(total, count, oldest), of_clients)
 
     def _part(self, first: int, clients: Ints, indices: Ints) -> AgeSums:
         steps = np.repeat(np.arange(first, first + len(clients)), clients.shape[1])
