@@ -72,7 +72,6 @@ def _wrong(attribute: Any, of_base: FunctionType) -> str:
 
 
 def _bare(signature: inspect.Signature) -> str:
-    """Write a signature without types."""
     empty = inspect.Parameter.empty
     parameters = [each.replace(annotation=empty) for each in signature.parameters.values()]
     return str(signature.replace(parameters=parameters, return_annotation=empty))

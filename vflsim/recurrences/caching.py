@@ -147,7 +147,6 @@ class CachingRounds(Trips):
     # --- one round ------------------------------------------------------------------------------------------------
 
     def _play(self, number: int, draws: TripDraws) -> _Round:
-        """Play round ``number``."""
         k = number - draws.first
         kind, embeds, serving = int(draws.kinds[k]), self.embed(number, draws), draws.server[k]
         there = embeds[THERE]
@@ -228,7 +227,6 @@ class CachingRounds(Trips):
 
 
 def _computing(works: Sequence[_Work], places: Ints, after: bool) -> Stretches:
-    """Return the spans of computations, one a round."""
     began, ends, seconds, flops = (
         np.array([getattr(work, name) for work in works]) for name in ("began", "ends", "seconds", "flops")
     )

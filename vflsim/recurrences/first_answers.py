@@ -211,7 +211,6 @@ class FirstAnswers:
             skipped.add(late & (begins[k] >= heard))
 
     def _finish(self, k: int, _: int) -> None:
-        """Let clients finish that have begun."""
         now, heard, ready = self._now, self._heard[k], self.ready[k]
         done = np.maximum(self._sent[k], heard)
         if np.maximum.reduce(ready) >= now.server:

@@ -143,7 +143,6 @@ class OwnPace:
         return draws
 
     def _one_by_one(self, drawn: list[float]) -> Served:
-        """Play steps on single embeddings, which take ``drawn`` seconds."""
         heap, free, following, served = self._heap, self._free, self._next, Served(seconds=drawn)
         clients, waited, ends = served.clients, served.waited, served.ends
         for seconds in drawn:
@@ -159,7 +158,6 @@ class OwnPace:
         return served
 
     def _several(self, drawn: list[float]) -> Served:
-        """Play steps on t embeddings each."""
         heap, free, following, served = self._heap, self._free, self._next, Served()
         begun, gates = self._begun.tolist(), self._pauses.gates
         for seconds in drawn:
@@ -195,7 +193,6 @@ class OwnPace:
         return self._step_seconds(*self._batches([number for _, number in used]))
 
     def _flops_of_steps(self, indices: Ints) -> Floats | None:
-        """Return the operations of steps (n,) on batches of these numbers (n, t), None if they have no energy."""
         if self._trip.serve.flops is None:
             return None
         return np.array([self._step_flops(*self._batches(numbers)) for numbers in indices.tolist()])

@@ -240,7 +240,6 @@ class PacedLinks:
         heappush(self._calendar, (now, self._sent, place, upward))
 
     def _hear(self, place: int, now: float) -> None:
-        """Let a client go on with the server's message."""
         self._heard += 1
         self._times[place][HEARD] = now
         self._causes[place] = [now, math.inf, self._heard]
@@ -255,7 +254,6 @@ class PacedLinks:
         self._send(now + embed + upload + there, place, True)
 
     def _arrive(self, place: int, now: float) -> None:
-        """Let a client's message arrive at the server."""
         if place < 0:
             self._filled[~place][ARRIVED] = now
             self._filling -= 1
@@ -268,7 +266,6 @@ class PacedLinks:
         heappush(self._waiting, (now, place))
 
     def _serve(self, now: float) -> None:
-        """Let the server step on the first embeddings that are there."""
         used = [heappop(self._waiting)[1] for _ in range(self._t)]
         seconds = self._lasting([(place, self._batch[place]) for place in used])
         self._free = end = now + seconds

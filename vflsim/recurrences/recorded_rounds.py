@@ -64,7 +64,6 @@ class RecordedRounds(PlayedRounds):
         yield from super().plays(act)
 
     def _steps(self, more: int = 0) -> Ints:
-        """Return the steps of the act at hand (n, 1)."""
         return self._trail.steps(self.first, self.shape[0], self._act) + more
 
     def _named(self, round_: int) -> Ints:
@@ -285,7 +284,6 @@ class RecordedRounds(PlayedRounds):
         return followed
 
     def _of_turn(self, act: TimedService | TimedWork | TimedSending, *events: Ints) -> Told:
-        """Return what events tell of an activity in all clients' turns."""
         if isinstance(act, TimedService):  # one after the other
             draw, drawn = act.draw, self.series(act.draw.series)[:, act.draw.place + act.later, 0]
             return self._facts(draw, drawn, *events, numbers=draw.numbers(self._rounds) + act.later)

@@ -64,7 +64,6 @@ class SharedPace(OwnPace):
         return (*sent, self._first_embeddings(times, taken, cycles[:, SENT]))
 
     def _all_drawn(self) -> Iterator[float]:
-        """Give what each step of the server draws."""
         for first in numbers(step=BLOCK):
             yield from self._drawn(first, BLOCK)
 

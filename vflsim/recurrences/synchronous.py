@@ -71,7 +71,6 @@ class Program:
 
 
 def _steps(act: object) -> int:
-    """Count the client steps of an act."""
     if isinstance(act, TimedTurns):
         return sum(_steps(inner) for inner in act.acts)
     return int(isinstance(act, TimedWork) and act.steps)

@@ -90,7 +90,6 @@ class Timetable:
         return done
 
     def _done_by(self, act: ClientWork) -> Bools:
-        """Return which clients do the work (M,)."""
         return np.array([act.by is None or client in act.by for client in self._clients])
 
     def _timed(
@@ -241,7 +240,6 @@ class Timetable:
         return any(power is not None and power.per_flop > 0 for power in powers)
 
     def _rates(self, upward: bool) -> Floats:
-        """Return the rates of the paths to the server, or from it (M,)."""
         timings = self._setting.timings
         server, links = timings[SERVER].link, [timings[client].link for client in self._clients]
         way = (lambda link: rate(link.up, server.down)) if upward else (lambda link: rate(server.up, link.down))
@@ -257,7 +255,6 @@ def _sample(probe: Probe) -> Acts:
 
 
 def _operations(probe: Probe, number: int) -> dict[int, Operation[Any]]:
-    """Return the operations of act ``number`` by the place of the first client of a sort."""
     return {place: cast(ClientWork | ServerWork, acts[number]).operation for place, acts in probe.items()}
 
 

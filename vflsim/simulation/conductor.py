@@ -81,7 +81,6 @@ class Conductor:
         self._world.spawn(self._observe(partial(self._begin, begin)), "observer", 0, observer=True)
 
     def _begin(self, begin: Callable[[], None]) -> None:
-        """Start the parties, and what ends the run by itself."""
         for rule in self._rules:
             rule.begin(self._parties.shared, self._elapsed)
             for releases in self._releases:

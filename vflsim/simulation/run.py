@@ -177,7 +177,6 @@ class EventRun:
         return Outcome(tables, weights, info, extra, error, "; ".join(filter(None, notes)), views)
 
     def _to_its_end(self) -> tuple[str | None, VflsimError | None]:
-        """Play until a rule ends the run; return why it has ended, or the error that has ended it."""
         world, recorder = self._world, self._recorder
         self._conductor.start(self._begin)
         world.ending = lambda: self._stalled.extend(stalled_clients(self._nodes.clients))
@@ -197,7 +196,6 @@ class EventRun:
         return reason, error
 
     def _begin(self) -> None:
-        """Start all parties; those with outages when they are up."""
         nodes, outages = self._nodes, self._nodes.shared.outages
         server = coroutine_of(self._plan.protocol, "server", SERVER, nodes.server)
         self._world.spawn(server, "server", SERVER)
@@ -212,7 +210,6 @@ class EventRun:
         return self._world.spawn(coroutine, party_name(client.party), client.party)
 
     def _facts(self) -> dict[str, Any]:
-        """Collect the fields of ``run.json`` that every run has."""
         plan, recorder, outages = self._plan, self._recorder, self._nodes.shared.outages
         group = plan.setting.blinded_sum
         return {
@@ -256,7 +253,6 @@ def _privacy(resolved: Setting, nodes: Parties) -> PrivacyFacts | None:
 
 
 def _codec(nodes: Parties) -> CodecFacts | None:
-    """Collect the counts of saturated elements, and what the codec of uploads guarantees."""
     wires, parties = nodes.shared.wires, (nodes.server, *nodes.clients)
     counts = {party_name(node.party): node.state.wire.saturation for node in parties}
     upward = wires.codec.towards(SERVER)

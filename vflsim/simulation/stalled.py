@@ -95,7 +95,6 @@ def _only_a_message_helps(task: Task) -> bool:
 
 
 def _answers(message: Message, node: Node, main: Task, wanted: Wanted) -> bool:
-    """Return whether a message under way may end the wait, or a block around it."""
     asked = message.kind == wanted.kind and wanted.matches(message)
     return asked or any(scope.ends_with(message) for scope in node.state.scopes.open.get(main, ()))
 

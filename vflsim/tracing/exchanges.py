@@ -157,7 +157,6 @@ class Exchanges:
         return self._rounds[rows, late]
 
     def _evaluated(self) -> _Noted | None:
-        """Return what parties note as they evaluate."""
         evaluating, splits = self._evaluating, self._splits
         if self._evaluation is None and evaluating is not None and splits:
             self._evaluating = None  # not again

@@ -209,7 +209,6 @@ class _Order:
         return tuple(self._acts)
 
     def _go_on(self) -> None:
-        """Let the client go on until it waits for the server."""
         while self._place < len(self._notes):
             note, by = self._notes[self._place]
             if isinstance(note, Reception):

@@ -156,7 +156,6 @@ def record(
 
 
 def _drawn() -> tuple[object, ...]:
-    """Return how far the global generators have come."""
     _, key, *rest = np.random.get_state()
     return random.getstate(), np.asarray(key).tobytes(), rest, torch.get_rng_state().numpy().tobytes()
 
@@ -228,7 +227,6 @@ def statement(recording: RunNotes, by_hand: bool = False) -> Statement:
 
 
 def _without_rows(notes: Notes) -> tuple[list[Row], Notes]:
-    """Return the rows with which the notes begin, and the other notes."""
     count = next((place for place, note in enumerate(notes) if not isinstance(note, Row)), len(notes))
     rows = [note for note in notes[:count] if isinstance(note, Row)]
     return rows, notes[count:]

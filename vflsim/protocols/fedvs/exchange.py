@@ -180,7 +180,6 @@ class CodedRounds:
         return shares
 
     async def _announced(self, k: int) -> Sharers | None:
-        """Wait for the server's next announcement; None if the round is over first."""
         async with self._node.until("gradient", round=k):
             sharers = await self._node.recv("sharers", round=k)
             assert isinstance(sharers, Sharers)
@@ -241,7 +240,6 @@ class Answers:
         return list(embeddings.values()), sharers.clients
 
     async def _announce(self, before: Sharers, clients: Collection[int]) -> Sharers:
-        """Send every client the sharers of the sum."""
         node = self._node
         sharers = Sharers(clients=tuple(sorted(clients)), round=before.round, number=before.number + 1)
         node.record("sharers", round=sharers.round, sharers=list(sharers.clients))

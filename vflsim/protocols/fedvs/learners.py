@@ -157,6 +157,5 @@ def coded_learners(setting: Setting, plan: CodingPlan, seed: int) -> Learners[Co
 
 
 def _stack(setting: Setting, learners: Learners[Any, Any]) -> list[str]:
-    """Compute all clients together."""
     stack_coded(learners.clients, setting.data.joint, setting.data.columns)
     return []

@@ -225,7 +225,6 @@ class SegmentedBatches(BatchSequence):
 
     @property
     def _padded(self) -> int:
-        """The padded rows of an epoch."""
         return self.segment_rows * self.segments - self.training_rows
 
     @cached_property

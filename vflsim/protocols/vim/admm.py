@@ -296,7 +296,6 @@ class AdmmServer(HeadsServer):
 
     @without_gradients
     def _outputs(self, h: Tensor) -> list[Tensor]:
-        """Return h^k W_k of every client, (rows, d_c) each."""
         widths = list(self.parts.widths)
         return [part @ head.T for part, head in zip(torch.split(h, widths, dim=1), self._heads(), strict=True)]
 

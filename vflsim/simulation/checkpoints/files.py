@@ -174,7 +174,6 @@ class CheckpointFiles:
         return self.folder / f"{number:06}.{suffix}"
 
     def _numbers(self, suffix: str = "json|safetensors") -> set[int]:
-        """Return the numbers of all files with a suffix."""
         names = os.listdir(self.folder) if self.folder.is_dir() else []
         matches = (re.fullmatch(rf"(\d{{6,}})\.(?:{suffix})", name) for name in names)
         return {int(match[1]) for match in matches if match is not None}

@@ -166,7 +166,6 @@ class Keeper:
             self._course.world.visit(self._visit)
 
     def _plan(self) -> None:
-        """Start the timer of the next checkpoint."""
         if self._every is not None:
             self._timer = threading.Timer(max(self._every, _SHARE * self.took), self.request)
             self._timer.daemon = True

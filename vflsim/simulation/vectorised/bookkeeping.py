@@ -115,7 +115,6 @@ class _Seconds:
 
 
 def _progress(*times: Floats, after: float) -> Floats:
-    """Return all finite ``times`` later than ``after`` (n,)."""
     return np.concatenate([each[(each > after) & (each < math.inf)] for each in times])
 
 
@@ -236,7 +235,6 @@ class Books:
         return np.concatenate([np.empty(0), *(steps.ends[steps.ends < np.inf] for steps in self._steps.waiting)])
 
     def _expect(self, transfers: tuple[Moves, ...], start: int, stop: int) -> None:
-        """Add the transfers of rounds ``start`` up to ``stop``."""
         for moves in transfers:
             self._ways[moves.direction].expect(moves.only(slice(start, stop)))
 
@@ -246,7 +244,6 @@ class Books:
             self._aged = rounds
 
     def _finish(self, chunk: Chunk, end: End) -> None:
-        """Add the last row, at the end of the run."""
         now, rounds = end.time, end.rounds
         if end.moment == "round":  # before the gradients of this round leave
             self._note(chunk, rounds, rounds - 1)

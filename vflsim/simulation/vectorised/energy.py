@@ -97,7 +97,6 @@ class EnergyBooks:
         return self.energy.take(bounds, moments.times.tolist())
 
     def _items(self, chunk: Chunk, end: End | None) -> Iterator[_Items]:
-        """Yield what the parties do that a chunk tells of."""
         for group, after in ((chunk.before, False), (chunk.during, False), (chunk.after, True)):
             for moves in group:
                 clients = np.arange(moves.ends.shape[1]) if moves.places is None else moves.places
@@ -172,7 +171,6 @@ def _cut(items: _Items, chunk: Chunk, end: End) -> tuple[_Items, Bools]:
 
 
 def _bytes_through(items: _Items, now: float) -> Ints:
-    """Return the bytes that are through of messages that end later."""
     sizes = items.whole.astype(np.int64)
     return Moves("up", items.began, items.ends, sizes, sizes, items.pace, profiles=items.profiles).through(now)
 

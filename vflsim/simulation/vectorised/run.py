@@ -91,12 +91,10 @@ class RoundColumns:
 
     @cached_property
     def _others(self) -> NDArray[np.int32]:
-        """All clients but one, for each of them (M, M - 1)."""
         many = len(self._clients)
         return np.broadcast_to(self._clients, (many, many))[~np.eye(many, dtype=bool)].reshape(many, many - 1)
 
     def _note_everybody(self, count: int) -> None:
-        """Note rounds that used all clients."""
         if count:
             self._used = self._everybody(count).chunks
             self._missing = _same(self._lists(np.zeros((min(count, LISTS_TOGETHER), len(self._clients)), bool)), count)
@@ -120,7 +118,6 @@ def _same(some: pa.Array, count: int) -> list[pa.Array]:
 
 
 def _of_equal_length(members: NDArray[np.int32]) -> pa.Array:
-    """Return lists (n, length) as an array of lists."""
     offsets = np.arange(len(members) + 1, dtype=np.int32) * members.shape[1]
     return lists(offsets, members.reshape(-1))
 

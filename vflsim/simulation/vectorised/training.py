@@ -177,7 +177,6 @@ class ProgramRun:
 
 
 def _steps(chunk: Chunk) -> NDArray[Any]:
-    """Return when each client has stepped on each round, (n, M)."""
     return chunk.steps if chunk.steps.ndim == 2 else chunk.steps[:, -1]
 
 
