@@ -1,4 +1,4 @@
-"""Random scenarios in which clients go down and come back. Run by ``tests/simulation/test_random_faults.py``."""
+"""Random scenarios in which clients go down and come back. Run by ``tests/simulation/test_random_worlds.py``."""
 
 from __future__ import annotations
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import random
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from closed_forms_of import found
@@ -15,6 +17,7 @@ from tiny_worlds import EAGER, RANDOM_TIMING, data_of, events, metrics, rounds, 
 from torch import Tensor
 
 from vflsim.protocols.celu_vfl import MessageCache, weights_of
+from vflsim.recurrences.caching import Caches
 from vflsim.scenario import load
 from vflsim.vocabulary.execution_options import USUAL, Execution
 
@@ -185,3 +188,29 @@ def steps_on_arrival(outcome: Any, party: int, before: list[int]) -> bool:
     down = events(outcome, "transfer.gradient")
     arrivals = down[down["peer"] == f"client-{party}"]["end_s"]
     return bool((arrivals <= start).sum() >= len(embedded))
+
+
+PARTIES = 5
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize("uses", [1, 2, 5])
+def test_each_party_takes_what_its_own_cache_would_give_it(size: int, uses: int) -> None:
+    pick, together = random.Random(size * uses), Caches(size, uses, PARTIES)
+    alone = [MessageCache[int](size, uses) for _ in range(PARTIES)]
+    taken = 0
+    for exchange in range(60):
+        for _ in range(pick.randint(0, 4)):
+            whose = np.array([pick.random() < 0.6 for _ in range(PARTIES)]) & together.ready
+            found = together.take(whose)
+            for party in np.flatnonzero(whose).tolist():
+                assert alone[party].take() == found[party]
+            taken += int(whose.sum())
+        together.put(exchange)
+        for cache in alone:
+            cache.put(exchange, exchange)
+    while together.ready.any():
+        found = together.take(together.ready.copy())
+        assert {cache.take() for cache in alone} <= {None, *found.tolist()}
+    assert [cache.take() for cache in alone] == [None] * PARTIES
+    assert (taken > 0) == (uses > 1)

@@ -25,7 +25,8 @@ from vflsim.learning.learners.server import ServerParts
 from vflsim.learning.models.aggregates import SumAggregate
 from vflsim.learning.optimizers import Sgd
 from vflsim.learning.tasks import REGRESSION
-from vflsim.protocols.ef_vfl.learning import Difference, Sent, SurrogateClient, SurrogateServer
+from vflsim.protocols.ef_vfl import protocol as protocol_module
+from vflsim.protocols.ef_vfl.learning import Difference, Sent, SurrogateClient, SurrogateServer, surrogate_learners
 from vflsim.scenario import load
 from vflsim.world.messages import Gradient
 
@@ -253,3 +254,42 @@ def test_the_memory_of_the_surrogates_is_counted_and_described() -> None:
         assert protocol.extra_bytes(made) == 8 * rows * width * copies
         assert "surrogates" in protocol.describe(made)
         assert ("labels" in protocol.describe(made)) is (name == "s")
+
+
+QUANTISER = {"kind": "scalar_quantiser", "bits": 3}
+EACH: dict[str, dict[str, Any]] = {
+    "shared": {"kind": "ef_vfl", "codec": QUANTISER, "local_steps": 2},
+    "private": {"kind": "ef_vfl", "labels": "private", "codec": QUANTISER},
+    "plain": {"kind": "ef_vfl", "labels": "private", "local_steps": 2},
+}
+
+
+def crashing(protocol: dict[str, Any], interrupt: str) -> dict[str, Any]:
+    """Client 2 is away for 10 ms out of 60: in embeddings, uploads and steps."""
+    intervals = {"kind": "intervals", "down": [["3 ms", "13 ms"]], "period": "60 ms", "interrupted": interrupt}
+    clients = [*RANDOM_TIMING["clients"], {"select": "2", "availability": intervals}]
+    said = raw({"it": protocol}, stop={"rounds": 60}, evaluate={"every": "30 rounds"})
+    return {**said, "timing": {**RANDOM_TIMING, "clients": clients}}
+
+
+@pytest.mark.parametrize("name", ["private", "plain"])
+def test_both_ends_have_the_same_surrogates_after_many_crashes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for the difference of the last round, which the server has and a client adds when it next computes."""
+    made: list[Any] = []
+
+    def recorded(*arguments: Any) -> Any:
+        made.append(surrogate_learners(*arguments))
+        return made[-1]
+
+    monkeypatch.setattr(protocol_module, "surrogate_learners", recorded)
+    monkeypatch.setattr(SurrogateServer, "let_go", lambda self: None)
+    outcome = run(load(crashing(EACH[name], "lost")))
+    lost = events(outcome, party="client-2")
+    assert {"transfer.gradient", "transfer.difference"} & set(lost[lost["outcome"] == "lost"]["kind"])
+    (learners,) = (each for each in made if each.server.staleness.step)  # others were traced
+    for m, client in learners.clients.items():
+        mine, sent = client.kept[f"client-{m}"], client.sent
+        if sent is not None and sent.round == 59:
+            mine[torch.tensor(sent.batch.ids)] += sent.value.value
+        assert torch.equal(mine, learners.server.kept[f"client-{m}"])
+        assert float(mine.abs().max()) > 0

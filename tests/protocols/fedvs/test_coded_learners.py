@@ -1,12 +1,16 @@
 """What coded learners share, compute and decode, against the same in the clear."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from coded_worlds import InTheClear, world
+from coded_worlds import InTheClear, coded, world
+from everything import everything
 from thorough import is_thorough
 from tiny_worlds import data_of
 
@@ -14,6 +18,11 @@ from vflsim.errors import NonFiniteError, WeightBoundError
 from vflsim.learning.execution.operations import ImmediateExecutor, Operation
 from vflsim.protocols.fedvs.client import CodedClientLearner
 from vflsim.protocols.fedvs.plan import SegmentedBatch
+from vflsim.scenario import load
+from vflsim.scenario.models import Scenario
+from vflsim.scenario.resolve import setting
+from vflsim.studies.checks.expected import expectation
+from vflsim.studies.checks.sizes import Size, size_of
 
 
 def done(operation: Operation[Any]) -> Any:
@@ -229,3 +238,79 @@ def test_what_shares_weigh_and_cost_are_the_papers_counts() -> None:
     assert plan.storage == height * 128 * 4
     assert plan.sharing_factor(2) == pytest.approx(log / 10)
     assert plan.sharing_factor(np.e) == pytest.approx(np.log(7) ** 2 / 10)
+
+
+def size(scenario: Scenario) -> Size:
+    protocol = scenario.protocols["fedvs"].protocol
+    return size_of(protocol, setting(scenario, "fedvs", data_of(scenario)))
+
+
+def test_the_code_is_told_in_words() -> None:
+    scenario = load(coded(more={"stop": {"rounds": 5}}))
+    said = expectation(scenario, "fedvs", data_of(scenario)).particulars
+    assert "R = 5 of 7 clients must answer (K = 2, T = 1), 2 may straggle" in said
+    assert "p = 2^31 − 1, 8 + 12 bits" in said
+    assert said.endswith("each client stores 23.04 kB of shares")  # 45 rows of a segment, 128 columns, 4 bytes
+
+
+def test_quantised_features_masks_and_what_a_round_computes_count_as_memory() -> None:
+    scenario = load(coded())
+    plain = load({**coded(), "protocols": {"fedvs": {"kind": "synchronous"}}})
+    rows, columns = data_of(scenario).rows, 2 * 64
+    passing = {"an evaluation", "activations of a batch"}  # the larger counts; evaluation of plain clients sums them
+    held, others = (sum(n for part, n in size(each).parts.items() if part not in passing) for each in (scenario, plain))
+    more = held - others
+    made = setting(scenario, "fedvs", data_of(scenario))
+    answers = 5 * -(-made.batch // 2)  # R coded embeddings, each of the rows of a segment
+    round_ = 8 * made.widths[0] * (2 * columns + answers)  # rounded weights, and the draws that round them
+    assert more == columns * (4 * rows + 8 * -(-rows // 2)) + round_
+    decoded = load(coded(arithmetic="decoded"))
+    assert size(decoded).bytes < size(scenario).bytes
+
+
+def parcel(sender: int, value: Any) -> Any:
+    return SimpleNamespace(sender=sender, value=value)
+
+
+def coded_operations() -> Iterator[tuple[str, Any, Callable[[], Any]]]:
+    """(kind, learner, how it is made), each with everything before it done."""
+    scenario, coded_server, clients = world()
+    one, plan = clients[1], clients[1].plan
+    sequence = scenario.protocols["fedvs"].protocol.batch_plan().batches(plan.rows, scenario.training_of("fedvs"), 0)
+    of = sequence.batch(0)
+    yield "share_data", one, one.share_data
+    for learner in clients.values():
+        shared = learner.share_data()
+        shared.run()
+        shared.commit()
+        for receiver, handle in shared.result.items():
+            clients[receiver].keep(parcel(learner.party, handle))
+    yield "share_model", one, lambda: one.share_model(0)
+    models = {}
+    for learner in clients.values():
+        (operation := learner.share_model(0)).run()
+        models[learner.party] = operation.result
+    yield "coded_embed", one, lambda: one.coded_embed(of, {n: models[n][1] for n in models})
+    arrived = []
+    for learner in clients.values():
+        (operation := learner.coded_embed(of, {n: models[n][learner.party] for n in models})).run()
+        arrived.append(parcel(learner.party, operation.result))
+    used, sharers = arrived[: plan.threshold], tuple(clients)
+    yield "decode", coded_server, lambda: coded_server.decode(of, used, sharers)
+    (decoded := coded_server.decode(of, used, sharers)).run()
+    responders = [each.sender for each in used]
+    make = lambda: coded_server.coded_step(of, decoded.result, responders, sharers)  # noqa: E731
+    yield "coded_step", coded_server, make
+    (step := make()).run()
+    yield "client_step", one, lambda: one.client_step(of, parcel(0, step.result))
+
+
+def test_a_coded_runs_operation_that_is_made_changes_nothing() -> None:
+    kinds = []
+    for kind, learner, make in coded_operations():
+        _ = learner.model
+        before = everything(learner)
+        make()
+        assert everything(learner) == before, kind
+        kinds.append(kind)
+    assert kinds == ["share_data", "share_model", "coded_embed", "decode", "coded_step", "client_step"]

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kept_runs import FINGERPRINT, KeptAt, files_of, interrupted
-from tiny_worlds import run, tiny
+from kept_runs import FINGERPRINT, KeptAt, files_of, interrupted, whole
+from protocols_by_kind import KINDS, SOME
+from tiny_worlds import RANDOM_TIMING, raw, run, tiny
 
+from vflsim.scenario import load
 from vflsim.simulation.checkpoints import Keeper
 from vflsim.simulation.reporter import Progress
 
@@ -120,3 +122,20 @@ def test_the_wall_clock_of_a_resumed_run_goes_on_where_it_was(tmp_path: Path, mo
     assert resumed.info.stop_reason == "rounds"
     assert resumed.info.wall_clock_s == pytest.approx(spent)
     assert not resumed.info.reproducible
+
+
+SHORT, LONG = {"rounds": 3}, {"rounds": 6}
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("kind", SOME)
+def test_a_run_with_a_later_end_continues_from_a_shorter_one(kind: str, tmp_path: Path) -> None:
+    short, long = (
+        load(raw({"it": KINDS[kind]}, timing=RANDOM_TIMING, stop=stop, evaluate={"every": "2 rounds"}))
+        for stop in (SHORT, LONG)
+    )
+    _, last = whole(short)
+    run(short, keeper=KeptAt(tmp_path / "kept", [last]))
+    longer = run(long, keeper=KeptAt(tmp_path / "kept"))
+    assert "resumed from" in longer.note
+    assert files_of(longer, tmp_path / "longer", long) == files_of(run(long), tmp_path / "whole", long)

@@ -1,13 +1,16 @@
 """Worked cases of the vectorised path: rounds by hand, ties, cut-off bytes, and what only events can tell."""
 
+from collections import Counter
 from typing import Any
 
 import pytest
 from both_paths import assert_same_bytes, quick
+from recurrent_worlds import metered, world
 from thorough import is_thorough
 from tiny_worlds import data_of, metrics, rounds
 
 from vflsim.learning.learners.client import ClientLearner, ClientParts
+from vflsim.protocols import PROTOCOLS
 from vflsim.simulation.vectorised import UndecidedError, obstacles, run_vectorised
 
 MANY = 10_000 if is_thorough() else 2_000
@@ -157,3 +160,79 @@ def test_laws_by_operation_are_left_to_the_event_path() -> None:
     [problem] = obstacles(quick(SYNCHRONOUS, timing={"clients": {"select": "all", "compute": mixed}}), "it")
     assert "by_operation" in problem.what
     assert problem.remedy == "leave out --path vectorised"
+
+
+WORLDS, THOROUGH, GROUP = 100, 2000, 20
+FEWEST = {world: 0.8, metered: 0.5}
+"""The share of a group of worlds in which arrays decide: few have ties that only the event path can tell apart."""
+CASES = [
+    *((world, first) for first in range(0, THOROUGH if is_thorough() else WORLDS, GROUP)),
+    *((metered, first) for first in range(0, THOROUGH // 2 if is_thorough() else 40, GROUP)),
+]
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize(("drawn", "first"), CASES, ids=lambda part: getattr(part, "__name__", part))
+def test_random_worlds_have_the_same_bytes_on_both_paths(drawn: Any, first: int) -> None:
+    told = Counter[str]()
+    for number in range(first, first + GROUP):
+        scenario = drawn(number)
+        if drawn is metered and obstacles(scenario, "it"):
+            told["refused"] += 1
+            continue
+        try:
+            outcome = assert_same_bytes(scenario, number)
+        except UndecidedError as error:
+            told[str(error)] += 1
+        except AssertionError as difference:
+            raise AssertionError(f"{drawn.__name__}({number}) differs") from difference
+        else:
+            told["same" if drawn is world or "energy_by_party" in outcome.extra else "silent"] += 1
+    assert told["same"] >= FEWEST[drawn] * GROUP, told
+
+
+def test_the_worlds_have_every_kind() -> None:
+    drawn = {world(number).protocols["it"].protocol.kind for number in range(WORLDS)}
+    assert drawn == {each.model_fields["kind"].default for each in PROTOCOLS}
+
+
+ENERGY = {"idle": "2 W", "compute": "6 W", "radio": "1.2 W"}
+EACH = {"per_byte": "0.1 uJ", "per_flop": "50 nJ"}
+
+
+def test_a_message_sent_rounds_before_the_end_of_the_run_counts_as_far_as_it_got() -> None:
+    slow: dict[str, Any] = {"link": {"down": "8 kbps"}, "compute": "1 ms", "power": EACH}
+    clients = [{"select": "all", "compute": "1 ms", "upload_delay": "(7*m) us"}, {"select": 1, **slow}]
+    timing = {"server": {"compute": "1.3 ms", "power": EACH}, "clients": clients}
+    assert_same_bytes(quick({"kind": "asynchronous"}, timing=timing, stop={"rounds": 70}))
+
+
+def test_what_goes_on_from_one_chunk_of_rounds_to_the_next_counts_once() -> None:
+    delay = {"kind": "exponential", "mean": "3 ms"}
+    clients = {"select": "all", "compute": delay, "upload_delay": delay, "link": {"up": "1 Mbps"}, "power": ENERGY}
+    timing = {"server": {"compute": "1 ms", "power": ENERGY}, "clients": clients}
+    assert_same_bytes(quick({"kind": "asynchronous"}, timing=timing, stop={"rounds": 300}))
+
+
+AWAY = {"kind": "alternating", "up": "9 ms", "down": "3 ms", "interrupted": "resumed"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "clients", "key", "what"),
+    [
+        ("synchronous", {"power": ENERGY, "availability": AWAY}, "availability", "says what it draws, and pauses"),
+        ("ignore", {"power": ENERGY}, "power", "work is abandoned, or clients are passed over"),
+    ],
+)
+def test_what_the_vectorised_path_cannot_count(kind: str, clients: dict[str, Any], key: str, what: str) -> None:
+    protocol = {"kind": kind, **({"fastest": 2} if kind == "ignore" else {})}
+    (problem,) = obstacles(quick(protocol, timing={"clients": {"select": "all", **clients}}), "it")
+    assert problem.key == f"timing.clients.{key}"
+    assert what in problem.what
+
+
+def test_outages_of_a_party_that_draws_nothing_are_no_obstacle() -> None:
+    clients = [{"select": "all", "compute": "2 ms"}, {"select": 1, "availability": AWAY}]
+    timing = {"server": {"compute": "1 ms", "power": ENERGY}, "clients": clients}
+    outcome = assert_same_bytes(quick({"kind": "synchronous"}, timing=timing))
+    assert outcome.extra["energy_by_party"]["party"].to_pylist() == 3 * ["server"]

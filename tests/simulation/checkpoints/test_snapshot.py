@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import fields
+
 import pytest
 import torch
+from hypothesis import given, strategies as st
 from safetensors.torch import load, save
 
+from vflsim.books.counts import Counts
 from vflsim.errors import CheckpointError
+from vflsim.learning.execution.operations import TimingOnlyExecutor
+from vflsim.simulation.checkpoints.snapshot import Entry, Position, packed, unpacked
 from vflsim.simulation.checkpoints.values import DTYPES, TensorReader, TensorWriter
+from vflsim.world.record import Recorder
+from vflsim.world.virtual import VirtualWorld
 
 
 def back(*tensors: torch.Tensor) -> list[torch.Tensor]:
@@ -69,3 +78,28 @@ def test_parameters_come_back_as_tensors() -> None:
 def test_a_kind_of_number_that_is_not_known_is_refused() -> None:
     with pytest.raises(CheckpointError, match="a tensor of float8_e4m3fn cannot be kept"):
         TensorWriter().add(torch.zeros(1, dtype=torch.float8_e4m3fn))
+
+
+SCORES = st.fixed_dictionaries({"loss": st.floats(), "accuracy": st.floats()}) | st.fixed_dictionaries(
+    {"r2": st.floats()}
+)
+
+
+@given(st.lists(st.floats() | SCORES))
+def test_a_journal_comes_back_in_order_and_to_the_bit(journal: list[Entry]) -> None:
+    assert repr(unpacked(*packed(journal))) == repr(journal)
+
+
+def test_what_is_alike_takes_one_line() -> None:
+    runs, numbers = packed([{"loss": 1.0}, {"loss": 2.0}, *[0.5] * 1000, math.nan])
+    assert runs == [(2, ["loss"]), (1001, None)]
+    assert numbers.shape == (1003,)
+
+
+def test_positions_differ_by_each_count() -> None:
+    world, recorder = VirtualWorld(TimingOnlyExecutor()), Recorder()
+    before = Position.of(world, recorder)
+    for count in fields(Counts):
+        other = Recorder()
+        setattr(other, count.name, 3)
+        assert before.differences(Position.of(world, other)) == [f"{count.name} 3, not 0"]
