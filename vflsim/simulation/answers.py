@@ -1,11 +1,11 @@
-"""Inference under deadlines, when training has ended: what the server answers to queries about the test rows."""
+"""Inference under deadlines, when training has ended: when replies arrive, and what the server answers."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -13,22 +13,87 @@ import pyarrow as pa
 
 from vflsim.errors import RunError, VflsimError
 from vflsim.learning.data.loaded import LoadedData
-from vflsim.learning.execution.operations import ImmediateExecutor
+from vflsim.learning.execution.operations import ImmediateExecutor, TimingOnlyExecutor
 from vflsim.learning.models.build import drawing_from
 from vflsim.learning.states import under
-from vflsim.protocols.answering import Answering
+from vflsim.protocols.answering import Answering, Ask, InferenceQuery
 from vflsim.protocols.capabilities import answering_of
 from vflsim.scenario.evaluate import Evaluate
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
 from vflsim.setting import Learners, Setting
-from vflsim.simulation.build import Parties, parties
-from vflsim.simulation.queries import TimedQueries
+from vflsim.simulation.build import Parties, context_of, parties, party_clock
 from vflsim.streams import SERVER, SHARED, party_name, stream_key, torch_seed
 from vflsim.timing.floats import Floats
 from vflsim.vocabulary.on_demand import Tensor, load, torch
+from vflsim.world.node import Node
+from vflsim.world.party import Draws, Party
 from vflsim.world.record import Recorder
+from vflsim.world.task import Task
 from vflsim.world.virtual import VirtualWorld
+
+
+class TimedQueries:
+    """Queries of a server, one after the other, to clients that do nothing else.
+
+    A world of its own times them: its clock begins at 0, and its draws, of a seed that follows from the run's, are the
+    same under every protocol. Outages, bursts and capacities of links begin anew, and activations play no part.
+    """
+
+    def __init__(self, parties: Parties, setting: Setting, seed: int) -> None:
+        self._answering, self._setting = answering_of(parties.protocol), setting
+        self._world = world = VirtualWorld(TimingOnlyExecutor())
+        recorder, sequence = Recorder("summary"), parties.shared.sequence
+        self._shared = shared = context_of(parties.protocol, setting, seed, world, recorder, sequence)
+
+        def node(party: int, learner: Any) -> Node:
+            clock = party_clock(setting.timings[party], seed, party)
+            return Node(Party(party, shared, clock, Draws(seed, party), shared.sequence), learner)
+
+        self._server = node(SERVER, parties.server.learner)
+        self._clients = {each.party: node(each.party, each.learner) for each in parties.clients}
+
+    def arrivals(self, queries: Collection[range]) -> Floats:
+        """Return when each reply arrives, in seconds since its query, (queries, clients); infinite if never.
+
+        The server asks when all replies to the query before have arrived, but for those of clients that crashed.
+        """
+        arrived = np.full((len(queries), len(self._clients)), math.inf)
+        batch, dtype = self._setting.batch, self._setting.uploaded
+        asked = [InferenceQuery(number, len(rows), batch, dtype) for number, rows in enumerate(queries)]
+        place = {client: j for j, client in enumerate(self._clients)}
+
+        async def serve() -> None:
+            node = self._server
+            for query in asked:
+                began = node.now
+                for client in node.clients:
+                    await node.send(client, Ask(round=query.number))
+                for reply in await node.gather("reply", senders=node.clients, round=query.number, forgoing=True):
+                    if reply.value is not None:
+                        arrived[query.number, place[reply.sender]] = reply.arrived - began
+            node.finish("answered")
+
+        async def attend(node: Node) -> None:
+            while True:
+                ask = await node.recv("ask")
+                await self._answering.reply(node, asked[ask.round])
+
+        def start(client: int) -> Task:
+            return self._world.spawn(attend(self._clients[client]), party_name(client), client)
+
+        self._world.spawn(serve(), "server", SERVER)
+        if self._shared.outages is not None:
+            self._shared.outages.begin(self._shared, {client: partial(start, client) for client in self._clients})
+        else:
+            for client in self._clients:
+                start(client)
+        try:
+            self._world.run()
+        finally:
+            self._world.close()
+        return arrived
+
 
 _QUANTILE = 0.95
 

@@ -73,24 +73,9 @@ def parties(
     training, rows, timings = setting.training, setting.data.rows, setting.timings
     learners = learners_of(protocol, setting, seed)
     alone = learners.stack(setting, protocol.traits.table) if batched else []
-    outages = None if protocol.traits.reference else outages_of(setting, seed)
-    gates = {} if outages is None else outages.gates()
     recorder.meter = Meter(setting.powers) if setting.powers else None
-    links = [timing.link for timing in timings]
-    concurrency = timings[SERVER].concurrency
-    transport = Transport(world, setting.network, links, seed, recorder, gates, setting.transport, concurrency)
-    shared = RunContext(
-        world=world,
-        transport=transport,
-        recorder=recorder,
-        wires=Wires(setting.codec, world.executor, seed),
-        clients=setting.clients,
-        sequence=protocol.batch_plan().batches(rows, training, seed),
-        mailboxes=dict(boxes or {}),
-        outages=outages,
-        protocol=type(protocol).__name__,
-    )
-
+    shared = context_of(protocol, setting, seed, world, recorder, protocol.batch_plan().batches(rows, training, seed))
+    shared.mailboxes |= boxes or {}
     sequences = {
         party: BatchSequence(rows, training, seed, party) if training.batches == "own" else shared.sequence
         for party in (SERVER, *learners.clients)
@@ -112,6 +97,26 @@ def parties(
     return Parties(node(SERVER, learners.server), nodes, shared, protocol, tuple(alone), learners.lazy_values)
 
 
+def context_of(
+    protocol: Protocol, setting: Setting, seed: int, world: World, recorder: Recorder, sequence: BatchSequence
+) -> RunContext:
+    """Return what all parties of a run in ``world`` share."""
+    interruptible = {} if protocol.traits.reference else interruptible_of(setting)
+    outages = Outages(interruptible, seed) if interruptible else None  # None: all are always available
+    gates = {} if outages is None else outages.gates()
+    links, concurrency = [timing.link for timing in setting.timings], setting.timings[SERVER].concurrency
+    return RunContext(
+        world=world,
+        transport=Transport(world, setting.network, links, seed, recorder, gates, setting.transport, concurrency),
+        recorder=recorder,
+        wires=Wires(setting.codec, world.executor, seed),
+        clients=setting.clients,
+        sequence=sequence,
+        outages=outages,
+        protocol=type(protocol).__name__,
+    )
+
+
 def brings_code(protocol: Protocol, setting: Setting) -> bool:
     """Return whether learners may run code from outside: of protocol, model, aggregate, optimiser, loss, mechanism."""
     models = (*setting.models, setting.server_model, setting.active_model, *setting.predictors)
@@ -129,12 +134,6 @@ def brings_code(protocol: Protocol, setting: Setting) -> bool:
             ),
         )
     )
-
-
-def outages_of(setting: Setting, seed: int) -> Outages | None:
-    """Make the outages of a run; None if all participants are always available."""
-    interruptible = interruptible_of(setting)
-    return Outages(interruptible, seed) if interruptible else None
 
 
 def interruptible_of(setting: Setting) -> dict[int, Availability]:
