@@ -1,14 +1,14 @@
 import pytest
 import torch
 
-from vflsim.learning.models.build import least_batch, mixes_rows, parameters_of, seeded
+from vflsim.learning.models.build import least_batch, mixes_rows, seeded, weights_of
 from vflsim.learning.models.client import Resnet18Client
 from vflsim.learning.models.shapes import Norm
 
 
 def test_resnet18_has_the_weights_of_the_usual_one_for_small_images() -> None:
     """Known of ResNet-18 on CIFAR-10: 11,173,962 weights, and 0.56 · 10⁹ multiply-adds an image."""
-    assert parameters_of(lambda: Resnet18Client(embedding=10).build((3, 32, 32))) == 11_173_962
+    assert weights_of(lambda: Resnet18Client(embedding=10).build((3, 32, 32)))[0] == 11_173_962
 
 
 @pytest.mark.parametrize("shape", [(3, 32, 8), (1, 7, 28), (1, 1, 28)])

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from vflsim.learning.models import build
-from vflsim.learning.models.build import Draft, least_batch, parameters_of, seeded
+from vflsim.learning.models.build import Draft, least_batch, seeded, weights_of
 from vflsim.learning.models.client import CLIENT_MODELS, CnnClient, MlpClient
 from vflsim.learning.models.server import SERVER_MODELS, LogisticServer, MlpServer
 from vflsim.setting.learners import draft_of
@@ -83,10 +83,10 @@ def test_equal_drafts_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def draft(*shape: int) -> Draft:
         return Draft(MlpClient(embedding=4, hidden=(9,)), (shape,))
 
-    assert parameters_of(draft(11)) == (11 + 1) * 9 + (9 + 1) * 4
-    assert parameters_of(draft(12)) == (12 + 1) * 9 + (9 + 1) * 4
+    assert weights_of(draft(11)) == ((11 + 1) * 9 + (9 + 1) * 4, 0)
+    assert weights_of(draft(12)) == ((12 + 1) * 9 + (9 + 1) * 4, 0)
     monkeypatch.setattr(build, "drafted", None)  # counting again would fail
-    assert parameters_of(draft(11)) == (11 + 1) * 9 + (9 + 1) * 4
+    assert weights_of(draft(11)) == ((11 + 1) * 9 + (9 + 1) * 4, 0)
 
 
 EXAMPLES: dict[str, dict[str, object]] = {

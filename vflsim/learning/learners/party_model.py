@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, ClassVar
 
-from vflsim.learning.models.build import Draft, drafted, parameters_of
+from vflsim.learning.models.build import Draft, counted_weights, drafted, weights_of
 from vflsim.learning.models.shapes import Footprint
 from vflsim.learning.optimizers import STACKED, Optimizer, StackedOptimizer
 from vflsim.learning.states import State, load_module, load_optimizer, module_state, named, optimizer_state, under
@@ -62,15 +62,22 @@ class PartyModel:
 
     @property
     def parameters(self) -> int:
-        """The number of weights that are trained; where there is a ``draft``, counted without making them."""
-        if self.made or self._draft is None:
-            return sum(parameter.numel() for parameter in self.module.parameters())
-        return self._drafted_parameters
+        """The number of weights that are trained."""
+        return self._weights[0]
+
+    @property
+    def frozen(self) -> int:
+        """The number of weights and buffers that are not trained."""
+        return self._weights[1]
+
+    @property
+    def _weights(self) -> tuple[int, int]:
+        return counted_weights(self.module) if self.made or self._draft is None else self._drafted_weights
 
     @cached_property
-    def _drafted_parameters(self) -> int:
+    def _drafted_weights(self) -> tuple[int, int]:
         assert self._draft is not None
-        return parameters_of(self._draft)
+        return weights_of(self._draft)
 
     def footprint(self, rows: int) -> Footprint:
         """Count the bytes of a forward pass of so many rows, without making the weights."""

@@ -175,23 +175,23 @@ def drafted(build: Callable[[], nn.Module]) -> nn.Module | None:
             return None
 
 
-def parameters_of(build: Callable[[], nn.Module]) -> int:
-    """How many weights the module has that ``build`` makes; where it can, without the memory for them.
+def weights_of(build: Callable[[], nn.Module]) -> tuple[int, int]:
+    """How many trained and frozen weights the module has that ``build`` makes; where it can, without their memory.
 
     Raises ValueError if it cannot be built at all, say because no tensor can have so many.
     """
     if not isinstance(build, Draft):
-        return _parameters(build)
+        return _weights(build)
     chain = build.chain
-    return _known_parameters(build) if chain is None or chain.parameters > _COUNTABLE else chain.parameters
+    return _known_weights(build) if chain is None or chain.parameters > _COUNTABLE else (chain.parameters, 0)
 
 
 @lru_cache(maxsize=256)
-def _known_parameters(build: Draft) -> int:
-    return _parameters(build)
+def _known_weights(build: Draft) -> tuple[int, int]:
+    return _weights(build)
 
 
-def _parameters(build: Callable[[], nn.Module]) -> int:
+def _weights(build: Callable[[], nn.Module]) -> tuple[int, int]:
     module = drafted(build)
     if module is None:
         with DRAWING, torch.random.fork_rng(devices=[]):
@@ -201,7 +201,14 @@ def _parameters(build: Callable[[], nn.Module]) -> int:
                 reason = str(error).splitlines()[0]
                 reason = "it has more weights than PyTorch can count" if "verflow" in reason else reason
                 raise ValueError(f"a model cannot be built: {reason}") from error
-    return sum(parameter.numel() for parameter in module.parameters())
+    return counted_weights(module)
+
+
+def counted_weights(module: nn.Module) -> tuple[int, int]:
+    """How many weights are trained, and how many frozen: buffers, and parameters without a gradient."""
+    tensors = [*module.parameters(), *module.buffers()]
+    trained = sum(tensor.numel() for tensor in tensors if tensor.requires_grad)
+    return trained, sum(tensor.numel() for tensor in tensors) - trained
 
 
 Arguments = dict[str, JsonValue]

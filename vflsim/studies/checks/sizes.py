@@ -128,7 +128,7 @@ def _count(learner: PartyLearner, setting: Setting, evaluated: int) -> Counter[s
         trained, whole = model.footprint(setting.batch), model.footprint(evaluated)
         counts += Counter(
             parameters=weights,
-            weights=weights * item,
+            weights=(weights + model.frozen) * item,
             gradients=weights * item * model.gradients_held,
             optimisers=weights * item * model.rule.slots,
             batch=trained.kept + 2 * trained.output,  # with the gradient by the output
