@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -209,8 +210,25 @@ def new(
         if source is not None:
             load(begin, None)
         text = started(name, begin)
+        _copy_companions(begin, text, file.parent)
     write_whole(file, text)
     say(f"{file}: edit it, then vflsim check {file}, vflsim run {file}")
+
+
+def _copy_companions(begin: Path, text: str, folder: Path) -> None:
+    """Copy the data and modules that a scenario names and that stand beside it.
+
+    Raises ScenarioError where ``folder`` has another file of the name; files of equal bytes stay.
+    """
+    candidates = (each for each in begin.parent.iterdir() if each.suffix not in {".yaml", ".md"} and each.is_file())
+    named = [each for each in candidates if each.name in text or (each.suffix == ".py" and f'"{each.stem}:' in text)]
+    for each in named:
+        copy = folder / each.name
+        if copy.exists() and copy.read_bytes() != each.read_bytes():
+            remedy = "choose another folder with --out, or remove the file"
+            raise ScenarioError("another file has this name", str(copy), f"a copy of {each}", remedy)
+        if not copy.exists():
+            shutil.copyfile(each, copy)
 
 
 def _about(table: Path, label: str | None, name: str, file: Path) -> str:
