@@ -11,7 +11,7 @@ from scipy import stats
 from vflsim.analysis.own_pace import repairman_rates, waiting, working_on
 from vflsim.analysis.renewal import Geometric, pooled_interval, used_probabilities
 from vflsim.timing.delays import Exponential, LogNormal, Uniform
-from vflsim.timing.delays.affine import OfDelay
+from vflsim.timing.delays.base import OfDelay
 from vflsim.timing.laws.law import Law
 from vflsim.timing.laws.order import maximum, order_statistic
 

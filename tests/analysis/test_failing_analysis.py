@@ -21,7 +21,7 @@ from vflsim.studies.runs.progress import Watcher
 from vflsim.studies.study import run_study
 from vflsim.studies.sweeps.sweep import SweepWatcher
 from vflsim.timing.delays import Exponential
-from vflsim.timing.delays.affine import OfDelay
+from vflsim.timing.delays.base import OfDelay
 from vflsim.timing.laws.law import Law, Point
 from vflsim.timing.laws.order import maximum, order_statistic
 from vflsim.vocabulary.execution_options import RunOptions

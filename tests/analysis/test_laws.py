@@ -21,7 +21,7 @@ from vflsim.timing.delays import (
     Uniform,
     Weibull,
 )
-from vflsim.timing.delays.affine import OfDelay
+from vflsim.timing.delays.base import OfDelay
 from vflsim.timing.delays.sums import shifted, total
 from vflsim.timing.laws.law import Law, Point
 from vflsim.timing.laws.order import MixtureLaw, maximum, mixture

@@ -11,7 +11,7 @@ from thorough import examples
 
 from vflsim.analysis.renewal import used_probabilities
 from vflsim.timing.delays import Exponential, LogNormal, Pareto, Uniform
-from vflsim.timing.delays.affine import OfDelay
+from vflsim.timing.delays.base import OfDelay
 from vflsim.timing.laws.law import Law, Point
 from vflsim.timing.laws.order import OrderStatistic, counts, maximum, minimum, order_statistic
 

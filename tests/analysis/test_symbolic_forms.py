@@ -20,7 +20,7 @@ from vflsim.analysis.formulas import (
     round_formulas,
 )
 from vflsim.timing.delays import Constant, Exponential, LogNormal, ShiftedExponential, Uniform
-from vflsim.timing.delays.affine import OfDelay
+from vflsim.timing.delays.base import OfDelay
 from vflsim.timing.laws.law import Law, Point
 from vflsim.timing.laws.order import OrderStatistic, mixture, order_statistic
 

@@ -13,7 +13,7 @@ from scipy import stats
 
 from vflsim.analysis.cycles import Cycles, Turn
 from vflsim.protocols.fedvs.stages import CodedStages
-from vflsim.timing.delays.affine import OfDelay
+from vflsim.timing.delays.base import OfDelay
 from vflsim.timing.delays.sums import SumLaw
 from vflsim.timing.laws.law import Law, Point
 

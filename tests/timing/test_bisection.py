@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from vflsim.timing.delays import Exponential
-from vflsim.timing.delays.affine import OfDelay
+from vflsim.timing.delays.base import OfDelay
 from vflsim.timing.delays.sums import shifted
 from vflsim.timing.laws.bisection import first
 

@@ -18,7 +18,7 @@ from vflsim.timing.delays import (
     Sum,
     Uniform,
 )
-from vflsim.timing.delays.affine import OfDelay
+from vflsim.timing.delays.base import OfDelay
 from vflsim.timing.laws.law import Law
 from vflsim.timing.laws.order import order_statistic
 from vflsim.timing.laws.tails import skewness, tail_share

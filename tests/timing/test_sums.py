@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from vflsim.timing.delays import Constant, Empirical, Exponential, HyperExponential, Mixture, Pareto, Sum, Uniform
-from vflsim.timing.delays.affine import OfDelay
+from vflsim.timing.delays.base import OfDelay
 from vflsim.timing.delays.sums import total
 from vflsim.timing.laws.law import Law, Point
 from vflsim.timing.laws.order import MixtureLaw, maximum, order_statistic

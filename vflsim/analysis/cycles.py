@@ -27,8 +27,7 @@ from vflsim.timing.compute import (
     duration,
     law as drawn_law,
 )
-from vflsim.timing.delays.affine import OfDelay
-from vflsim.timing.delays.base import Delay
+from vflsim.timing.delays.base import Delay, OfDelay
 from vflsim.timing.delays.basic import Constant
 from vflsim.timing.delays.sums import total
 from vflsim.timing.laws.law import Law, Point

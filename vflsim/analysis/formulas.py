@@ -8,8 +8,7 @@ from dataclasses import replace
 from vflsim.analysis.findings import Formula
 from vflsim.errors import NoClosedFormError
 from vflsim.timing.delays import Exponential, ShiftedExponential, Uniform
-from vflsim.timing.delays.affine import OfDelay
-from vflsim.timing.delays.base import Delay, exact, sympy
+from vflsim.timing.delays.base import Delay, OfDelay, exact, sympy
 from vflsim.timing.delays.composite import Sum
 from vflsim.timing.delays.sums import SumLaw
 from vflsim.timing.laws.law import Law, Point

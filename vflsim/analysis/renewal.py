@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from vflsim.errors import TooLargeError
 from vflsim.timing.delays import Exponential
-from vflsim.timing.delays.affine import OfDelay
+from vflsim.timing.delays.base import OfDelay
 from vflsim.timing.floats import Floats, floats
 from vflsim.timing.laws.law import Law
 from vflsim.timing.laws.order import counts, union

@@ -11,9 +11,8 @@ from vflsim.scenario.document import Document, failure
 from vflsim.scenario.translation import Known, problems_of
 from vflsim.timing.delays import QUANTITY
 from vflsim.timing.delays.base import Delay
-from vflsim.timing.delays.basic import Constant, Exponential, ShiftedExponential, Uniform
+from vflsim.timing.delays.basic import Constant, Exponential, Pareto, ShiftedExponential, Uniform
 from vflsim.timing.delays.families import Gamma, LogNormal, Normal, Weibull
-from vflsim.timing.delays.variable import Pareto
 from vflsim.vocabulary.base import Part
 from vflsim.vocabulary.quantities import BitsPerSecond, Count, CountOrAll, Index, Seconds
 

@@ -19,7 +19,7 @@ from vflsim.results.store.closed_forms import (
 )
 from vflsim.results.store.columns import CURVES
 from vflsim.timing.delays import Exponential
-from vflsim.timing.delays.affine import OfDelay
+from vflsim.timing.delays.base import OfDelay
 from vflsim.timing.laws.law import Point
 from vflsim.timing.laws.order import mixture
 

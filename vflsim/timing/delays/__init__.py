@@ -11,12 +11,11 @@ from pydantic import Field
 
 from vflsim.errors import NoClosedFormError
 from vflsim.timing.delays.base import Delay
-from vflsim.timing.delays.basic import Constant, Exponential, ShiftedExponential, Uniform
-from vflsim.timing.delays.composite import Maximum, Mixture, Sum
+from vflsim.timing.delays.basic import Constant, Exponential, Pareto, ShiftedExponential, Uniform
+from vflsim.timing.delays.composite import HyperExponential, Maximum, Mixture, Sum
 from vflsim.timing.delays.empirical import Empirical
 from vflsim.timing.delays.families import Gamma, LogNormal, Normal, Weibull
 from vflsim.timing.delays.modulated import MarkovModulated, State
-from vflsim.timing.delays.variable import HyperExponential, Pareto
 from vflsim.vocabulary import Shorthand
 from vflsim.vocabulary.imported import OrModule
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import wraps
-from typing import Any, ClassVar, Final, Protocol, Self
+from typing import Any, ClassVar, Final, Protocol, Self, final
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,7 +23,7 @@ from vflsim.streams import BLOCK, Uniforms
 from vflsim.timing.floats import Floats, floats
 from vflsim.timing.laws.atoms import Atoms
 from vflsim.timing.laws.bisection import LARGEST_UNIFORM
-from vflsim.timing.laws.law import Law, Transformed
+from vflsim.timing.laws.law import Law, Point, Transformed
 from vflsim.vocabulary import Part
 from vflsim.vocabulary.imported import tried_out
 from vflsim.vocabulary.on_demand import sympy
@@ -111,6 +112,13 @@ class Delay(Part, Law):
 
     def _check(self) -> None:
         """Raise ValueError if the parameters do not go together."""
+
+    def _exactly_one(self, one: str, other: str) -> None:
+        """Raise ValueError unless one of two alternative parameters is given."""
+        names = [name for name in (one, other) if getattr(self, name) is not None]
+        if len(names) != 1:
+            number = f"both {one!r} and {other!r}" if names else f"neither {one!r} nor {other!r}"
+            raise ValueError(f"{number} given; allowed: exactly one of them")
 
     @override
     def suits_all(self, values: Mapping[str, Floats]) -> bool:
@@ -274,3 +282,63 @@ def from_zero(x: sympy.Symbol, cdf: Any) -> sympy.Expr:
 
 class Derived(Transformed, Delay):
     """A delay that is distributed by ``law``."""
+
+
+_STEPS = 4
+"""The most floats by which rounding may move a quantile below an atom."""
+
+
+@final
+@dataclass(frozen=True)
+class OfDelay(Transformed):
+    """``shift`` + ``scale`` · a delay."""
+
+    delay: Delay
+    shift: float = 0.0
+    scale: float = 1.0
+
+    @property
+    @override
+    def law(self) -> Delay:
+        return self.delay
+
+    @override
+    def _place(self, x: ArrayLike) -> Floats:
+        return (floats(x) - self.shift) / self.scale
+
+    @override
+    def _image(self, x: Floats) -> Floats:
+        return self.shift + self.scale * x
+
+    @override
+    def summands(self) -> tuple[Law, ...]:
+        return Point(self.shift), *(_scaled(law, self.scale) for law in self.delay.summands())
+
+    @override
+    def inverse_cdf(self, u: Floats) -> Floats:
+        x = floats(self._image(self.delay.inverse_cdf(u)))
+        for _ in range(_STEPS):  # (x − shift) / scale may round to a float below an atom
+            x = np.where(self.cdf(x) < u, np.nextafter(x, np.inf), x)
+        return x
+
+    @override
+    def density(self, x: ArrayLike) -> Floats:
+        return super().density(x) / self.scale
+
+    @override
+    def variance(self) -> float:
+        return self.scale * self.scale * self.delay.variance()
+
+    @override
+    def error(self) -> float:
+        return self.scale * self.delay.error()
+
+
+def _scaled(law: Law, scale: float) -> Law:
+    """Give the law of ``scale`` times a summand of a delay."""
+    if scale == 1.0:
+        return law
+    if isinstance(law, Point):
+        return Point(scale * law.value)
+    assert isinstance(law, Delay), "delays are made of delays"
+    return OfDelay(law, 0.0, scale)

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Literal, final
+from itertools import product
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, final
 
 import numpy as np
 from pydantic import Field
 from typing_extensions import override
 
-from vflsim.timing.delays.affine import OfDelay
-from vflsim.timing.delays.base import Delay, Derived, columns, exact, sympy
-from vflsim.timing.delays.sum_formulas import formula_of_sum
+from vflsim.errors import NoClosedFormError
+from vflsim.timing.delays.base import Delay, Derived, OfDelay, columns, exact, from_zero, sympy
+from vflsim.timing.delays.basic import Constant, Exponential, Uniform
 from vflsim.timing.delays.sums import total
 from vflsim.timing.floats import Floats, exact_sum
-from vflsim.timing.laws.law import Law
+from vflsim.timing.laws.law import Law, Point
 from vflsim.timing.laws.order import MixtureLaw, maximum
-from vflsim.vocabulary import NonNegativeNumber
+from vflsim.vocabulary import Fraction01, NonNegativeNumber, PositiveSeconds
 
 if TYPE_CHECKING:
     from vflsim.timing.delays import AnyDelay
 
 MAX_DEPTH = 6
 MAX_UNIFORMS = 256
+_SUM_TOLERANCE = 1e-9
 
 
 class Composite(Derived):
@@ -181,6 +184,124 @@ class Maximum(Composite):
         return np.asarray(np.maximum.reduce(self._drawn(u)))
 
 
+@final
+class HyperExponential(Derived):
+    """One of several exponential delays, chosen by chance: more variable than an exponential one of the same mean.
+
+    Example: ``{kind: hyper_exponential, probabilities: [0.9, 0.1], means: [50 ms, 1 s]}``
+    """
+
+    kind: Literal["hyper_exponential"] = "hyper_exponential"
+    probabilities: Annotated[tuple[Fraction01, ...], Field(min_length=1, max_length=64)]
+    """The probability of each of them; they sum to 1."""
+    means: Annotated[tuple[PositiveSeconds, ...], Field(min_length=1, max_length=64)]
+    """Mean of each, in the same order."""
+
+    @override
+    def _check(self) -> None:
+        if len(self.probabilities) != len(self.means):
+            raise ValueError(
+                f"{len(self.probabilities)} probabilities for {len(self.means)} means; allowed: as many as means"
+            )
+        whole = exact_sum(self.probabilities)
+        if abs(whole - 1) > _SUM_TOLERANCE:
+            raise ValueError(f"the probabilities sum to {whole:.10g}; allowed: a sum of 1")
+
+    @property
+    @override
+    def uniforms(self) -> int:
+        return 2
+
+    def _shares(self) -> list[tuple[float, float]]:
+        """Give probability and mean of each exponential, without those that never come."""
+        whole = exact_sum(self.probabilities)
+        return [(p / whole, mean) for p, mean in zip(self.probabilities, self.means, strict=True) if p > 0]
+
+    @cached_property
+    @override
+    def law(self) -> Law:
+        return MixtureLaw(tuple((p, Exponential(mean=mean)) for p, mean in self._shares()))
+
+    @override
+    def sympy(self, x: sympy.Symbol) -> sympy.Expr:
+        whole = sum(map(exact, self.probabilities))
+        parts = zip(self.probabilities, self.means, strict=True)
+        return from_zero(x, 1 - sum(exact(p) / whole * sympy.exp(-x / exact(mean)) for p, mean in parts))
+
+    @override
+    def sample(self, u: Floats) -> Floats:
+        shares, means = zip(*self._shares(), strict=True)
+        phase = np.searchsorted(np.cumsum(shares[:-1]), columns(u, 0, 1), side="right")
+        return -np.take(means, phase) * np.log1p(-columns(u, 1, 1))
+
+
 def depth(delay: Delay) -> int:
     """How many levels of composite delays there are."""
     return 1 + max(map(depth, delay.parts)) if isinstance(delay, Composite) else 0
+
+
+# --- the formula of a sum ---------------------------------------------------------------------------------------------
+
+
+MAX_TERMS = 64
+Term: TypeAlias = tuple[Any, Any]
+"""A shift c and a rational function f of s: e^(−cs) f(s), of which the Laplace–Stieltjes transform is a sum."""
+
+
+def formula_of_sum(parts: Sequence[Law], x: sympy.Symbol) -> sympy.Expr:
+    """Give the cdf at ``x`` of the sum of independent times: exact for constants, observed values, exponentials,
+    uniforms, and mixtures of them. Raises NoClosedFormError where none is known.
+    """
+    s, total = sympy.Symbol("s"), sympy.Integer(0)
+    factors = [list(terms(part, s)) for part in parts]
+    if (count := math.prod(map(len, factors))) > MAX_TERMS:
+        what = f"the formula of this sum would have {count} terms"
+        raise NoClosedFormError(what, "sum", f"at most {MAX_TERMS}", _NUMBERS)
+    for shift, transform in _products(factors):
+        total += sympy.Piecewise((0, x - shift < 0), (_inverse(transform / s, s, x - shift), True))
+    return total
+
+
+def terms(part: Law, s: sympy.Symbol) -> Iterator[Term]:
+    """Give the terms of a time's transform."""
+    summands = part.summands()
+    if isinstance(part, Point | Constant):
+        yield exact(part.value), sympy.Integer(1)
+    elif isinstance(part, Exponential):
+        yield sympy.Integer(0), 1 / (1 + exact(part.mean) * s)
+    elif isinstance(part, Uniform):
+        low, high = exact(part.low), exact(part.high)
+        yield low, 1 / (high - low) / s
+        yield high, -1 / (high - low) / s
+    elif summands[0] is not part:
+        yield from _products([list(terms(each, s)) for each in summands])
+    elif isinstance(part, Derived) and isinstance(part.law, MixtureLaw):
+        for weight, inner in part.law.parts:
+            yield from ((shift, exact(weight) * transform) for shift, transform in terms(inner, s))
+    elif abs((atoms := part.atoms()).mass - 1) < 1e-12:
+        yield from zip(map(exact, atoms.values.tolist()), map(exact, atoms.masses.tolist()), strict=True)
+    else:
+        kind = part.kind if isinstance(part, Delay) else type(part).__name__
+        what, allowed = (
+            f"the cdf of a sum with a {kind} part has no closed form here",
+            "constant, observed, exponential",
+        )
+        raise NoClosedFormError(what, "sum", f"{allowed} and uniform parts, and mixtures and sums of them", _NUMBERS)
+
+
+_NUMBERS = "use its numbers: cdf and quantile"
+
+
+def _products(factors: Sequence[list[Term]]) -> Iterator[Term]:
+    for choice in product(*factors):
+        shifts, transforms = zip(*choice, strict=True)
+        yield sum(shifts), sympy.prod(transforms)
+
+
+def _inverse(transform: sympy.Expr, s: sympy.Symbol, x: sympy.Expr) -> sympy.Expr:
+    """Give the inverse Laplace transform of a rational function at ``x``: the sum of residues at its poles."""
+    total = sympy.Integer(0)
+    for pole, order in sympy.roots(sympy.denom(sympy.together(transform)), s).items():
+        rest = sympy.cancel(transform * (s - pole) ** order) * sympy.exp(s * x)
+        total += sympy.diff(rest, s, order - 1).subs(s, pole) / math.factorial(order - 1)
+    return total

@@ -23,6 +23,7 @@ from scipy.special import (
 from typing_extensions import override
 
 from vflsim.timing.delays.base import Delay, exact, from_zero, sympy
+from vflsim.timing.delays.basic import ByHazard
 from vflsim.timing.floats import Floats, floats
 from vflsim.vocabulary import PositiveNumber, PositiveSeconds, Seconds
 
@@ -97,18 +98,8 @@ class Normal(Delay):
         return (np.maximum(floats(x), 0.0) - self.mean) / self.sd
 
 
-class ByOneOfTwo(Delay):
-    """A family with a shape and one of two alternative parameters."""
-
-    def _exactly_one(self, one: str, other: str) -> None:
-        names = [name for name in (one, other) if getattr(self, name) is not None]
-        if len(names) != 1:
-            number = f"both {one!r} and {other!r}" if names else f"neither {one!r} nor {other!r}"
-            raise ValueError(f"{number} given; allowed: exactly one of them")
-
-
 @final
-class LogNormal(ByOneOfTwo):
+class LogNormal(Delay):
     """The logarithm of the delay is normal with standard deviation ``sigma``; give ``median`` or ``mean``.
 
     Examples: ``{kind: lognormal, sigma: 0.5, median: 100 ms}``, ``{kind: lognormal, sigma: 0.5, mean: 110 ms}``
@@ -176,7 +167,7 @@ class LogNormal(ByOneOfTwo):
         return np.exp(self._mu + self.sigma * ndtri(u))
 
 
-class ByScaleOrMean(ByOneOfTwo):
+class ByScaleOrMean(Delay):
     """A family with a shape, and a scale that may follow from the mean."""
 
     if TYPE_CHECKING:  # each kind chooses their place among its keys
@@ -200,6 +191,9 @@ class ByScaleOrMean(ByOneOfTwo):
             return self.scale
         assert self.mean is not None
         return self.mean / self._unit_mean
+
+    def _exact_scale(self, unit_mean: sympy.Expr) -> sympy.Expr:
+        return exact(self.scale) if self.scale is not None else exact(self.expectation()) / unit_mean
 
     @override
     def expectation(self) -> float:
@@ -255,9 +249,8 @@ class Gamma(ByScaleOrMean):
     @override
     def sympy(self, x: sympy.Symbol) -> sympy.Expr:
         shape = exact(self.shape)
-        scale = exact(self.scale) if self.scale is not None else exact(self.expectation()) / shape
         # sympy would write a whole (or half) shape out, term by term.
-        incomplete = sympy.lowergamma(shape, x / scale, evaluate=self.shape < _WRITTEN_OUT)
+        incomplete = sympy.lowergamma(shape, x / self._exact_scale(shape), evaluate=self.shape < _WRITTEN_OUT)
         return from_zero(x, incomplete / sympy.gamma(shape))
 
     @override
@@ -268,7 +261,7 @@ class Gamma(ByScaleOrMean):
 
 
 @final
-class Weibull(ByScaleOrMean):
+class Weibull(ByScaleOrMean, ByHazard):
     """Weibull: cdf(x) = 1 − exp(−(x / scale)^shape); give ``scale`` or ``mean``.
 
     Examples: ``{kind: weibull, shape: 0.7, mean: 100 ms}``, ``{kind: weibull, shape: 0.7, scale: 80 ms}``
@@ -306,31 +299,23 @@ class Weibull(ByScaleOrMean):
         return self.expectation() ** 2 * factor
 
     @override
-    def cdf(self, x: ArrayLike) -> Floats:
-        return -np.expm1(-self._power(x))
-
-    @override
-    def survival(self, x: ArrayLike) -> Floats:
-        return np.exp(-self._power(x))
-
-    @override
     def density(self, x: ArrayLike) -> Floats:
         z = self._scaled(x)
         with np.errstate(over="ignore", divide="ignore"):
-            height = self.shape / self._scale * np.exp(xlogy(self.shape - 1, z) - self._power(x))
+            height = self.shape / self._scale * np.exp(xlogy(self.shape - 1, z) - self._hazard(x))
         return np.where(floats(x) >= 0, height, 0.0)
 
     @override
     def sympy(self, x: sympy.Symbol) -> sympy.Expr:
         shape = exact(self.shape)
-        scale = exact(self.scale) if self.scale is not None else exact(self.expectation()) / sympy.gamma(1 + 1 / shape)
-        return from_zero(x, 1 - sympy.exp(-((x / scale) ** shape)))
+        return from_zero(x, 1 - sympy.exp(-((x / self._exact_scale(sympy.gamma(1 + 1 / shape))) ** shape)))
 
     @override
     def inverse_cdf(self, u: Floats) -> Floats:
         return self._scale * np.power(-np.log1p(-u), 1 / self.shape)
 
-    def _power(self, x: ArrayLike) -> Floats:
+    @override
+    def _hazard(self, x: ArrayLike) -> Floats:
         with np.errstate(over="ignore"):
             return np.power(self._scaled(x), self.shape)
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from typing_extensions import override
 
-from vflsim.timing.delays.affine import OfDelay
+from vflsim.timing.delays.base import OfDelay
 from vflsim.timing.delays.basic import Exponential
 from vflsim.timing.delays.families import Gamma
 from vflsim.timing.floats import Floats, floats
