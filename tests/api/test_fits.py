@@ -14,7 +14,7 @@ DELAYS = np.random.default_rng(3).gamma(2.0, 0.4, 80)
 @pytest.fixture(autouse=True)
 def _few_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     """A p-value is a multiple of 1/101, which still tells 1 %."""
-    monkeypatch.setattr("vflsim.timing.measured.goodness.SAMPLES", 100)
+    monkeypatch.setattr("vflsim.timing.measured.fitting.SAMPLES", 100)
 
 
 def test_numbers_and_their_file_have_equal_fits(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from vflsim.scenario import load
 from vflsim.scenario.resolve import party_timings
 from vflsim.streams import Uniforms
 from vflsim.timing.delays import Gamma, Sum
-from vflsim.timing.measured import goodness
+from vflsim.timing.measured import fitting
 
 SCENARIO = """\
 name: tiny
@@ -137,7 +137,7 @@ def test_fit_ranks_families_and_prints_snippets_that_load(vflsim, tmp_path):
 
 
 def test_fit_says_that_no_law_fits_and_where(vflsim, tmp_path, monkeypatch):
-    monkeypatch.setattr(goodness, "SAMPLES", 100)
+    monkeypatch.setattr(fitting, "SAMPLES", 100)
     random = np.random.default_rng(0)
     delays = np.where(random.random(500) < 0.95, random.lognormal(-3, 0.3, 500), random.uniform(5, 11, 500))
     (tmp_path / "a.csv").write_text("when;delay\n" + "".join(f"{k};{value:.6f}\n" for k, value in enumerate(delays)))

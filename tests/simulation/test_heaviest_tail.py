@@ -11,7 +11,7 @@ from vflsim.timing.delays import Constant, Exponential, MarkovModulated, Pareto,
 from vflsim.timing.delays.base import Delay
 from vflsim.timing.floats import Floats
 from vflsim.timing.laws.law import Law
-from vflsim.timing.laws.tails import tail_share
+from vflsim.timing.laws.order import tail_share
 from vflsim.timing.party import PartyTiming
 
 SERVER = PartyTiming()

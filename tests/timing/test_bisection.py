@@ -6,7 +6,7 @@ import pytest
 from vflsim.timing.delays import Exponential
 from vflsim.timing.delays.base import OfDelay
 from vflsim.timing.delays.sums import shifted
-from vflsim.timing.laws.bisection import first
+from vflsim.timing.floats import first
 
 ENDS = [(-1e308, 1e308), (-5.0, -1e-300), (-0.0, 3.0), (-2.0, 0.0), (0.0, 1.7e308), (-1e-320, 1e-320)]
 

@@ -22,9 +22,17 @@ from vflsim.timing.delays import (
     Uniform,
     Weibull,
 )
-from vflsim.timing.measured import goodness
-from vflsim.timing.measured.fitting import FAMILIES, fit_all, fitted, log_likelihood, ranked, rounded
-from vflsim.timing.measured.goodness import ks_p_value, quantiles
+from vflsim.timing.measured import fitting
+from vflsim.timing.measured.fitting import (
+    FAMILIES,
+    fit_all,
+    fitted,
+    ks_p_value,
+    log_likelihood,
+    quantiles,
+    ranked,
+    rounded,
+)
 
 TRUE = [
     Exponential(mean=0.3),
@@ -54,7 +62,7 @@ def fit_of(kind, observed):
 
 @pytest.mark.parametrize("delay", [TRUE[0], TRUE[8]], ids=lambda delay: delay.kind)
 def test_all_fits_are_those_of_the_families_ranked_with_p_values(delay, monkeypatch):
-    monkeypatch.setattr(goodness, "SAMPLES", 199 if is_thorough() else 19)
+    monkeypatch.setattr(fitting, "SAMPLES", 199 if is_thorough() else 19)
     observed = observations(delay, 3)
     for fit, other in zip(fit_all(observed), without_p_values(observed), strict=True):
         assert replace(fit, ks_p_value=0.0, ks_statistic=0.0) == replace(other, ks_p_value=0.0, ks_statistic=0.0)

@@ -7,8 +7,8 @@ import pytest
 from scipy import integrate, stats
 
 from vflsim.timing.delays import Constant, Exponential, Mixture
-from vflsim.timing.laws.atoms import Atoms
 from vflsim.timing.laws.grid import CDF_ERROR, Grid
+from vflsim.timing.laws.law import Atoms
 
 LAWS = {
     "exponential": (stats.expon(scale=1e-7), math.inf),

@@ -20,8 +20,7 @@ from vflsim.timing.delays import (
 )
 from vflsim.timing.delays.base import OfDelay
 from vflsim.timing.laws.law import Law
-from vflsim.timing.laws.order import order_statistic
-from vflsim.timing.laws.tails import skewness, tail_share
+from vflsim.timing.laws.order import order_statistic, skewness, tail_share
 
 
 class ByCdf(Law):

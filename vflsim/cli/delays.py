@@ -52,7 +52,7 @@ def show_command(
     from vflsim.plotting.script import picture_file
     from vflsim.results.store.write import write_file
     from vflsim.streams import BLOCK, Uniforms
-    from vflsim.timing.measured.goodness import LEVELS
+    from vflsim.timing.measured.fitting import LEVELS
 
     place = picture_file(out, _file_name(law), "vflsim delays show --out")
     page, table = console(), Table.grid(padding=(0, 3, 0, 0))
@@ -88,8 +88,7 @@ def fit_command(
     """Fit every family to measured delays by maximum likelihood; rank by AIC, an exponential before its near equals."""
     from vflsim.plotting.script import picture_file
     from vflsim.results.store.write import write_file
-    from vflsim.timing.measured.fitting import LEVEL
-    from vflsim.timing.measured.goodness import SAMPLES
+    from vflsim.timing.measured.fitting import LEVEL, SAMPLES
 
     place = picture_file(out, f"{file.stem}-fit", "vflsim delays fit --out")
     fits = vflsim.fit(file, column=column, unit=unit)
@@ -118,7 +117,7 @@ def _recommend(page: Console, fits: Fits) -> None:
     """Print what a scenario can take: the best law that is not rejected, if there is one, and the delays themselves."""
     from vflsim.scenario import emit
     from vflsim.tables import DataTable
-    from vflsim.timing.measured.goodness import quantiles
+    from vflsim.timing.measured.fitting import quantiles
 
     def entry(title: str, delay: dict[str, Any]) -> None:
         page.print(Text(f"# {title}\n{emit.dump({'upload_delay': delay})}".rstrip()), soft_wrap=True)

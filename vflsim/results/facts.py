@@ -244,7 +244,7 @@ class HeavyTail(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     """The delay of a run with the heaviest tail: the activity (``upload delay``), its ``kind`` of law, and whose it is.
 
     ``share`` of the variance lies in the slowest of ``draws``, the run's rounds or its cycles of bursts
-    (:func:`~vflsim.timing.laws.tails.tail_share`). ``infinite``: there is no finite variance.
+    (:func:`~vflsim.timing.laws.order.tail_share`). ``infinite``: there is no finite variance.
     """
 
     activity: str

@@ -16,7 +16,7 @@ from vflsim.simulation.variation import variation_of
 from vflsim.timing.compute import law
 from vflsim.timing.delays.base import Delay
 from vflsim.timing.laws.law import Law
-from vflsim.timing.laws.tails import tail_share
+from vflsim.timing.laws.order import tail_share
 from vflsim.timing.party import PartyTiming, by_timing
 
 

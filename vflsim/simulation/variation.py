@@ -15,7 +15,7 @@ from vflsim.setting import Setting
 from vflsim.streams import SERVER, few, party_name
 from vflsim.timing.delays.base import Delay
 from vflsim.timing.laws.law import Law
-from vflsim.timing.laws.tails import skewness
+from vflsim.timing.laws.order import skewness
 from vflsim.timing.party import Cycle, by_timing, cycles_of, delays_of, sort_of, work_of
 
 MOST_CLIENTS = 2_000

@@ -14,7 +14,7 @@ from vflsim.results.facts import WORRYING, HeavyTail
 from vflsim.results.statistics.heavy_tails import ENOUGH, MEASURED, Coverage, heavy_tail_notes, measured
 from vflsim.results.statistics.summary import summarise
 from vflsim.results.tables.comparison import comparison_table
-from vflsim.timing.laws.tails import tail_share
+from vflsim.timing.laws.order import tail_share
 
 sys.path.append(str(ROOT / "benchmarks"))
 PAGE = (ROOT / "docs" / "intervals.md").read_text(encoding="utf-8")

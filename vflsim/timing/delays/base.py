@@ -20,10 +20,9 @@ from typing_extensions import override
 
 from vflsim.errors import NoClosedFormError
 from vflsim.streams import BLOCK, Uniforms
-from vflsim.timing.floats import Floats, floats
-from vflsim.timing.laws.atoms import Atoms
-from vflsim.timing.laws.bisection import LARGEST_UNIFORM
-from vflsim.timing.laws.law import Law, Point, Transformed
+from vflsim.timing.floats import LARGEST_UNIFORM, Floats, floats
+from vflsim.timing.laws.law import Atoms, Law, Point
+from vflsim.timing.laws.order import Transformed
 from vflsim.vocabulary import Part
 from vflsim.vocabulary.imported import tried_out
 from vflsim.vocabulary.on_demand import sympy
@@ -196,7 +195,7 @@ class Delay(Part, Law):
                     trial.must(fits, what, allowed, method)
         trial.fact("support", lambda ends: len(ends) == 2, "two numbers, the shortest and the longest")
         atoms = self.atoms()
-        allowed = "Atoms (vflsim.timing.laws.atoms) of values and masses"
+        allowed = "Atoms (vflsim.timing.laws.law) of values and masses"
         trial.must(isinstance(atoms, Atoms), f"{trial.name}.atoms returns {type_of(atoms)}", allowed, "atoms")
         for method in ("expectation", "variance"):
             if getattr(type(self), method) is not getattr(Law, method):

@@ -12,7 +12,7 @@ from typing_extensions import override
 from vflsim.errors import NoClosedFormError
 from vflsim.timing.delays.base import Delay, exact, sympy
 from vflsim.timing.floats import Floats, floats
-from vflsim.timing.laws.atoms import Atoms
+from vflsim.timing.laws.law import Atoms
 from vflsim.timing.readers import TimeUnit, read_observed
 
 MAX_PIECES = 64

@@ -21,10 +21,9 @@ from vflsim.timing.delays.base import OfDelay
 from vflsim.timing.delays.basic import Exponential
 from vflsim.timing.delays.families import Gamma
 from vflsim.timing.floats import Floats, floats
-from vflsim.timing.laws.atoms import MAX_ATOMS, Atoms
 from vflsim.timing.laws.grid import Grid, Levels
-from vflsim.timing.laws.law import WHOLE, Law, Point, Transformed
-from vflsim.timing.laws.order import MixtureLaw, mixture
+from vflsim.timing.laws.law import MAX_ATOMS, WHOLE, Atoms, Law, Point
+from vflsim.timing.laws.order import MixtureLaw, Transformed, mixture
 
 _MOST_ATOMS: Final = 1024
 """The most atoms beside a time with a density; more stand for groups of about equal mass."""

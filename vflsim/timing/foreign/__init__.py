@@ -14,8 +14,7 @@ from typing import Any
 
 from vflsim.errors import DataError
 from vflsim.timing.foreign.base import EVERYTHING, Format, Wishes
-from vflsim.timing.foreign.devices import FedScaleAvailability, FedScaleCapacity, FlashStates
-from vflsim.timing.foreign.links import Links
+from vflsim.timing.foreign.devices import FedScaleAvailability, FedScaleCapacity, FlashStates, Links
 from vflsim.timing.foreign.simgrid import SimGridPlatform
 
 FORMATS: dict[str, type[Format]] = {

@@ -65,11 +65,8 @@ class Format(ABC):
     def __init__(self, paths: Sequence[Path], wishes: Wishes) -> None:
         self.paths, self.wishes = paths, wishes
         if wishes.server is not None and not self.has_hosts:
-            what, allowed = (
-                f"a server named {wishes.server!r} of {self.title}",
-                "a server of a platform, which has hosts",
-            )
-            raise DataError(what, str(paths[0]), allowed, "leave it out")
+            what = f"a server named {wishes.server!r} of {self.title}"
+            raise DataError(what, str(paths[0]), "a server of a platform, which has hosts", "leave it out")
 
     @classmethod
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Traces of devices in federated learning: when they are there (FedScale, FLASH), how fast they are (FedScale).
+"""Devices as measured: when they are there (FedScale, FLASH), their speeds (FedScale), their links (iperf3, ping).
 
 Sources: FedScale's "Device Trace File Formats" (Lai et al., ICML 2022), and the state traces of FLASH (Yang et al.,
 WWW 2021), whose devices are ready while they are locked, on Wi-Fi and charging, as in Bonawitz et al. 2019.
@@ -7,18 +7,24 @@ WWW 2021), whose devices are ready while they are locked, on Wi-Fi and charging,
 from __future__ import annotations
 
 import io
+import os
 import pickle
 import pickletools
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
 from typing_extensions import override
 
-from vflsim.files import content, must_fit, parsed_json
+from vflsim.errors import DataError
+from vflsim.files import content, must_fit, parsed_json, text
+from vflsim.timing.floats import Floats
 from vflsim.timing.foreign.base import ForeignClient, Format, Platform, brief, head, is_number
+from vflsim.timing.readers import read_observed
 
 _PICKLED = 30
 """Bytes of memory per byte of a pickle with numbers."""
@@ -29,8 +35,6 @@ _REFERENCE = datetime(2020, 1, 2)
 _READY = {"battery_charged_on", "battery_charged_off", "screen_on", "screen_off", "screen_lock", "screen_unlock"}
 _NETWORKS = {"wifi", "unknown", "2g", "3g", "4g", "5g"}
 _STATES = f"{', '.join(sorted(_READY | _NETWORKS))}, or a percentage of the battery"
-
-
 _CODE = {"GLOBAL", "STACK_GLOBAL", "INST", "EXT1", "EXT2", "EXT4"}
 _NESTED_KEYS = {"TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "FROZENSET"}
 
@@ -109,6 +113,13 @@ class _Devices(Format):
         keys = {"kind": "intervals", "down": downs, "period": period, "interrupted": self.wishes.interrupted}
         return ForeignClient({"availability": keys})
 
+    def platform(self, found: Mapping[str, ForeignClient | None], *notes: str) -> Platform:
+        """Return the wanted ones of the devices that are ever there."""
+        there = {name: client for name, client in found.items() if client is not None}
+        absent = len(found) - len(there)
+        left_out = (f"{absent:,} devices are never there, and are left out.",) if absent else ()
+        return Platform({name: there[name] for name in self.chosen([*there])}, notes=(*left_out, *notes))
+
 
 def _merged(spans: Sequence[tuple[float, float]], period: float) -> list[tuple[float, float]]:
     """Return spans of [0, period] in order, those that touch as one; one that goes past the end begins again at 0."""
@@ -131,7 +142,7 @@ class FedScaleAvailability(_Devices):
 
     @override
     def read(self) -> Platform:
-        there, absent = dict[str, ForeignClient](), 0
+        found = dict[str, ForeignClient | None]()
         for name, entry in self.devices().items():
             starts, ends, period = (entry[key] for key in ("active", "inactive", "finish_time"))
             numbers = [*(starts if isinstance(starts, list) else [None]), *(ends if isinstance(ends, list) else [None])]
@@ -142,10 +153,8 @@ class FedScaleAvailability(_Devices):
                 allowed = "as many of each, and none that ends before it begins"
                 raise self.error("active and inactive are no pairs of from and to", allowed, at=f"device {name}")
             spans = [(float(start), min(float(end), float(period))) for start, end in zip(starts, ends, strict=True)]
-            away = self.away(spans, float(period))
-            absent += away is None
-            there |= {} if away is None else {name: away}
-        return Platform({name: there[name] for name in self.chosen([*there])}, notes=_left_out(absent))
+            found[name] = self.away(spans, float(period))
+        return self.platform(found)
 
 
 class FedScaleCapacity(_Devices):
@@ -171,8 +180,8 @@ class FedScaleCapacity(_Devices):
             clients[name] = ForeignClient({"compute": compute, "link": {"up": rate, "down": rate}})
         note = (
             "Compute times are those of the file in proportion: the median device takes `constants.median` (ms) for an "
-            "operation of a full batch. FedScale's own are of image models that these clients do not train."
         )
+        note += "operation of a full batch. FedScale's own are of image models that these clients do not train."
         return Platform(clients, constants={"median": self.wishes.median_ms}, notes=(note,))
 
 
@@ -186,16 +195,13 @@ class FlashStates(_Devices):
     def read(self) -> Platform:
         traces = {name: self._trace(name, entry["messages"]) for name, entry in self.devices().items()}
         origin = min((begin for begin, end, _ in traces.values() if end > begin), default=0.0)
-        there, absent = dict[str, ForeignClient](), 0
+        found: dict[str, ForeignClient | None] = dict.fromkeys(traces)
         for name, (begin, end, ready) in traces.items():
-            period, away = end - begin, None
-            if period > 0:  # as in FLASH, a trace repeats, at its own times of the day
+            if (period := end - begin) > 0:  # as in FLASH, a trace repeats, at its own times of the day
                 shifted = [((start - origin) % period, stop - start) for start, stop in ready]
-                away = self.away([(start, start + long) for start, long in shifted], period)
-            absent += away is None
-            there |= {} if away is None else {name: away}
+                found[name] = self.away([(start, start + long) for start, long in shifted], period)
         note = "A device that is ready at its trace's end counts as ready until then; FLASH leaves that time out."
-        return Platform({name: there[name] for name in self.chosen([*there])}, notes=(*_left_out(absent), note))
+        return self.platform(found, note)
 
     def _trace(self, name: str, messages: object) -> tuple[float, float, list[tuple[float, float]]]:
         """Return the beginning and end of a trace, and when the device is ready, in seconds of FLASH's clock."""
@@ -236,8 +242,111 @@ class FlashStates(_Devices):
         return times[0], times[-1], ready
 
 
-def _left_out(absent: int) -> tuple[str, ...]:
-    return (f"{absent:,} devices are never there, and are left out.",) if absent else ()
+# --- links ------------------------------------------------------------------------------------------------------------
 
 
-__all__ = ["FedScaleAvailability", "FedScaleCapacity", "FlashStates"]
+_TRIP = re.compile(r"\btime[=<]([\d.]+) ?ms")
+_COLUMN = "rtt_ms"
+_FINISHED = "what iperf3 --json writes of a finished measurement"
+_LEAST_BPS, _MOST_BPS = 1.0, 1e15
+_LONGEST_MS = 1e9
+"""A round trip of 11 days, far above what any network has."""
+
+
+class Links(Format):
+    """Links as `iperf3 --json` and `ping` have measured them, a client each: rates, and half of each round trip.
+
+    A file is a client, or a folder, whose files are about one client: uploads (``iperf3 -c SERVER --json``), downloads
+    (with ``--reverse``; ``--bidir`` has both), and round trips (what ``ping`` prints, or a CSV with ``rtt_ms``).
+    """
+
+    title = "links measured by iperf3 --json and ping"
+    note = "A rate is what one TCP connection got. Round trips of ping have no queue; those of a busy link are longer."
+
+    @classmethod
+    @override
+    def recognises(cls, path: Path) -> bool:
+        if os.path.isdir(path):
+            return any(cls.recognises(file) for file in _files(path))
+        start = head(path)
+        return b'"test_start"' in start or b'"connected"' in start or b"icmp_seq" in start or _COLUMN.encode() in start
+
+    @override
+    def read(self) -> Platform:
+        names = [path.stem for path in self.paths]
+        if len({*names}) < len(names):
+            raise self.error("names of clients stand twice", "files or folders with names of their own")
+        paths = dict(zip(names, self.paths, strict=True))
+        return Platform({name: self._client(paths[name]) for name in self.chosen(names)}, notes=(self.note,))
+
+    def _client(self, path: Path) -> ForeignClient:
+        link: dict[str, Any] = {}
+        files = _files(path) if os.path.isdir(path) else [path]
+        if not files:
+            raise DataError("holds no file", str(path), "files of iperf3 --json and ping")
+        for file in files:
+            for key, value in self._measured(file):
+                if key in link:
+                    allowed = "one file for each of up, down and round trips"
+                    raise DataError(f"{key} is measured twice", str(file), allowed)
+                link[key] = value
+        return ForeignClient({"link": link})
+
+    def _measured(self, file: Path) -> Iterator[tuple[str, Any]]:
+        try:
+            source = text(file)
+            if source.lstrip().startswith("{"):
+                yield from self._iperf(file, parsed_json(source))
+                return
+            trips = self._trips(file, source)
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise DataError(f"cannot be read: {reason}", str(file), "iperf3 --json, ping, or CSV") from None
+        if not len(trips):
+            raise DataError("holds no round trip", str(file), f"lines with time=… ms, or a column {_COLUMN}")
+        if (longest := trips.max()) > _LONGEST_MS:
+            raise DataError(f"holds a round trip of {longest:g} ms", str(file), f"at most {_LONGEST_MS:g} ms")
+        from vflsim.timing.measured.calibration import entry_of, law_of
+
+        yield "latency", entry_of(law_of(trips / 2e3))
+
+    def _trips(self, file: Path, source: str) -> Floats:
+        if file.suffix.lower() == ".csv":
+            return 1e3 * read_observed(file, _COLUMN, "ms")
+        return np.array([float(trip) for trip in _TRIP.findall(source)])
+
+    def _iperf(self, file: Path, report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        if error := report.get("error"):
+            raise DataError(f"iperf3 failed: {error if isinstance(error, str) else brief(error)}", str(file), _FINISHED)
+        start, end = _part(file, report, "start"), _part(file, report, "end")
+        test = _part(file, start, "test_start")
+        if (protocol := test.get("protocol", "TCP")) != "TCP":
+            what = f"protocol is {protocol if isinstance(protocol, str) else brief(protocol)}"
+            raise DataError(what, str(file), "TCP, as messages have")
+        first = "down" if test.get("reverse") else "up"
+        yield first, self._rate(file, end, "sum_received")
+        if "sum_received_bidir_reverse" in end:
+            yield "down", self._rate(file, end, "sum_received_bidir_reverse")
+
+    def _rate(self, file: Path, end: Mapping[str, Any], key: str) -> str:
+        rate = _part(file, end, key).get("bits_per_second")
+        if not is_number(rate) or not _LEAST_BPS <= rate <= _MOST_BPS:
+            allowed = f"a number between {_LEAST_BPS:g} and {_MOST_BPS:g}"
+            raise DataError(f"end.{key}.bits_per_second is {brief(rate)}", str(file), allowed)
+        return f"{rate / 1e6:.6g} Mbps"
+
+
+def _part(file: Path, report: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """Return an object of iperf3's report; none at all is an empty one."""
+    part = report.get(key, {})
+    if not isinstance(part, dict):
+        raise DataError(f"{key} is {brief(part)}", str(file), f"an object; {_FINISHED}")
+    return part
+
+
+def _files(folder: Path) -> list[Path]:
+    """Return the files of a folder, in order of their names. Raises DataError for a folder that cannot be read."""
+    try:
+        return sorted(file for file in folder.iterdir() if file.is_file())
+    except OSError as error:
+        raise DataError(f"cannot be read: {error.strerror}", str(folder), "a folder of files") from None

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 import sys
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, final
+from typing import Final, NamedTuple, final
 
 import numpy as np
 from numpy.typing import ArrayLike
 from typing_extensions import override
 
-from vflsim.timing.floats import Floats, floats
-from vflsim.timing.laws.atoms import Atoms
-from vflsim.timing.laws.bisection import first, levels_reached, quantiles
+from vflsim.errors import TooLargeError
+from vflsim.timing.floats import Floats, first, floats, levels_reached, quantiles
 from vflsim.timing.laws.grid import Grid
 
 ERROR: Final = 3e-5
@@ -31,6 +29,76 @@ _NEWTON: Final = 1e-3
 """The largest step from a quantile on the grid, relative to its distance from the start."""
 _DIGITS: Final = 3
 """The digits of a tail's exponent that can be measured."""
+
+
+MAX_ATOMS = 2**21
+
+
+class Atoms(NamedTuple):
+    """Values in ascending order, and the probability of each."""
+
+    values: Floats
+    masses: Floats
+
+    @classmethod
+    def none(cls) -> Atoms:
+        """Give the discrete part of a law that has none."""
+        return cls(np.empty(0), np.empty(0))
+
+    @classmethod
+    def at(cls, value: float) -> Atoms:
+        """Give the law of a constant."""
+        return cls(np.array([value]), np.ones(1))
+
+    @classmethod
+    def merged(cls, values: Floats, masses: Floats) -> Atoms:
+        """Sort values, and join equal ones."""
+        unique, where = np.unique(values, return_inverse=True)
+        return cls(unique, np.bincount(where.ravel(), masses, len(unique)).astype(np.float64))
+
+    def lumped(self, most: int) -> Atoms:
+        """Join neighbours into at most ``most`` groups of about equal mass, each at its mean."""
+        if len(self.values) <= most:
+            return self
+        before = np.cumsum(self.masses) - self.masses / 2
+        group = np.minimum((before * (most / self.mass)).astype(np.int64), most - 1)
+        masses = np.bincount(group, self.masses, most)
+        sums = np.bincount(group, self.masses * self.values, most)
+        return Atoms(floats(sums[masses > 0] / masses[masses > 0]), floats(masses[masses > 0]))
+
+    @property
+    def mass(self) -> float:
+        """The probability of all atoms together."""
+        return float(self.masses.sum())
+
+    def weighed(self, weight: float) -> Atoms:
+        """Give the same values with masses that are multiplied by ``weight``."""
+        return Atoms(self.values, self.masses * weight) if weight > 0 else Atoms.none()
+
+    def plus(self, other: Atoms) -> Atoms:
+        """Give the law of the sum. Raises TooLargeError for more than ``MAX_ATOMS`` combinations."""
+        if len(self.values) * len(other.values) > MAX_ATOMS:
+            raise TooLargeError(
+                f"a sum of {len(self.values):,} by {len(other.values):,} observed values is too large for its exact "
+                "distribution",
+                "",
+                f"{MAX_ATOMS:,} combinations",
+            )
+        return Atoms.merged(
+            np.add.outer(self.values, other.values).ravel(), np.multiply.outer(self.masses, other.masses).ravel()
+        )
+
+    def cdf(self, x: ArrayLike) -> Floats:
+        """Give P(X ≤ x), elementwise."""
+        heights = np.concatenate([[0.0], np.cumsum(self.masses)])
+        heights[-1] = self.masses.sum()
+        np.minimum(heights, 1.0, out=heights)  # sums of rounded masses may exceed 1 by a few units of the last place
+        return heights[np.searchsorted(self.values, floats(x), side="right")]
+
+    def survival(self, x: ArrayLike) -> Floats:
+        """Give P(X > x), elementwise; small ones precisely."""
+        above = np.append(np.cumsum(self.masses[::-1])[::-1], 0.0)
+        return above[np.searchsorted(self.values, floats(x), side="right")]
 
 
 class Law:
@@ -201,79 +269,12 @@ class Law:
             return np.where(np.abs(step) < _NEWTON * (x - grid.start), x + step, x)
 
 
-class Transformed(Law, ABC):
-    """A time that follows from another one, whose ``law`` is known: by default it is that time."""
-
-    @property
-    @abstractmethod
-    def law(self) -> Law:
-        """The law of the other time."""
-
-    def _place(self, x: ArrayLike) -> Floats:
-        """Give the other time at which this one is ``x``, elementwise."""
-        return floats(x)
-
-    def _image(self, x: Floats) -> Floats:
-        """Invert ``_place``."""
-        return x
-
-    @cached_property
-    @override
-    def _support(self) -> tuple[float, float]:
-        shortest, longest = self._image(floats(self.law.support)).tolist()
-        return shortest, longest
-
-    @property
-    @override
-    def tail_index(self) -> float:
-        return self.law.tail_index
-
-    @override
-    def cdf(self, x: ArrayLike) -> Floats:
-        return self.law.cdf(self._place(x))
-
-    @override
-    def survival(self, x: ArrayLike) -> Floats:
-        return self.law.survival(self._place(x))
-
-    @override
-    def density(self, x: ArrayLike) -> Floats:
-        return self.law.density(self._place(x))
-
-    @override
-    def atoms(self) -> Atoms:
-        values, masses = self.law.atoms()
-        return Atoms(self._image(values), masses)
-
-    @property
-    @override
-    def breaks(self) -> Floats:
-        return self._image(self.law.breaks)
-
-    @override
-    def expectation(self) -> float:
-        return float(self._image(floats(self.law.expectation())))
-
-    @override
-    def variance(self) -> float:
-        return self.law.variance()
-
-    @override
-    def error(self) -> float:
-        return self.law.error()
-
-
 @final
 @dataclass(frozen=True)
 class Point(Law):
     """The law of a constant time."""
 
     value: float
-
-    @property
-    @override
-    def support(self) -> tuple[float, float]:
-        return self.value, self.value
 
     @override
     def cdf(self, x: ArrayLike) -> Floats:
@@ -284,17 +285,9 @@ class Point(Law):
         return np.full(np.shape(u), self.value)
 
     @override
-    def density(self, x: ArrayLike) -> Floats:
-        return np.zeros(np.shape(x))
-
-    @override
     def atoms(self) -> Atoms:
         return Atoms.at(self.value)
 
     @override
     def expectation(self) -> float:
         return self.value
-
-    @override
-    def variance(self) -> float:
-        return 0.0

@@ -1,7 +1,9 @@
-"""Order statistics of independent times with different laws: the first, the t-th, the last of them."""
+"""Laws that follow from others: transformed, mixtures, order statistics; and what the slowest draws contribute."""
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,11 +16,72 @@ from scipy.special import betainc
 from typing_extensions import override
 
 from vflsim.timing.floats import Floats, exact_sum, floats
-from vflsim.timing.laws.atoms import Atoms
-from vflsim.timing.laws.law import Law, Point
+from vflsim.timing.laws.law import Atoms, Law, Point
 
 _NOTHING: Final = 1e-15
 """The largest jump of a cdf that counts as rounding."""
+
+
+class Transformed(Law, ABC):
+    """A time that follows from another one, whose ``law`` is known: by default it is that time."""
+
+    @property
+    @abstractmethod
+    def law(self) -> Law:
+        """The law of the other time."""
+
+    def _place(self, x: ArrayLike) -> Floats:
+        """Give the other time at which this one is ``x``, elementwise."""
+        return floats(x)
+
+    def _image(self, x: Floats) -> Floats:
+        """Invert ``_place``."""
+        return x
+
+    @cached_property
+    @override
+    def _support(self) -> tuple[float, float]:
+        shortest, longest = self._image(floats(self.law.support)).tolist()
+        return shortest, longest
+
+    @property
+    @override
+    def tail_index(self) -> float:
+        return self.law.tail_index
+
+    @override
+    def cdf(self, x: ArrayLike) -> Floats:
+        return self.law.cdf(self._place(x))
+
+    @override
+    def survival(self, x: ArrayLike) -> Floats:
+        return self.law.survival(self._place(x))
+
+    @override
+    def density(self, x: ArrayLike) -> Floats:
+        return self.law.density(self._place(x))
+
+    @override
+    def atoms(self) -> Atoms:
+        values, masses = self.law.atoms()
+        return Atoms(self._image(values), masses)
+
+    @property
+    @override
+    def breaks(self) -> Floats:
+        return self._image(self.law.breaks)
+
+    @override
+    def expectation(self) -> float:
+        return float(self._image(floats(self.law.expectation())))
+
+    @override
+    def variance(self) -> float:
+        return self.law.variance()
+
+    @override
+    def error(self) -> float:
+        return self.law.error()
 
 
 @final
@@ -231,3 +294,55 @@ def _product(factors: Iterable[tuple[Floats, int]]) -> Floats:
     for factor, count in factors:
         result = result * factor**count
     return np.asarray(result)
+
+
+# --- tails ------------------------------------------------------------------------------------------------------------
+
+
+FEWEST: Final = 3
+"""The least number of draws: the slowest third of a symmetric law has less than half of its variance."""
+_STEPS: Final = 600
+_LEAST: Final = 1e-13
+"""The smallest probability of slower times that is used; below it, cdfs are round-off."""
+
+
+def skewness(law: Law) -> float:
+    """Estimate E (X − μ)³ / σ³ within a few percent: 2 for an exponential law, 0 for a constant.
+
+    It is ∫ ((q(u) − μ) / σ)³ du, by the midpoint rule in ln(1 − u), so that slow times count as often as they occur.
+    Where it is infinite, the result is large, as of a law that is cut at a probability of 1e-13. Infinite without a
+    finite variance.
+    """
+    mean, variance = law.expectation(), law.variance()
+    if not math.isfinite(variance):
+        return math.inf
+    if variance <= 0:
+        return 0.0
+    edges = np.linspace(0.0, -math.log(_LEAST), _STEPS + 1)
+    weights = np.exp(-edges[:-1]) - np.exp(-edges[1:])
+    levels = -np.expm1(-(edges[:-1] + edges[1:]) / 2)
+    scaled = (law.quantile(levels) - mean) / math.sqrt(variance)
+    return float((scaled**3 * weights).sum())
+
+
+def tail_share(law: Law, draws: float) -> float:
+    """Return the share of the variance that the slowest of so many ``draws`` (at least three) contributes.
+
+    It is ∫ (q(u) − μ)² du over the levels u above 1 − 1/draws, divided by the variance: 1 for an infinite variance, 0
+    for a constant. With the quantile a there, q(u) = a + (q(u) − a)⁺.
+    """
+    variance, mean = law.variance(), law.expectation()
+    if not math.isfinite(variance):
+        return 1.0
+    if variance <= 0:
+        return 0.0
+    part = 1 / max(draws, FEWEST)
+    edge = float(law.quantile(1 - part))
+    (values, masses), (weight, grid) = law.atoms(), law.continuous
+    over = np.maximum(values - edge, 0.0)
+    first, second = float(over @ masses), float(over * over @ masses)
+    if grid is not None:
+        beyond = grid.beyond(edge)
+        first, second = first + weight * beyond[0], second + weight * beyond[1]
+    far = edge - mean
+    return min(max((second + 2 * far * first + far * far * part) / variance, 0.0), 1.0)

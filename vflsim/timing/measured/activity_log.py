@@ -10,8 +10,9 @@ from __future__ import annotations
 import csv
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -138,34 +139,19 @@ def read_log(file: str | Path, after: float = 0.0) -> ActivityLog:
     rows = list(_rows(path, text))
     if not rows:
         raise DataError("holds no activity", str(path), "a header, and a row for each activity", _remedy())
-    builder, begin = LogBuilder(str(path)), min(row.start for row in rows) + after
-    activities = [row for row in rows if row.start >= begin]
-    if not activities:
-        last = max(row.start for row in rows) - begin + after
+    starts = [start for start, _ in rows]
+    builder, begin = LogBuilder(str(path)), min(starts) + after
+    if max(starts) < begin:
+        last = max(starts) - begin + after
         raise DataError(f"no activity begins {after:g} s after the first one", str(path), f"at most {last:g} s")
-    for row in activities:
-        if row.what == COMPUTE:
-            builder.operation(row.party, row.name, row.end - row.start, row.flops)
-        elif row.what == TRANSFER:
-            builder.message(row.party, row.peer, row.end - row.start, row.bytes)
-        else:
-            builder.upload_delay(row.party, row.end - row.start)
+    for start, add in rows:
+        if start >= begin:
+            add(builder)
     return builder.log()
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    party: int
-    what: str
-    name: str
-    start: float
-    end: float
-    bytes: int
-    peer: int
-    flops: float
-
-
-def _rows(path: Path, text: str) -> Iterator[_Row]:
+def _rows(path: Path, text: str) -> Iterator[tuple[float, Callable[[LogBuilder], None]]]:
+    """Yield when each activity begins, and what adds it to a log."""
     lines = ((number, line) for number, line in enumerate(text.splitlines(), 1))
     content = [(number, line) for number, line in lines if line.strip() and not line.lstrip().startswith("#")]
     if not content:
@@ -183,7 +169,7 @@ def _rows(path: Path, text: str) -> Iterator[_Row]:
         if len(cells) != len(header):
             what = f"{len(cells)} cells under {len(header)} columns"
             raise DataError(what, f"{path}:{number}", f"{len(header)} cells, empty ones included", "mend the row")
-        yield _Cells(dict(zip(header, cells, strict=True)), f"{path}:{number}").row()
+        yield _Cells(dict(zip(header, cells, strict=True)), f"{path}:{number}").activity()
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +179,7 @@ class _Cells:
     cells: Mapping[str, str]
     place: str
 
-    def row(self) -> _Row:
+    def activity(self) -> tuple[float, Callable[[LogBuilder], None]]:
         match = _ACTIVITY.fullmatch(self.cells["activity"])
         if match is None:
             self._refuse("activity", _ACTIVITIES, "leave rows of other activities out")
@@ -204,9 +190,13 @@ class _Cells:
             self._refuse("end", f"at least the start, {start:g}", "give both in seconds on one clock")
         if what == UPLOAD and party == SERVER:
             self._refuse("party", "client-1, client-2, … of an upload", "only clients have an upload delay")
-        flops = self._number("flops") if what == COMPUTE and self.cells.get("flops") else math.nan
-        count, peer = (self._bytes(), self._peer(party)) if what == TRANSFER else (0, SERVER)
-        return _Row(party, what, name, start, end, count, peer, flops)
+        if what == COMPUTE:
+            flops = self._number("flops") if self.cells.get("flops") else math.nan
+            return start, partial(LogBuilder.operation, party=party, kind=name, seconds=end - start, flops=flops)
+        if what == TRANSFER:
+            size, peer = self._bytes(), self._peer(party)
+            return start, partial(LogBuilder.message, sender=party, receiver=peer, seconds=end - start, size=size)
+        return start, partial(LogBuilder.upload_delay, client=party, seconds=end - start)
 
     def _bytes(self) -> int:
         number = self._number("bytes")

@@ -22,8 +22,7 @@ from vflsim.timing.delays import Constant
 from vflsim.timing.delays.base import Delay
 from vflsim.timing.floats import Floats
 from vflsim.timing.measured.activity_log import ActivityLog, MeasuredTimes
-from vflsim.timing.measured.fitting import FAMILIES, fitted, ranked
-from vflsim.timing.measured.goodness import ks_statistic
+from vflsim.timing.measured.fitting import FAMILIES, fitted, ks_statistic, ranked
 
 _NOTHING = Constant(value=0.0)
 ALL = "clients"
