@@ -11,7 +11,7 @@ import numpy as np
 
 from vflsim.learning.execution.operations import TimingOnlyExecutor
 from vflsim.timing.capacity import Link
-from vflsim.timing.sharing import max_min
+from vflsim.world.hub import max_min
 from vflsim.world.messages import Message
 from vflsim.world.networks import Fair
 from vflsim.world.record import Recorder

@@ -73,8 +73,8 @@ ROOMS: dict[str, list[set[str]]] = {
     ],
     "timing": [
         {"floats", "profile"},
-        {"laws", "readers", "sharing"},
-        {"delays", "latency"},
+        {"laws", "readers"},
+        {"delays"},
         {"capacity", "sampler"},
         {"arrivals", "availability", "compute"},
         {"activation", "measured"},

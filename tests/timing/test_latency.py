@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from vflsim.timing.latency import LatencyMatrix
+from vflsim.timing.capacity import LatencyMatrix
 from vflsim.world.networks import AnyNetwork, Fair, Fifo
 
 
@@ -76,7 +76,10 @@ def test_files_that_hold_no_matrix_are_refused(tmp_path) -> None:
         LatencyMatrix(file=str(tmp_path / "none"))
     np.save(tmp_path / "line.npy", np.arange(4.0))
     np.save(tmp_path / "objects.npy", np.array([[{}]]), allow_pickle=True)
-    for name, says in (("line.npy", "not a matrix"), ("objects.npy", "objects are refused, they could run code")):
+    for name, says in (
+        ("line.npy", "4 rows and 1 columns; allowed: a square matrix"),
+        ("objects.npy", "objects are refused, they could run code"),
+    ):
         with pytest.raises(ValidationError, match=says):
             LatencyMatrix(file=str(tmp_path / name))
 

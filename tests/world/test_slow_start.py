@@ -13,9 +13,8 @@ from hypothesis import given, settings, strategies as st
 from thorough import examples
 
 from vflsim.learning.execution.operations import TimingOnlyExecutor
-from vflsim.timing.capacity import Link
+from vflsim.timing.capacity import LatencyMatrix, Link
 from vflsim.timing.delays import Exponential
-from vflsim.timing.latency import LatencyMatrix
 from vflsim.timing.party import Power
 from vflsim.timing.profile import StepProfile
 from vflsim.world import connections

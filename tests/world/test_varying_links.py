@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vflsim.errors import DeadlockError
-from vflsim.timing.latency import LatencyMatrix
+from vflsim.timing.capacity import LatencyMatrix
 from vflsim.timing.profile import StepProfile
 from vflsim.world.networks import Dedicated, Fair, Fifo
 

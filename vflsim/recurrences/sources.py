@@ -11,11 +11,10 @@ from vflsim.learning.execution.operations import Operation
 from vflsim.recurrences.stages import Ints, Source, Stage
 from vflsim.recurrences.timed import Draw, PeerWay
 from vflsim.setting import Setting
-from vflsim.timing.capacity import AnyCapacity, Link
+from vflsim.timing.capacity import AnyCapacity, LatencyMatrix, Link
 from vflsim.timing.compute import AnyCompute, duration
 from vflsim.timing.delays import Constant
 from vflsim.timing.delays.base import Delay
-from vflsim.timing.latency import LatencyMatrix
 from vflsim.timing.sampler import Sampler
 from vflsim.world.transfers import Latency
 

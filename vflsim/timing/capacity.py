@@ -1,4 +1,4 @@
-"""Bandwidths over time: constant, or changing in steps, inline or from a file.
+"""Links: bandwidths over time, constant or in steps, inline or from a file; latencies; matrices of latencies.
 
 To add a kind: a final class like those below, and its name in ``CapacityKind`` at the end.
 """
@@ -6,9 +6,11 @@ To add a kind: a final class like those below, and its name in ``CapacityKind`` 
 from __future__ import annotations
 
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import lru_cache
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeAlias, final, get_args
 
 import numpy as np
@@ -16,99 +18,13 @@ from pydantic import Discriminator, Field, Tag, ValidationInfo, model_validator
 from typing_extensions import override
 
 from vflsim.timing.delays import AnyDelay, Constant
+from vflsim.timing.floats import Floats
 from vflsim.timing.profile import Flat, StepProfile, tried_profile
-from vflsim.timing.readers import Stamp, columns_of, stamp_of, text_of
-from vflsim.vocabulary import BitsPerSecond, Part, PositiveSeconds, Seconds, Shorthand
+from vflsim.timing.readers import Stamp, packet_trace, rate_trace, stamp_of, table_of, text_of
+from vflsim.vocabulary import BitsPerSecond, Index, Part, PositiveSeconds, Seconds, Shorthand
 from vflsim.vocabulary.imported import OrModule
 from vflsim.vocabulary.quantities import BANDWIDTH, PLAIN_FROM, TIME, Period, Quantity
 from vflsim.vocabulary.trial import Trial
-
-PACKET_BITS = 8 * 1500
-"""The bits of one line of a Mahimahi trace."""
-MAX_WINDOWS = 10_000_000
-"""The most windows of a trace: 11 days in windows of 0.1 s."""
-_KEPT = 1024  # traces
-
-
-def rate_trace(file: str, time_unit: str, rate_unit: str, period: float | None) -> StepProfile:
-    """Give the bandwidth (bit/s) of a CSV file with the columns time and rate, each in the unit given.
-
-    Raises ValueError, naming file, row and value, for a file that cannot be read, rows that are not two numbers, times
-    that do not ascend from 0, negative rates, and a ``period`` (s) that ends before the last time.
-    """
-    return _rate_trace(file, stamp_of(file), time_unit, rate_unit, period)
-
-
-@lru_cache(_KEPT)
-def _rate_trace(file: str, _: Stamp, time_unit: str, rate_unit: str, period: float | None) -> StepProfile:
-    table = columns_of(file, ("time", "rate"))
-    per_time, per_rate = TIME.units[time_unit], BANDWIDTH.units[rate_unit]
-    times = table[:, 0] * per_time.numerator / per_time.denominator  # exact where * 0.001 would not be
-    rates = table[:, 1] * int(per_rate)
-    for wrong, what, allowed in (
-        (~(rates >= 0), "rate", "numbers of at least 0"),
-        (~np.isfinite(times), "time", "finite numbers"),
-        (np.diff(times, prepend=-1.0) <= 0, "time", "times that ascend, from 0 on"),
-    ):
-        if wrong.any():
-            row = int(np.argmax(wrong))
-            value = table[row, 0 if what == "time" else 1]
-            raise ValueError(f"{file}: {what} {value:g} in row {row + 1}; allowed: {allowed}")
-    if times[0] != 0:
-        raise ValueError(f"{file}: the first time is {table[0, 0]:g}; allowed: 0, from where on its rate holds")
-    if period is not None and period <= times[-1]:
-        raise ValueError(f"period = {period:g} s, but {file} lasts until {times[-1]:g} s; allowed: a longer period")
-    return StepProfile(times.tolist(), rates.tolist(), period)
-
-
-def packet_trace(file: str, window: float, repeated: bool) -> StepProfile:
-    """Give the bandwidth (bit/s) of a Mahimahi packet trace, averaged over windows of ``window`` seconds.
-
-    Opportunity t (ms) counts for the window (a, b] that it lies in, 0 for the first; the trace, and its last window,
-    end with the last opportunity. Raises ValueError, naming file, line and value, for a file that cannot be read, lines
-    that are no whole numbers ≥ 0, and times that descend or are all 0.
-    """
-    return _packet_trace(file, stamp_of(file), window, repeated)
-
-
-@lru_cache(_KEPT)
-def _packet_trace(file: str, _: Stamp, window: float, repeated: bool) -> StepProfile:
-    stamps = _time_stamps(file)
-    end, width = int(stamps[-1]), 1000 * window
-    if end / width > MAX_WINDOWS:
-        raise ValueError(
-            f"{file}: its last stamp, {end:,} ms, makes {end / width:,.3g} windows of {window:g} s; "
-            f"allowed: up to {MAX_WINDOWS:,}; choose a wider window, or correct the stamps"
-        )
-    # Rounded, so that a stamp that is a multiple of the window lies in the window that it ends.
-    windows = np.maximum(np.ceil(np.round(stamps / width, 9)).astype(np.int64) - 1, 0)
-    packets = np.bincount(windows)
-    starts = np.arange(len(packets)) * width
-    lengths = np.minimum(width, end - starts)
-    times, rates = starts / 1000, packets * PACKET_BITS / (lengths / 1000)
-    return StepProfile(times.tolist(), rates.tolist(), end / 1000 if repeated else None)
-
-
-def _time_stamps(file: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """The time stamps of a packet trace, in ms."""
-    stamps: list[int] = []
-    last = 0
-    for number, line in enumerate(text_of(file, "ascii", "a packet trace of Mahimahi").splitlines(), start=1):
-        word = line.strip()
-        if not word:
-            continue
-        if not (word.isascii() and word.isdigit() and len(word) < 16):
-            raise ValueError(f"{file}:{number}: {word[:40]!r}; allowed: a whole number of milliseconds a line")
-        stamp = int(word)
-        if stamp < last:
-            raise ValueError(f"{file}:{number}: {stamp} ms after {last} ms; allowed: time stamps that never descend")
-        stamps.append(stamp)
-        last = stamp
-    if not last:
-        what = "holds no time stamps" if not stamps else "has no time stamp above 0"
-        raise ValueError(f"{file!r} {what}; allowed: a packet trace of Mahimahi, milliseconds line by line")
-    return np.array(stamps, np.int64)
-
 
 # --- capacity ---------------------------------------------------------------------------------------------------------
 
@@ -286,3 +202,88 @@ class Link(Part):
     def limited(self) -> bool:
         """Whether its bandwidth is limited, so that transfers take time."""
         return not self.up == self.down == math.inf
+
+
+# --- latencies --------------------------------------------------------------------------------------------------------
+
+
+_SEPARATORS = re.compile(r"[,;\s]+")
+
+
+@final
+class LatencyMatrix(Part):
+    """A latency for every ordered pair of parties, added to that of their links: row = from, column = to.
+
+    Party p is node p of the matrix (0 is the server), unless ``nodes`` says which one. The diagonal is ignored.
+
+    Example: ``{file: latencies.csv, unit: ms, round_trip: true, nodes: [2, 0, 1]}``
+    """
+
+    file: Annotated[str, Field(min_length=1)]
+    """A square matrix: text with commas, tabs or blanks between the numbers, or ``.npy``. Relative to the scenario."""
+    unit: Literal["s", "ms", "us"] = "s"
+    """Unit of the numbers in the file."""
+    round_trip: bool = False
+    """The numbers are round-trip times: a message takes half of one."""
+    nodes: Annotated[tuple[Index, ...], Field(min_length=2)] | None = None
+    """The node (from 0) of the server, of client 1, and so on."""
+
+    @model_validator(mode="after")
+    def _must_be_possible(self) -> Self:
+        size = len(self._matrix())
+        strange = [node for node in self.nodes or () if node >= size]
+        if strange:
+            raise ValueError(f"node {strange[0]} is not in {self.file}; allowed: nodes 0 to {size - 1}")
+        return self
+
+    def check(self, parties: int) -> None:
+        """Raise ValueError unless there is a node for each of so many parties, the server included."""
+        there = len(self._matrix()) if self.nodes is None else len(self.nodes)
+        if there < parties:
+            source = self.file if self.nodes is None else "nodes"
+            raise ValueError(f"{source} has {there} nodes for {parties} parties; allowed: at least one for each")
+
+    def seconds(self, sender: int, receiver: int) -> float:
+        """Give the latency of a message from party ``sender`` to party ``receiver``, in seconds."""
+        if self.nodes is not None:
+            sender, receiver = self.nodes[sender], self.nodes[receiver]
+        factor = TIME.units[self.unit]
+        seconds = float(self._matrix()[sender, receiver]) * factor.numerator / factor.denominator
+        return seconds / 2 if self.round_trip else seconds
+
+    def _matrix(self) -> Floats:
+        return _matrix(self.file, stamp_of(self.file))
+
+
+@lru_cache(16)
+def _matrix(file: str, _: Stamp) -> Floats:
+    """The square matrix in ``file``, each number finite and at least 0."""
+    matrix = table_of(Path(file), "a square matrix") if file.endswith(".npy") else _text(file)
+    rows, columns = matrix.shape
+    if rows != columns or not rows:
+        raise ValueError(f"{file} has {rows} rows and {columns} columns; allowed: a square matrix")
+    wrong = ~(np.isfinite(matrix) & (matrix >= 0))
+    np.fill_diagonal(wrong, False)
+    if wrong.any():
+        row, column = (int(index) for index in np.argwhere(wrong)[0])
+        value = f"{matrix[row, column]:g} in row {row + 1}, column {column + 1}"
+        raise ValueError(f"{file}: {value}; allowed: finite latencies of at least 0")
+    return matrix
+
+
+def _text(file: str) -> Floats:
+    rows: list[list[float]] = []
+    lines = text_of(file, "utf-8-sig", "a square matrix of numbers").splitlines()
+    for number, line in enumerate(lines, start=1):
+        words = _SEPARATORS.split(line.strip())
+        if words == [""] or words[0].startswith("#"):
+            continue
+        try:
+            rows.append([float(word) for word in words])
+        except ValueError:
+            what = f"{file}:{number}: not all of it is numbers"
+            raise ValueError(f"{what}; allowed: a square matrix of numbers") from None
+        if len(rows[-1]) != len(rows[0]):
+            what = f"{len(rows[-1])} numbers after rows of {len(rows[0])}"
+            raise ValueError(f"{file}:{number}: {what}; allowed: a square matrix")
+    return np.array(rows, dtype=np.float64).reshape(len(rows), len(rows[0]) if rows else 0)

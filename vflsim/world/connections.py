@@ -11,8 +11,7 @@ from typing import Annotated, Literal, TypeAlias, final, get_args
 from pydantic import Field
 from typing_extensions import override
 
-from vflsim.timing.capacity import Link, capacity_profile
-from vflsim.timing.latency import LatencyMatrix
+from vflsim.timing.capacity import LatencyMatrix, Link, capacity_profile
 from vflsim.timing.profile import Profile
 from vflsim.vocabulary import Count, Part, Shorthand, kind_from_text
 from vflsim.world.kernel import World

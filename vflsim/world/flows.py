@@ -13,8 +13,7 @@ from typing_extensions import override
 from vflsim.streams import SERVER
 from vflsim.timing.floats import Floats
 from vflsim.timing.profile import TRACE, Profile
-from vflsim.timing.sharing import Indices, max_min
-from vflsim.world.hub import MOST_CAPS, TICKS, Hub
+from vflsim.world.hub import MOST_CAPS, TICKS, Hub, Indices, max_min
 from vflsim.world.kernel import Moment, Timer, World
 from vflsim.world.transfers import Carrier, Route, Transfer
 

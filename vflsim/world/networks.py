@@ -12,8 +12,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from vflsim.streams import SERVER
-from vflsim.timing.capacity import Link
-from vflsim.timing.latency import LatencyMatrix
+from vflsim.timing.capacity import LatencyMatrix, Link
 from vflsim.vocabulary import Part, Shorthand, kind_from_text
 from vflsim.world.carriers import Queues, Unshared
 from vflsim.world.flows import FairSharing

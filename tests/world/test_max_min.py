@@ -11,7 +11,7 @@ from fluid import filled
 from hypothesis import given, settings, strategies as st
 from thorough import examples
 
-from vflsim.timing.sharing import max_min
+from vflsim.world.hub import max_min
 
 INF = math.inf
 
