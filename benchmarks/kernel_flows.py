@@ -20,10 +20,10 @@ from vflsim.remote.keys import client_context, host_of, server_context
 from vflsim.streams import party_name
 from vflsim.timing.capacity import Link
 from vflsim.timing.delays import Constant
-from vflsim.world.connections import FLUID, PACKET, Tcp, TransportLayer
 from vflsim.world.messages import Message
-from vflsim.world.networks import Fair
+from vflsim.world.networks import FLUID, Fair, Tcp, TransportLayer
 from vflsim.world.record import Recorder
+from vflsim.world.transfers import PACKET
 from vflsim.world.transport import Transport
 from vflsim.world.virtual import VirtualWorld
 

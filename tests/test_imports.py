@@ -94,7 +94,6 @@ ROOMS: dict[str, list[set[str]]] = {
 MUTUAL = [
     {"timing.delays", "timing.delays.composite", "timing.delays.modulated"},  # delays that hold delays
     {"scenario.depends", "scenario.models", "scenario.resolve"},  # a scenario checks protocols that are added to it
-    {"world.free_node", "world.node"},  # a node makes a node without cost, which is a subclass
 ]
 # The public facades, each for its kind of users; what stands on them needs no other module.
 FACADES = ("errors", "finished", "plotting", "protocol", "scenario", "streams", "worlds")

@@ -13,7 +13,7 @@ _PLACES = {
     "delays": "vflsim.timing.delays:DELAYS",
     "computes": "vflsim.timing.compute:COMPUTES",
     "networks": "vflsim.world.networks:NETWORKS",
-    "transports": "vflsim.world.connections:TRANSPORTS",
+    "transports": "vflsim.world.networks:TRANSPORTS",
     "capacities": "vflsim.timing.capacity:CAPACITIES",
     "activations": "vflsim.timing.activation:ACTIVATIONS",
     "rates": "vflsim.timing.arrivals:RATES",

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vflsim.analysis.own_pace import repairman_rates, waiting, working_on
-from vflsim.analysis.renewal import Geometric, pooled_interval, used_probabilities
+from vflsim.analysis.own_pace import pooled_interval, repairman_rates, waiting, working_on
+from vflsim.analysis.rounds import Geometric, used_probabilities
 from vflsim.timing.delays import Exponential, LogNormal, Uniform
 from vflsim.timing.delays.base import OfDelay
 from vflsim.timing.laws.law import Law

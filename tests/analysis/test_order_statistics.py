@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 from scipy import stats
 from thorough import examples
 
-from vflsim.analysis.renewal import used_probabilities
+from vflsim.analysis.rounds import used_probabilities
 from vflsim.timing.delays import Exponential, LogNormal, Pareto, Uniform
 from vflsim.timing.delays.base import OfDelay
 from vflsim.timing.laws.law import Law, Point

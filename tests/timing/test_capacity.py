@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 from pydantic import TypeAdapter, ValidationError
 from thorough import examples
 
-from vflsim.timing import capacity as traces
+from vflsim.timing import readers as traces
 from vflsim.timing.capacity import (
     CAPACITIES,
     AnyCapacity,

@@ -25,10 +25,9 @@ from vflsim.timing.activation import ActivationProcess
 from vflsim.timing.capacity import Link
 from vflsim.timing.delays import Constant, Delay
 from vflsim.timing.profile import Profile
-from vflsim.world.connections import FLUID, TransportLayer
 from vflsim.world.kernel import World
 from vflsim.world.messages import Message
-from vflsim.world.networks import Dedicated, Fair, Fifo
+from vflsim.world.networks import FLUID, Dedicated, Fair, Fifo, TransportLayer
 from vflsim.world.node import Node
 from vflsim.world.outages import Outages
 from vflsim.world.party import Draws, Party, PartyClock, RunContext

@@ -17,11 +17,11 @@ from vflsim.timing.capacity import LatencyMatrix, Link
 from vflsim.timing.delays import Exponential
 from vflsim.timing.party import Power
 from vflsim.timing.profile import StepProfile
-from vflsim.world import connections
-from vflsim.world.connections import LEAST_TIMEOUT, PACKET, Connection, Tcp, round_trip
+from vflsim.world import transfers
 from vflsim.world.messages import Message
-from vflsim.world.networks import Dedicated, Fair, Fifo
+from vflsim.world.networks import Dedicated, Fair, Fifo, Tcp
 from vflsim.world.record import Meter, Recorder
+from vflsim.world.transfers import LEAST_TIMEOUT, PACKET, Connection, round_trip
 from vflsim.world.transport import Transport
 from vflsim.world.virtual import VirtualWorld
 
@@ -34,7 +34,7 @@ TIMEOUT = 6 + LEAST_TIMEOUT
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Packets of one byte."""
-    monkeypatch.setattr(connections, "PACKET", 1)
+    monkeypatch.setattr(transfers, "PACKET", 1)
 
 
 class Sent:
@@ -158,7 +158,7 @@ def test_a_message_alone_takes_as_long_as_packets_sent_one_by_one(drawn) -> None
 
 
 def test_windows_grow_by_what_is_acknowledged_and_stay_where_less_than_half_is_used(small) -> None:
-    connection = Connection(Tcp(initial_window=10), 100.0, 1.0)
+    connection = Connection(10, True, 100.0, 1.0)
 
     def window_after(packets: int) -> int:
         connection.begin(connection.last, packets)
@@ -191,7 +191,7 @@ def test_a_window_is_kept_for_a_timeout(small, network, idle, seconds, tcp) -> N
     ("timeouts", "window"), [(0.99, 160), (1.01, 80), (1.99, 80), (2.01, 40), (3.01, 20), (9, 10), (1e9, 10)]
 )
 def test_each_timeout_but_the_first_halves_the_window_down_to_the_initial_one(timeouts, window) -> None:
-    connection = Connection(Tcp(), 1.0, 0.001)
+    connection = Connection(10, True, 1.0, 0.001)
     connection.window = 160
     assert connection.begin(timeouts * 1.2, 1) == window
 
@@ -272,7 +272,7 @@ def test_a_crash_ends_connections(small, network) -> None:
 )
 def test_every_message_ends_once_with_all_its_bytes_or_is_cut(network, messages, cuts) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(connections, "PACKET", 1)
+        patch.setattr(transfers, "PACKET", 1)
         links = [SLOW, Link(up=16.0), Link(latency=1.0), Link(down=4.0)]
         sent = Sent(network, links).send(*((t, c, 0, n) if up else (t, 0, c, n) for t, c, up, n in messages))
 

@@ -9,7 +9,7 @@ import torch
 
 from vflsim.learning.execution.operations import Handle, ImmediateExecutor
 from vflsim.learning.learners.inputs import KeptValue
-from vflsim.world.views import Views
+from vflsim.world.wire import Views
 
 
 class Rowless(KeptValue):

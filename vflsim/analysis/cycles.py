@@ -35,8 +35,8 @@ from vflsim.timing.laws.order import mixture
 from vflsim.tracing.exchanges import Exchange, Exchanges
 from vflsim.tracing.recording import Traceable
 from vflsim.vocabulary.on_demand import torch
-from vflsim.world.connections import Fluid
 from vflsim.world.messages import Embedding
+from vflsim.world.networks import Fluid
 
 
 class Unanalysable(Exception):  # noqa: N818  not an error: the reason why there is no closed form
@@ -121,6 +121,11 @@ class Stages:
         if not isinstance(rate, float | int):
             raise Unanalysable(f"the bandwidth of {party_name(party)} changes in time: rounds are not alike")
         return rate
+
+    def _bandwidth(self, sender: int, receiver: int, sharing: int = 1) -> float:
+        """Return the bit/s of a message on its way, of which so many share the server's link."""
+        up, down = self._rate(sender, "up"), self._rate(receiver, "down")
+        return min(up / sharing, down) if sender == SERVER else min(up, down / sharing)
 
     # --- computation and activation -------------------------------------------------------------------------------
 
@@ -308,11 +313,10 @@ class Cycles(Stages):
         return math.fsum(alone) if self._network.queued or self._network.crowd(len(alone)) > 1 else max(alone)
 
     def _down(self, client: int, rows: int, used: bool, sharing: int = 1) -> float:
-        rate = min(self._rate(SERVER, "up") / sharing, self._rate(client, "down"))
-        return self._bits_down(client, rows, used) / rate
+        return self._bits_down(client, rows, used) / self._bandwidth(SERVER, client, sharing)
 
     def _up(self, client: int, rows: int, sharing: int = 1) -> float:
-        return self._bits_up(client, rows) / min(self._rate(client, "up"), self._rate(SERVER, "down") / sharing)
+        return self._bits_up(client, rows) / self._bandwidth(client, SERVER, sharing)
 
     def _bits_down(self, client: int, rows: int, used: bool) -> int:
         exchange, up = self._exchange(client, rows), self._codec.towards(SERVER)

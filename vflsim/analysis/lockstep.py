@@ -196,11 +196,8 @@ class RoundLaws(Stages):
 
     def _moving(self, client: int, act: Act, sharing: int = 1) -> float:
         """Return the seconds for which a message moves, of which so many share the server's link."""
-        if isinstance(act, ToServer):
-            rate = min(self._rate(client, "up"), self._rate(SERVER, "down") / sharing)
-        else:
-            rate = min(self._rate(SERVER, "up") / sharing, self._rate(client, "down"))
-        return 8 * bytes_of(act, self._codec, client) / rate
+        ends = (client, SERVER) if isinstance(act, ToServer) else (SERVER, client)
+        return 8 * bytes_of(act, self._codec, client) / self._bandwidth(*ends, sharing)
 
 
 def lockstep_law(protocol: Traceable, setting: Setting) -> tuple[Finding, ...]:

@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import gammaln, logsumexp
+from typing_extensions import override
 
 from vflsim.analysis.cycles import Cycles, Turn, Unanalysable
 from vflsim.analysis.findings import ClosedForm, Finding, Range
 from vflsim.analysis.formulas import chain_formulas, pooled_formulas, rate_formulas, round_formulas
-from vflsim.analysis.renewal import exponential_rate, has_settling_phase, pooled_interval, used_probabilities
-from vflsim.analysis.rounds import ROUND, ages, check_recursion, conditions_of, groups_of, numbered, synchronous
+from vflsim.analysis.rounds import (
+    ROUND,
+    ages,
+    check_recursion,
+    conditions_of,
+    exponential_rate,
+    groups_of,
+    numbered,
+    synchronous,
+    used_probabilities,
+)
+from vflsim.errors import TooLargeError
 from vflsim.timing.delays.sums import shifted
-from vflsim.timing.floats import Floats
+from vflsim.timing.floats import Floats, floats
 from vflsim.timing.laws.law import Law, Point
-from vflsim.timing.laws.order import mixture, order_statistic
+from vflsim.timing.laws.order import mixture, order_statistic, union
 
 
 def working_on(cycle: Law, rate: float, clients: int, t: int, service: float) -> Law:
@@ -44,9 +59,7 @@ def waiting(rate: float, clients: int, t: int, service: float) -> Floats:
     # π (P − I) = 0 with Σ π = 1: one equation is superfluous, and makes room for the sum.
     equations = moves.T - np.eye(states)
     equations[-1] = 1.0
-    wanted = np.zeros(states)
-    wanted[-1] = 1.0
-    share = np.linalg.solve(equations, wanted).clip(0.0)
+    share = np.linalg.solve(equations, np.eye(states)[-1]).clip(0.0)
     return np.asarray(share / share.sum())
 
 
@@ -100,6 +113,103 @@ def _log(time: float) -> float:
     return float(np.log(time)) if time > 0 else -np.inf
 
 
+_FINE = 1e-3
+"""The share of the mean below which a common step is ignored: such processes hardly ever coincide."""
+_SAME = 1e-6
+
+
+def has_settling_phase(law: Law) -> bool:
+    """Return whether a renewal process with intervals of ``law`` forgets its beginning.
+
+    A law whose times are multiples of a common step, such as observed times of few digits, never does: it strikes on a
+    lattice. Others do, unless they have so few values (ten in a hundred quantiles) that it takes very long.
+    """
+    if math.isfinite(law.support[1]) and lattice_step(law) >= _FINE * law.expectation() > 0:
+        return False
+    return len(np.unique(law.quantile(np.linspace(0.005, 0.995, 100)))) > 10
+
+
+def lattice_step(law: Law) -> float:
+    """Give the largest step of which all times are multiples, to within a millionth; 0 for a law that has a density."""
+    try:
+        atoms = law.atoms()
+    except TooLargeError:  # there are too many values for a common step that matters
+        return 0.0
+    if atoms.mass < 1 - 1e-12:
+        return 0.0
+    longest, step = float(atoms.values[-1]), 0.0
+    for value in atoms.values.tolist():
+        rest = value
+        while rest > _SAME * longest:  # Euclid's algorithm
+            step, rest = rest, step % rest
+            if step - rest <= _SAME * longest:
+                rest = 0.0
+    return step
+
+
+def pooled_interval(cycles: Sequence[Law]) -> Law | None:
+    """Give the law of the time between two steps of a server that steps instantly after every cycle of a client.
+
+    In the long run, over all steps: a step by client m (which a share λ_m / λ of them is) renews m, while the others
+    have their stationary residual times to go (Cox & Smith 1954): P(T > x) = Σ_m λ_m/λ · S_m(x) ∏_{j≠m} R_j(x), with
+    S_m the survival function of m's cycle, R_j that of j's residual time, λ_m = 1/E C_m and λ = Σ λ_m.
+    None if two clients' cycles never get out of phase: then the law depends on their beginning for ever.
+    """
+    if any(law.expectation() <= 0 for law in cycles):
+        return None
+    if sum(not has_settling_phase(law) for law in cycles) > 1:
+        return None
+    return cycles[0] if len(cycles) == 1 else Pooled(tuple(Counter(cycles).items()))
+
+
+@final
+@dataclass(frozen=True)
+class Pooled(Law):
+    """The time between neighbouring events of independent stationary renewal processes, alike ones counted."""
+
+    groups: tuple[tuple[Law, int], ...]
+
+    @property
+    @override
+    def support(self) -> tuple[float, float]:
+        return 0.0, min(law.support[1] for law, _ in self.groups)
+
+    @property
+    @override
+    def breaks(self) -> Floats:
+        return union(law for law, _ in self.groups)
+
+    @override
+    def cdf(self, x: ArrayLike) -> Floats:
+        return 1.0 - self.survival(x)
+
+    @override
+    def survival(self, x: ArrayLike) -> Floats:
+        points = floats(x)
+        residuals = [(law.excess(points) / law.expectation()).clip(0.0, 1.0) for law, _ in self.groups]
+        total = np.zeros(points.shape)
+        for (law, count), residual in zip(self.groups, residuals, strict=True):
+            others = residual ** (count - 1)
+            for (other, n), chance in zip(self.groups, residuals, strict=True):
+                if other is not law:
+                    others = others * chance**n
+            total += count / law.expectation() * law.survival(points) * others
+        return np.asarray(np.where(points < 0, 1.0, np.clip(total * self.expectation(), 0.0, 1.0)))
+
+    @override
+    def inverse_cdf(self, u: Floats) -> Floats:
+        return self._on_grid(u)
+
+    @property
+    @override
+    def tail_index(self) -> float:
+        return 1 + sum(count * (law.tail_index - 1) for law, count in self.groups)
+
+    @override
+    def expectation(self) -> float:
+        return 1 / math.fsum(count / law.expectation() for law, count in self.groups)
+
+
 # --- findings ---------------------------------------------------------------------------------------------------------
 
 
@@ -120,10 +230,8 @@ def own_pace(cycles: Cycles, t: int) -> tuple[Finding, ...]:
         return synchronous(cycles)
     check_recursion(len(cycles.clients), t)
     turn = cycles.turns[0]
-    laws, services = (
-        cycles.cycles(turn),
-        {cycles.service(rows) for each in cycles.turns for rows in (each.now, t * each.now)},
-    )
+    laws = cycles.cycles(turn)
+    services = {cycles.service(rows) for each in cycles.turns for rows in (each.now, t * each.now)}
     alone = not any(any(cycles.longest_waits(each)) for each in cycles.turns)
     settled = alone and len(services) == 1 and all(cycles.cycles(each) == laws for each in cycles.turns)
     findings: list[Finding] = []
@@ -183,7 +291,7 @@ def _product_form(cycles: Cycles, service: Law) -> list[Finding]:
     if at_once and not all(has_settling_phase(cycles.cycle(client, full)) for client in cycles.clients):
         return []  # constant cycles keep their phases for ever: nothing settles
     means = [max(0.0, _mean_cycle(cycles, client) - math.fsum(shared)) for client in cycles.clients]
-    why = ["exponential server steps in order of arrival"] if not at_once else []
+    why = [] if at_once else ["exponential server steps in order of arrival"]
     why += ["messages divide the server's links equally"] if shared else [ALONE]
     steps = repairman_rates(means, service.expectation(), shared)
     return _steps(cycles, steps, (LONG_RUN, f"product form: {', '.join(why)}"))
@@ -223,18 +331,11 @@ def _steps(cycles: Cycles, rates: list[float], conditions: tuple[str, ...]) -> l
         groups.setdefault(rate, []).append(client)
     formulas = lambda: rate_formulas([(rate, numbered(group)) for rate, group in groups.items()])  # noqa: E731
     mean = ClosedForm(ROUND, "s", every, formulas, given=Range.of(1 / whole))
-    findings: list[Finding] = [mean, _per_second(mean)]
-    return findings + [
-        ClosedForm(
-            RETURN,
-            "steps",
-            every,
-            formulas,
-            given=Range.of(whole / rate),
-            clients=tuple(group),
-        )
+    returns = [
+        ClosedForm(RETURN, "steps", every, formulas, given=Range.of(whole / rate), clients=tuple(group))
         for rate, group in groups.items()
     ]
+    return [mean, _per_second(mean), *returns]
 
 
 def _per_second(form: ClosedForm) -> ClosedForm:

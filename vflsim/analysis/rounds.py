@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import final
+
+import numpy as np
+from numpy.typing import ArrayLike
+from typing_extensions import override
 
 from vflsim.analysis.cycles import Cycles, Stages, Turn, Unanalysable
 from vflsim.analysis.findings import ClosedForm, Finding, NoClosedForm, Range
 from vflsim.analysis.formulas import age_formulas, ratio_formulas, round_formulas
-from vflsim.analysis.renewal import Geometric, exponential_rate, used_probabilities
+from vflsim.timing.delays import Exponential
+from vflsim.timing.delays.base import OfDelay
 from vflsim.timing.delays.sums import shifted, total
+from vflsim.timing.floats import Floats, floats
 from vflsim.timing.laws.law import Law, Point
-from vflsim.timing.laws.order import maximum, order_statistic
+from vflsim.timing.laws.order import counts, maximum, order_statistic, union
 
 ROUND = "round duration"
 LATER = "of rounds after the first, which is shorter"
@@ -55,22 +64,15 @@ def starting_afresh(cycles: Cycles, t: int) -> tuple[Finding, ...]:
             _check_return(*cycles.return_of(client, turn), least)
     bounds, everybody = _bounds(cycles, t), _bounds(cycles, many)
     findings: list[Finding] = [_round(cycles, t, bounds)]
+    laws = cycles.cycles(cycles.turns[0])
     if everybody[0].expectation() > 0:
         ratio = Range(
             bounds[0].expectation() / everybody[1].expectation(), bounds[1].expectation() / everybody[0].expectation()
         )
-        laws = cycles.cycles(cycles.turns[0])
-        findings.append(
-            ClosedForm(
-                "share of a synchronous round", "", (LATER,), lambda: ratio_formulas(laws, t), given=ratio
-            )
-        )  # fmt: skip
-    if (
-        bounds[0] == bounds[1]
-        and len(cycles.turns) == 1
-        and len(set(cycles.cycles(cycles.turns[0]))) * many * t < 10**5
-    ):
-        findings += ages(cycles, used_probabilities(cycles.cycles(cycles.turns[0]), t), t)
+        formulas = partial(ratio_formulas, laws, t)
+        findings.append(ClosedForm("share of a synchronous round", "", (LATER,), formulas, given=ratio))
+    if bounds[0] == bounds[1] and len(cycles.turns) == 1 and len(set(laws)) * many * t < 10**5:
+        findings += ages(cycles, used_probabilities(laws, t), t)
     return tuple(findings)
 
 
@@ -98,7 +100,7 @@ def ages(cycles: Cycles, used: Sequence[float], t: int) -> list[Finding]:
     for client, p in zip(cycles.clients, used, strict=True):
         groups.setdefault(p, []).append(client)
     return [
-        ClosedForm(AGE, "steps", conditions, lambda p=p: age_formulas(p), Geometric(p), clients=tuple(members))  # type: ignore[misc]
+        ClosedForm(AGE, "steps", conditions, partial(age_formulas, p), Geometric(p), clients=tuple(members))
         if p > _NEVER
         else NoClosedForm(AGE, f"steps never use {numbered(members)}: the age only grows")
         for p, members in groups.items()
@@ -140,42 +142,112 @@ def _round(cycles: Cycles, t: int, bounds: tuple[Law, Law]) -> ClosedForm:
     if bounds[0] != bounds[1]:
         longest = max(max(cycles.longest_waits(each)) for each in cycles.turns)
         if longest:
-            more.append(
-                f"bounds: messages wait for each other on the links, at most {longest:.3g} s a round and client"
-            )
+            most = f"at most {longest:.3g} s a round and client"
+            more.append(f"bounds: messages wait for each other on the links, {most}")
         if t < many and cycles.cycles(turn) != cycles.cycles(turn, used=False):
             more.append("bounds: only clients used in the round before get a gradient and take a step")
     groups, names = groups_of(cycles, cycles.cycles(turn, used=t == many))
-    return ClosedForm(
-        ROUND,
-        "s",
-        conditions_of(cycles, (LATER, "draws are independent"), *more),
-        lambda: round_formulas(groups, names, t, cycles.service(turn.now)),
-        bounds[0],
-        None if bounds[0] == bounds[1] else bounds[1],
-    )
+    conditions, slower = conditions_of(cycles, (LATER, "draws are independent"), *more), bounds[1]
+    formulas = lambda: round_formulas(groups, names, t, cycles.service(turn.now))  # noqa: E731
+    return ClosedForm(ROUND, "s", conditions, formulas, bounds[0], None if bounds[0] == slower else slower)
 
 
 def _bounds(cycles: Cycles, t: int) -> tuple[Law, Law]:
     """Return laws of no larger and of no smaller rounds: without waits for links; with waits, and all clients used."""
     many = len(cycles.clients)
 
-    def fast(turn: Turn) -> Law:
-        return of(turn, cycles.cycles(turn, used=t == many))
-
-    def slow(turn: Turn) -> Law:
-        return of(turn, slowed(cycles, turn))
-
     def of(turn: Turn, laws: list[Law]) -> Law:
         return total([order_statistic(laws, t), cycles.service(turn.now)])
 
-    least = cycles.over_turns(fast)
+    least = cycles.over_turns(lambda turn: of(turn, cycles.cycles(turn, used=t == many)))
     if t == many and not any(any(cycles.longest_waits(turn)) for turn in cycles.turns):
         return least, least
-    return least, cycles.over_turns(slow)
+    return least, cycles.over_turns(lambda turn: of(turn, slowed(cycles, turn)))
 
 
 def slowed(cycles: Cycles, turn: Turn, used: bool = True) -> list[Law]:
     """Return the clients' cycles with the longest waits for links."""
     waits = cycles.longest_waits(turn)
     return [shifted(law, wait) for law, wait in zip(cycles.cycles(turn, used), waits, strict=True)]
+
+
+# --- ages of embeddings -----------------------------------------------------------------------------------------------
+
+
+def exponential_rate(law: Law) -> float | None:
+    """Give the rate of an exponential time; None for any other law."""
+    if isinstance(law, OfDelay) and isinstance(law.delay, Exponential) and law.shift == 0:
+        return 1 / (law.scale * law.delay.mean)
+    return None
+
+
+@final
+@dataclass(frozen=True)
+class Geometric(Law):
+    """A number of steps without success: P(A = a) = p (1 − p)^a for a = 0, 1, …."""
+
+    p: float
+
+    @property
+    @override
+    def support(self) -> tuple[float, float]:
+        return 0.0, 0.0 if self.p == 1 else math.inf
+
+    @override
+    def cdf(self, x: ArrayLike) -> Floats:
+        steps = np.floor(floats(x))
+        if self.p == 1:
+            return np.where(steps >= 0, 1.0, 0.0)
+        return np.where(steps >= 0, -np.expm1((steps + 1) * math.log1p(-self.p)), 0.0)
+
+    @override
+    def expectation(self) -> float:
+        return (1 - self.p) / self.p
+
+    @override
+    def variance(self) -> float:
+        return (1 - self.p) / self.p**2
+
+    @override
+    def quantile(self, q: ArrayLike) -> Floats:
+        levels = floats(q)
+        if self.p == 1:
+            return np.zeros(levels.shape)
+        with np.errstate(divide="ignore"):
+            steps = np.ceil(np.log1p(-levels) / math.log1p(-self.p) - 1)
+        steps = np.maximum(steps, 0.0)
+        return np.asarray(steps + (self.cdf(steps) < levels))
+
+
+def used_probabilities(laws: Sequence[Law], t: int) -> list[float]:
+    """Give for each of independent times the probability that it is among the first t (ties count for none).
+
+    P(m among the t first) = ∫₀¹ P(fewer than t of the others are ≤ Q_m(u)) du, in panels between the kinks. Times that
+    differ by rounding alone are ties. All probabilities sum to t, less what ties for the t-th place take away.
+    """
+    kinks, known = union(laws), dict[Law, float]()
+    for m, law in enumerate(laws):
+        if law not in known:
+            levels = np.concatenate([[0.0, 1.0], law.cdf(kinks), law.cdf(np.nextafter(kinks, -math.inf))])
+            ends = np.unique(levels)
+            width = np.diff(ends)[:, None]
+            u, weights = (ends[:-1, None] + width * _U).ravel(), (width * _W).ravel()
+            x = law.quantile(np.minimum(u, 1 - 2.0**-53)) * (1 + ROUNDING)
+            others = [other.cdf(x) for j, other in enumerate(laws) if j != m]
+            known[law] = min(1.0, float(counts(others, t).sum(axis=0) @ weights))
+    return [known[law] for law in laws]
+
+
+ROUNDING = 1e-12
+"""The largest relative difference of times that are sums of the same terms in another order."""
+
+
+def _double_exponential(step: float, reach: float = 3.2) -> tuple[Floats, Floats]:
+    """Give nodes and weights on [0, 1] of the tanh–sinh rule, for singularities at the ends (Takahasi & Mori 1974)."""
+    t = np.arange(-reach, reach + step / 2, step)
+    nodes = 1 / (1 + np.exp(-np.pi * np.sinh(t)))
+    weights = np.cosh(t) * nodes * (1 - nodes)
+    return np.minimum(nodes, 1 - 2.0**-53), weights / weights.sum()
+
+
+_U, _W = _double_exponential(0.09)

@@ -17,8 +17,7 @@ from vflsim.learning.privacy.mechanisms import GaussianNoise
 from vflsim.learning.privacy.releases import Releases
 from vflsim.streams import few, party_name
 from vflsim.timing.capacity import AnyCapacity, Link, capacity_profile
-from vflsim.world.connections import FLUID, AnyTransport
-from vflsim.world.networks import AnyNetwork
+from vflsim.world.networks import FLUID, AnyNetwork, AnyTransport
 
 
 class Conditions(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):

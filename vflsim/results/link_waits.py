@@ -10,7 +10,7 @@ from vflsim.results.events import Activities, Causes, Ints, Mask, Spans, downtim
 from vflsim.results.facts import NetworkFacts
 from vflsim.streams import SERVER, party_name
 from vflsim.vocabulary.amounts import quantity
-from vflsim.world.connections import FLUID
+from vflsim.world.networks import FLUID
 
 UP, DOWN, PEERS = "the server's up-link", "the server's down-link", "clients' links"
 LEAST = 0.01

@@ -35,7 +35,7 @@ from vflsim.scenario.resolve import (
 )
 from vflsim.vocabulary.imported import origin, reason
 from vflsim.vocabulary.selections import members
-from vflsim.world.connections import Fluid
+from vflsim.world.networks import Fluid
 
 
 def mechanism_problems(scenario: Scenario, name: str) -> Iterator[Problem]:

@@ -36,8 +36,7 @@ from vflsim.vocabulary.metric import MetricFacts
 from vflsim.vocabulary.metrics import AnyMetric, MetricName
 from vflsim.vocabulary.quantities import UNIT_NAMES, Count, Number, is_symbol
 from vflsim.vocabulary.targets import Target, Targets, named
-from vflsim.world.connections import AnyTransport, Fluid
-from vflsim.world.networks import AnyNetwork, Fair
+from vflsim.world.networks import AnyNetwork, AnyTransport, Fair, Fluid
 
 MAX_SEEDS = 100_000
 

@@ -20,8 +20,7 @@ from vflsim.learning.training import Training
 from vflsim.streams import SERVER, SHARED
 from vflsim.timing.party import PartyTiming, Power
 from vflsim.vocabulary.on_demand import torch
-from vflsim.world.connections import FLUID, AnyTransport
-from vflsim.world.networks import AnyNetwork
+from vflsim.world.networks import FLUID, AnyNetwork, AnyTransport
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,7 @@ from vflsim.world.outages import Outages
 from vflsim.world.party import Draws, Party, PartyClock, RunContext
 from vflsim.world.record import Meter, Recorder
 from vflsim.world.transport import Transport
-from vflsim.world.views import Views, chosen_rows
-from vflsim.world.wire import Wires
+from vflsim.world.wire import Views, Wires, chosen_rows
 
 
 @dataclass(frozen=True, slots=True)

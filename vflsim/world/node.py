@@ -6,25 +6,21 @@ import math
 from collections.abc import Collection, Coroutine
 from typing import Any, TypeAlias
 
-from typing_extensions import TypeVar
+from typing_extensions import TypeVar, override
 
 from vflsim.books.spans import COMPUTE, RADIO
 from vflsim.learning.execution.operations import Operation, nothing
 from vflsim.learning.learners.client import ClientLearner
 from vflsim.learning.learners.server import ServerLearner
-from vflsim.learning.learners.watch import Watch
-from vflsim.streams import party_name
 from vflsim.timing.compute import EXACTLY_ONCE, duration
 from vflsim.world.kernel import all_of
 from vflsim.world.messages import Message
-from vflsim.world.party import Party, checked_seconds, no_operation
+from vflsim.world.party import checked_seconds, no_operation
 from vflsim.world.record import Purposes
-from vflsim.world.scopes import Until
 from vflsim.world.standpoint import L, Standpoint
-from vflsim.world.task import Abandoned, Task
+from vflsim.world.task import Abandoned
 
 T = TypeVar("T")
-_FOREVER = math.inf
 
 
 class Node(Standpoint[L]):
@@ -41,12 +37,6 @@ class Node(Standpoint[L]):
                 await node.upload("server", Embedding(node.batch(k), h, round=k))
                 await node.recv("gradient", round=k)
     """
-
-    def __init__(self, state: Party, learner: L, watch: Watch | None = None) -> None:
-        super().__init__(state, learner, watch)
-        self._scopes, self._open = state.scopes, state.scopes.open
-        self._turns = state.run.world.takes_turns
-        self._gate = None if self._outages is None else self._outages.gate(self.world, self.party)
 
     # --- time ---------------------------------------------------------------------------------------------------
 
@@ -157,10 +147,7 @@ class Node(Standpoint[L]):
             if meter is not None:
                 state.worked(operation)
         finally:
-            if processor.queue:
-                processor.release()
-            else:
-                processor.busy = False
+            processor.release()
         state.count(operation, facts)
         return operation.result
 
@@ -189,11 +176,8 @@ class Node(Standpoint[L]):
         if self._open or self._turns:
             await self._enter()
         peer = self.state.receiver(to, message)
-        purpose, about = "upload", "its upload delay"
-        if not message.embedding:
-            purpose = _UPLOADS[message.kind]
-            about = f"its {purpose} delay"
-        await self._delay(purpose, about, 1.0, message.round, peer)
+        purpose = "upload" if message.embedding else _UPLOADS[message.kind]
+        await self._delay(purpose, f"its {purpose} delay", 1.0, message.round, peer)
         if self._turns:
             await self._enter()
         transfer = self.state.send(peer, message)
@@ -214,7 +198,7 @@ class Node(Standpoint[L]):
         start = world.instant
         index, drawn = state.draws.next(purpose, state.clock.upload_delay, start)
         drawn *= factor
-        if not 0.0 <= drawn < _FOREVER:
+        if not 0.0 <= drawn < math.inf:
             checked_seconds(about, drawn)
         recorder = state.run.recorder
         meter, record = recorder.meter, recorder.event
@@ -277,26 +261,6 @@ class Node(Standpoint[L]):
             await self.state.receive(wanted, limit, self._outages, None, forgoing)
         return wanted.value
 
-    # --- structure --------------------------------------------------------------------------------------------------
-
-    def until(self, kind: str, round: int | None = None) -> Until:
-        """Return a block whose body is abandoned the moment such a message arrives.
-
-        Example: ``async with node.until("gradient", round=k): await node.activated()``
-        """
-        return Until(self._scopes, kind, round)
-
-    def start(self, coroutine: Coroutine[Any, Any, Any]) -> Task:
-        """Run ``coroutine`` beside the main line; its failure is the party's.
-
-        Example: ``node.start(self.answer_queries(node))``
-        """
-        task = self.world.current()
-        started = self.world.spawn(coroutine, f"{party_name(self.party)} (beside)", self.party, task.observer)
-        if self._outages is not None:
-            self._outages.adopt(self.party, started)
-        return started
-
     async def together(self, *coroutines: Coroutine[Any, Any, T]) -> list[T]:
         """Run the coroutines beside each other until all have ended; return their results in their order.
 
@@ -312,8 +276,6 @@ class Node(Standpoint[L]):
 
         Example: ``scores = await self.evaluate(node.free())``
         """
-        from vflsim.world.free_node import FreeNode  # a subclass of this class
-
         return FreeNode(self, messages_only, wired)
 
     async def _enter(self) -> None:
@@ -321,6 +283,59 @@ class Node(Standpoint[L]):
         if self._open:
             self._scopes.check()
         await self.world.breathe()
+
+
+class FreeNode(Node[L]):
+    """A node's twin outside time (``Node.free``): the same party, learner and verbs, without outages."""
+
+    def __init__(self, timed: Node[L], messages_only: bool, wired: bool) -> None:
+        super().__init__(timed.state, timed.learner, timed.watch)
+        self._timed, self._messages_only = timed, messages_only
+        self._wired: bool = wired and (not isinstance(timed, FreeNode) or timed._wired)
+        self._outages = self._gate = None
+
+    @override
+    async def activated(self) -> None:
+        await self._enter()
+
+    @override
+    async def compute(self, operation: Operation[T]) -> T:
+        """Do the operation in no time, beside the party's processor (unless only messages are free)."""
+        if self._messages_only:
+            return await self._timed.compute(operation)
+        if not isinstance(operation, Operation):
+            raise no_operation(operation)
+        operation.begin()
+        await self._enter()
+        operation.at = self.shared.recorder.rounds, self.world.now()
+        if self.watch is not None:
+            self.watch.over(operation, free=True)
+        if working := self.world.perform(operation):
+            await working
+        self.state.count(operation, self.state.committed(operation))
+        return operation.result
+
+    @override
+    async def send(self, to: int | str, message: Message) -> None:
+        """Deliver within this instant; no bytes."""
+        await self._enter()
+        message = self.state.addressed(self.state.receiver(to, message), message)
+        if self._wired:
+            self.state.wire.carry(message, remember=False)
+        self.world.after(0.0, lambda: self.state.deliver(message))
+
+    @override
+    async def upload(self, to: int | str, message: Message) -> None:
+        await self.send(to, message)
+
+    @override
+    async def delay(self, kind: str, factor: float = 1.0, round: int = -1) -> None:
+        await self._enter()
+
+    @override
+    async def _enter(self) -> None:
+        self.world.stand_still()
+        await super()._enter()
 
 
 _COMPUTATIONS, _UPLOADS = Purposes("compute"), Purposes("upload")

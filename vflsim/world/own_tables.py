@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -44,11 +45,8 @@ class OwnTables:
             raise ProtocolError(f"{call}: a table cannot be called {what!r}", allowed=allowed)
         for name in fields:
             if name in ADDED or not name:
-                raise ProtocolError(
-                    f"{call}: a field cannot be called {name!r}",
-                    allowed=f"any name but {' and '.join(ADDED)}, which are added",
-                    remedy="give it another name",
-                )
+                what, allowed = f"{call}: a field cannot be called {name!r}", " and ".join(ADDED)
+                raise ProtocolError(what, "", f"any name but {allowed}, which are added", "give it another name")
         columns = self._columns.setdefault(what, {})
         row = dict(added)
         for name, value in fields.items():
@@ -115,14 +113,13 @@ class _Column:
         """Return the column with one value more. Raises ``ValueError`` if it does not fit."""
         if value is None:
             return self
-        awaited, kind, large = self.awaited, _kind_of(value), _has_large(value)
+        awaited, kind, large = self.awaited, _kind_of(value), self.large or _has_large(value)
         if isinstance(value, Handle):
             awaited = awaited or {"bool": pa.bool_(), "int": pa.int64()}.get(kind, pa.float64())
-        if self.kind and kind != self.kind:
-            kind = _both(self.kind, kind)
-        if kind.endswith("float") and (large or self.large):
+        kind = _both(self.kind, kind)
+        if kind.endswith("float") and large:
             raise ValueError(_TOO_LARGE)
-        return _Column(kind, large or self.large, awaited)
+        return _Column(kind, large, awaited)
 
 
 def plain(value: Any) -> Any:
@@ -164,25 +161,18 @@ def _kind_of(value: Any) -> str:
         return "bool" if value.dtype == dtype("bool") else "float" if value.dtype.is_floating_point else "int"
     if not isinstance(value, list):
         return "text" if isinstance(value, str) else type(value).__name__
-    kind = ""
-    for item in value:
-        if item is not None:
-            item_kind = _kind_of(item)
-            kind = item_kind if kind in ("", item_kind) else _both(kind, item_kind)
+    kind = reduce(_both, [_kind_of(item) for item in value if item is not None], "")
     if kind == "float" and _has_large(value):
         raise ValueError(_TOO_LARGE)
     return f"list of {kind}" if kind else "list"
 
 
 def _both(one: str, other: str) -> str:
-    """Return the kind of a column with values of two kinds. Raises ``ValueError`` if there is none."""
-    kinds = {one, other}
-    if kinds == {"int", "float"}:
-        return "float"
-    if kinds == {"list of int", "list of float"}:
-        return "list of float"
-    if "list" in kinds and all(kind.startswith("list") for kind in kinds):
-        return max(kinds, key=len)
+    """Return the kind of a column with values of two kinds, "" if there are none. Raises ``ValueError`` otherwise."""
+    for kind, wider in ((one, other), (other, one)):
+        as_float = kind in ("int", "list of int") and kind.replace("int", "float") == wider
+        if kind in ("", wider) or as_float or (kind == "list" and wider.startswith("list")):
+            return wider
     raise ValueError(f"it is of kind {other}, and the column holds {one}; record values of one kind, or None")
 
 

@@ -25,12 +25,10 @@ from vflsim.world.mailbox import Mailbox, Wanted
 from vflsim.world.messages import Message
 from vflsim.world.outages import Outages
 from vflsim.world.record import Recorder
-from vflsim.world.scopes import Scopes
 from vflsim.world.task import Abandoned, Signal
 from vflsim.world.transfers import Transfer
-from vflsim.world.transport import Transport
-from vflsim.world.views import Views
-from vflsim.world.wire import Wire, Wires
+from vflsim.world.transport import Scopes, Transport
+from vflsim.world.wire import Views, Wire, Wires
 
 _MOST_BLOCKS = 8
 """Blocks of draws taken at a time: from then on a draw takes 0.05 µs, and a block by itself 0.25 µs a draw."""

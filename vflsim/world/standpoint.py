@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, Generic
 
 from typing_extensions import TypeVar
@@ -16,6 +16,8 @@ from vflsim.vocabulary.on_demand import Tensor
 from vflsim.world.messages import Message
 from vflsim.world.outages import Outages
 from vflsim.world.party import Party
+from vflsim.world.task import Task
+from vflsim.world.transport import Until
 
 T = TypeVar("T")
 L = TypeVar("L", default=Any)
@@ -33,6 +35,9 @@ class Standpoint(Generic[L]):
         self.party, self.shared = state.number, state.run
         self.world, self.clients = state.run.world, state.run.clients
         self._outages: Outages | None = state.run.outages
+        self._scopes, self._open = state.scopes, state.scopes.open
+        self._turns = state.run.world.takes_turns
+        self._gate = None if self._outages is None else self._outages.gate(self.world, self.party)
 
     @property
     def now(self) -> float:
@@ -152,3 +157,23 @@ class Standpoint(Generic[L]):
         """
         if self.shared.views is not None:
             self.shared.views.derive(self.party, kind, batch.ids, inputs, compute, name)
+
+    # --- structure --------------------------------------------------------------------------------------------------
+
+    def until(self, kind: str, round: int | None = None) -> Until:
+        """Return a block whose body is abandoned the moment such a message arrives.
+
+        Example: ``async with node.until("gradient", round=k): await node.activated()``
+        """
+        return Until(self._scopes, kind, round)
+
+    def start(self, coroutine: Coroutine[Any, Any, Any]) -> Task:
+        """Run ``coroutine`` beside the main line; its failure is the party's.
+
+        Example: ``node.start(self.answer_queries(node))``
+        """
+        task = self.world.current()
+        started = self.world.spawn(coroutine, f"{party_name(self.party)} (beside)", self.party, task.observer)
+        if self._outages is not None:
+            self._outages.adopt(self.party, started)
+        return started

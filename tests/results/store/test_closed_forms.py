@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from vflsim.analysis.findings import ClosedForm, Range
-from vflsim.analysis.renewal import Geometric
+from vflsim.analysis.rounds import Geometric
 from vflsim.errors import ResultsError
 from vflsim.results.store.closed_forms import (
     FILE,

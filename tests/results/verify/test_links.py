@@ -9,8 +9,7 @@ from tiny_worlds import run, tiny
 from vflsim.results import RunInfo, RunTables, verify_run
 from vflsim.results.facts import NetworkFacts
 from vflsim.timing.capacity import Link
-from vflsim.world.connections import Tcp
-from vflsim.world.networks import Fair, Fifo
+from vflsim.world.networks import Fair, Fifo, Tcp
 
 SLOW = {"kind": "steps", "steps": [[0, "1 Mbps"], ["20 ms", 0], ["30 ms", "0.5 Mbps"]], "period": "40 ms"}
 

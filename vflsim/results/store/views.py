@@ -15,7 +15,7 @@ from torch import Tensor
 
 from vflsim.files import content
 from vflsim.results.store.json_files import damaged
-from vflsim.world.views import DERIVED, ROWS
+from vflsim.world.wire import DERIVED, ROWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class RecordedViews:
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> RecordedViews:
-        """Sort the tensors of ``world.views.Views.state`` into views. Raises ValueError and LookupError."""
+        """Sort the tensors of ``world.wire.Views.state`` into views. Raises ValueError and LookupError."""
         paths = dict.fromkeys(key.rpartition(":")[0] for key in sorted(tensors) if key != ROWS)
         return cls(tensors[ROWS].numpy(), tuple(_view(path, tensors) for path in paths))
 

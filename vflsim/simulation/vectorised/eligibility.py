@@ -26,8 +26,7 @@ from vflsim.timing.delays.base import Delay
 from vflsim.timing.party import PartyTiming, by_timing
 from vflsim.vocabulary.base import Part
 from vflsim.vocabulary.plain_yaml import Location
-from vflsim.world.connections import Fluid
-from vflsim.world.networks import NETWORKS
+from vflsim.world.networks import NETWORKS, Fluid
 
 _KNOWN: Mapping[type[Part], frozenset[str]] = {
     Timing: frozenset({"network", "transport", "server", "clients"}),

@@ -13,7 +13,7 @@ from vflsim.studies.checks.run_speed import Speed, together
 from vflsim.tables import Cell, DataTable
 from vflsim.vocabulary.amounts import quantity, roughly, with_words
 from vflsim.vocabulary.targets import target_note
-from vflsim.world.connections import FLUID
+from vflsim.world.networks import FLUID
 
 FEWEST = 10
 """Evaluations of a run below which targets are told roughly."""
