@@ -25,12 +25,7 @@ EXPONENTIAL = {"kind": "exponential", "mean": "1 s"}
 
 
 def world(
-    protocol: Any,
-    *clients: dict[str, Any],
-    server: Any = 0,
-    network: Any = "dedicated",
-    link: Any = None,
-    **said: Any,
+    protocol: Any, *clients: dict[str, Any], server: Any = 0, network: Any = "dedicated", link: Any = None, **said: Any
 ) -> Scenario:
     kind = {"kind": protocol} if isinstance(protocol, str) else protocol
     timing = {"network": network, "server": {"compute": server, "link": link or {}}, "clients": [*clients]}

@@ -173,11 +173,7 @@ def test_what_cannot_be_is_refused(bad, says):
 
 @pytest.mark.parametrize("kind", ["alternating", "failure", "intervals"])
 def test_what_becomes_of_work_in_flight_must_be_said(kind):
-    how = {
-        "alternating": {"up": 1, "down": 1},
-        "failure": {"at": 1, "repair": 1},
-        "intervals": {"down": [[1, 2]]},
-    }
+    how = {"alternating": {"up": 1, "down": 1}, "failure": {"at": 1, "repair": 1}, "intervals": {"down": [[1, 2]]}}
     with pytest.raises(ValidationError, match="interrupted"):
         ANY.validate_python({"kind": kind, **how[kind]})
 

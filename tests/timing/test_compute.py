@@ -6,16 +6,7 @@ from typing import get_args
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from vflsim.timing.compute import (
-    COMPUTES,
-    AnyCompute,
-    ByOperation,
-    ComputeKind,
-    Flops,
-    OperationCost,
-    duration,
-    law,
-)
+from vflsim.timing.compute import COMPUTES, AnyCompute, ByOperation, ComputeKind, Flops, OperationCost, duration, law
 from vflsim.timing.delays import DELAYS, Constant, Exponential, LogNormal, Uniform
 
 adapter = TypeAdapter(AnyCompute)

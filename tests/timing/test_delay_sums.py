@@ -42,12 +42,7 @@ def hypoexponential(means, x):
 
 @pytest.mark.parametrize(
     "means",
-    [
-        [1, 2, 4],
-        [1, 1.0001, 1.0002, 0.9999, 1.0003],
-        [1e-6, 1.0000001e-6, 1, 1.0000001],
-        [0.5, 0.55, 3, 3.1, 40],
-    ],
+    [[1, 2, 4], [1, 1.0001, 1.0002, 0.9999, 1.0003], [1e-6, 1.0000001e-6, 1, 1.0000001], [0.5, 0.55, 3, 3.1, 40]],
 )
 def test_exponentials_of_any_means(means):
     total = Sum(parts=[Exponential(mean=mean) for mean in means])

@@ -63,10 +63,7 @@ WITNESSES = {
         (ShiftedExponential(shift=0.5, mean=2), stats.expon(loc=0.5, scale=2)),
         (ShiftedExponential(shift=0, mean=0.01), stats.expon(scale=0.01)),
     ],
-    Uniform: [
-        (Uniform(low=0, high=1), stats.uniform()),
-        (Uniform(low=2.5, high=2.75), stats.uniform(2.5, 0.25)),
-    ],
+    Uniform: [(Uniform(low=0, high=1), stats.uniform()), (Uniform(low=2.5, high=2.75), stats.uniform(2.5, 0.25))],
     LogNormal: [
         (LogNormal(median=0.2, sigma=0.5), stats.lognorm(0.5, scale=0.2)),
         (LogNormal(mean=3, sigma=1.25), stats.lognorm(1.25, scale=3 * math.exp(-(1.25**2) / 2))),

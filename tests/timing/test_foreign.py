@@ -249,11 +249,7 @@ def test_pickles_run_nothing(tmp_path: Path) -> None:
         ("p.xml", PLATFORM.replace('id="a"/>', 'id="x"/>', 1), "goes over link 'x', which is not there"),
         ("p.xml", PLATFORM.replace("98.095Mf", "fast"), "<host id='A'>: speed is 'fast'"),
         ("p.xml", PLATFORM.replace('version="4.1"', 'version="2"'), "is <platform version='2'>"),
-        (
-            "p.xml",
-            PLATFORM.replace('src="A" dst="S"', 'src="A" dst="B"'),
-            "has no route from 'A' to 'S'",
-        ),
+        ("p.xml", PLATFORM.replace('src="A" dst="S"', 'src="A" dst="B"'), "has no route from 'A' to 'S'"),
         ("p.xml", PLATFORM.replace('routing="Full"', 'routing="Dijkstra"'), "whose routes are computed"),
         ("p.xml", PLATFORM.replace("</zone>", '<peer id="x"/></zone>'), "<peer>, which is not read"),
         ("p.xml", PLATFORM[:-20], "is no XML"),

@@ -6,18 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vflsim.timing.delays import (
-    Constant,
-    Delay,
-    Exponential,
-    LogNormal,
-    Maximum,
-    Mixture,
-    Normal,
-    Pareto,
-    Sum,
-    Uniform,
-)
+from vflsim.timing.delays import Constant, Delay, Exponential, LogNormal, Maximum, Mixture, Normal, Pareto, Sum, Uniform
 from vflsim.timing.delays.base import OfDelay
 from vflsim.timing.laws.law import Law
 from vflsim.timing.laws.order import order_statistic, skewness, tail_share

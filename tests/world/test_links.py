@@ -67,10 +67,7 @@ def test_without_limits_a_message_arrives_in_the_instant_it_is_sent(virtual) -> 
 
 
 def test_a_receiver_takes_one_message_at_a_time_in_the_order_in_which_latencies_end(tiny) -> None:
-    world = tiny(
-        3,
-        links={0: tiny.Link(down=BYTE_A_SECOND), 1: tiny.Link(latency=3.0), 2: tiny.Link(latency=1.0)},
-    )
+    world = tiny(3, links={0: tiny.Link(down=BYTE_A_SECOND), 1: tiny.Link(latency=3.0), 2: tiny.Link(latency=1.0)})
     server = receives(tiny, world, 3)
     # 2 moves from 1 to 4; 3, there since 2, from 4 to 5; 1, there since 3, from 5 to 7.
     world.run(server, sends(tiny, (0, 2)), sends(tiny, (0, 3)), sends(tiny, (2, 1))).happened(

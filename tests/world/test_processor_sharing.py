@@ -62,8 +62,5 @@ def test_mean_ends_of_exponential_sizes_through_two_unlike_links() -> None:
     generator, capacity = np.random.default_rng(1), 8 * MEAN
     own = [0.25 * capacity, 2 * capacity]
     drawn = np.array([ends(capacity, own, generator.exponential(MEAN, 2).astype(int).tolist()) for _ in range(2000)])
-    for seen, expected in (
-        (drawn[:, 0], 4.0),
-        (drawn[:, 1], 1 + 0.25),
-    ):
+    for seen, expected in ((drawn[:, 0], 4.0), (drawn[:, 1], 1 + 0.25)):
         assert abs(seen.mean() - expected) < 4 * seen.std(ddof=1) / len(seen) ** 0.5

@@ -43,13 +43,7 @@ def test_receives_match_by_kind_and_round_and_leave_the_rest(tiny) -> None:
         world.log([m.round for m in node.arrived("halt")], node.arrived("ball"))
 
     world.run(server, client)
-    assert [what for _, what in world.entries] == [
-        ("ball", 1),
-        ("halt", 0),
-        ("ball", 2),
-        ("halt", 1),
-        ([2], []),
-    ]
+    assert [what for _, what in world.entries] == [("ball", 1), ("halt", 0), ("ball", 2), ("halt", 1), ([2], [])]
 
 
 def test_arrived_takes_without_waiting_and_by_round(tiny) -> None:

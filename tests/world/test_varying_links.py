@@ -243,8 +243,7 @@ def test_clients_send_to_each_other_over_every_network(tiny, network) -> None:
 
 @EVERY
 @pytest.mark.parametrize(
-    ("steps", "size"),
-    [([[0, 5], [9.7, 25], [9.7 + 6.7, 0]], 27), ([[0, 15], [7.2, 86], [7.2 + 6.0, 0]], 78)],
+    ("steps", "size"), [([[0, 5], [9.7, 25], [9.7 + 6.7, 0]], 27), ([[0, 15], [7.2, 86], [7.2 + 6.0, 0]], 78)]
 )
 def test_rounding_does_not_keep_the_last_trace_of_a_message_from_arriving(virtual, network, steps, size) -> None:
     """All bits are through by the time at which the link stops, but for what rounding leaves of them."""

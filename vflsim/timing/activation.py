@@ -229,9 +229,6 @@ ACTIVATIONS: tuple[type[Part], ...] = get_args(ActivationKind)
 """Every kind of activation."""
 
 AnyActivation = Annotated[
-    ActivationKind,
-    Field(discriminator="kind"),
-    OrModule(Activation),
-    Shorthand(kind_from_text, {"const": "immediate"}),
+    ActivationKind, Field(discriminator="kind"), OrModule(Activation), Shorthand(kind_from_text, {"const": "immediate"})
 ]
 """A field that takes any kind of activation, or ``immediate``."""

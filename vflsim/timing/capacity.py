@@ -164,13 +164,7 @@ _STEPS = Shorthand(_steps_from_list, {"type": "array", "description": "steps: a 
 
 AnyCapacity = Annotated[
     Annotated[BitsPerSecond, Tag("quantity")]
-    | Annotated[
-        CapacityKind,
-        Field(discriminator="kind"),
-        OrModule(Capacity),
-        _STEPS,
-        Tag("varying"),
-    ],
+    | Annotated[CapacityKind, Field(discriminator="kind"), OrModule(Capacity), _STEPS, Tag("varying")],
     Discriminator(_quantity_or_kind),
 ]
 """A field that takes a bandwidth, or any kind of capacity that changes in time, or a list of steps for ``steps``."""

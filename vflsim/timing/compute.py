@@ -206,12 +206,7 @@ class ByOperation(ComputeModel):
 
 
 ComputeKind: TypeAlias = DelayKind | Flops | ByOperation
-AnyCompute = Annotated[
-    ComputeKind,
-    Field(discriminator="kind"),
-    OrModule(Delay, ComputeModel),
-    QUANTITY,
-]
+AnyCompute = Annotated[ComputeKind, Field(discriminator="kind"), OrModule(Delay, ComputeModel), QUANTITY]
 """A field that takes any way of computing, or a plain quantity for a constant time."""
 
 COMPUTES: tuple[type[Part], ...] = get_args(ComputeKind)
