@@ -16,7 +16,7 @@ from vflsim.timing.compute import EXACTLY_ONCE, duration
 from vflsim.world.kernel import all_of
 from vflsim.world.messages import Message
 from vflsim.world.party import checked_seconds, no_operation
-from vflsim.world.record import Purposes
+from vflsim.world.record import purpose_of
 from vflsim.world.standpoint import L, Standpoint
 from vflsim.world.task import Abandoned
 
@@ -117,8 +117,7 @@ class Node(Standpoint[L]):
         try:
             if world.over:  # an observer's turn came with the end of the run
                 raise Abandoned
-            start, purpose = world.instant, _COMPUTATIONS[operation.kind]
-            fixed = operation.seconds
+            start, purpose, fixed = world.instant, purpose_of("compute", operation.kind), operation.seconds
             index, drawn = state.draws.next(purpose, state.compute_law if fixed is None else EXACTLY_ONCE, start)
             if fixed is not None or state.models_compute:
                 seconds = duration(state.clock.compute, drawn, operation)
@@ -176,7 +175,7 @@ class Node(Standpoint[L]):
         if self._open or self._turns:
             await self._enter()
         peer = self.state.receiver(to, message)
-        purpose = "upload" if message.embedding else _UPLOADS[message.kind]
+        purpose = "upload" if message.embedding else purpose_of("upload", message.kind)
         await self._delay(purpose, f"its {purpose} delay", 1.0, message.round, peer)
         if self._turns:
             await self._enter()
@@ -337,8 +336,6 @@ class FreeNode(Node[L]):
         self.world.stand_still()
         await super()._enter()
 
-
-_COMPUTATIONS, _UPLOADS = Purposes("compute"), Purposes("upload")
 
 ServerNode: TypeAlias = Node[ServerLearner]
 """The server's node in protocols that split a plain model.

@@ -95,16 +95,6 @@ class Presence:
     returning: list[Signal] = field(default_factory=list)
 
 
-@dataclass(slots=True, eq=False)
-class _Wait:
-    """A receive of ``party`` that waits. A crash of ``sender`` ends it; ``forgoing``: it forgoes clients that crash."""
-
-    party: int
-    wanted: Wanted
-    sender: int | None
-    forgoing: bool
-
-
 class Outages:
     """Takes parties down and up again by their availability, and knows who waits for whom.
 
@@ -120,7 +110,8 @@ class Outages:
         self._availabilities = availabilities
         self._profiles = {party: each.profile(seed, party) for party, each in availabilities.items()}
         self._presences: dict[int, Presence] = {}
-        self._waits: dict[Wanted, _Wait] = {}
+        self._waits: dict[Wanted, tuple[int, int | None, bool]] = {}
+        """Receives that wait: of which party, whose crash ends it, and whether it forgoes clients that crash."""
         self.losing = frozenset(party for party, each in availabilities.items() if each.interrupted == "lost")
         """The parties that crash in every outage; the others pause."""
         self.gone: dict[int, float] = {}
@@ -198,8 +189,8 @@ class Outages:
             wanted.hang_up()
         for absent in filter(self.crashed, wanted.senders or ()) if forgoing else ():
             wanted.forgo(absent)
-        wait = self._waits[wanted] = _Wait(party, wanted, sender, forgoing)
-        self._check(wait)
+        self._waits[wanted] = party, sender, forgoing
+        self._check(wanted, party)
 
     def stop_listening(self, wanted: Wanted) -> None:
         """Note that a receive has been answered or abandoned."""
@@ -207,19 +198,18 @@ class Outages:
 
     def _hang_up(self, party: int) -> None:
         """End the receives that only wait for ``party``, which has crashed; those that forgo it wait for the others."""
-        for wait in list(self._waits.values()):
-            if wait.sender == party:
-                wait.wanted.hang_up()
-            elif wait.forgoing:
-                wait.wanted.forgo(party)
+        for wanted, (_, sender, forgoing) in list(self._waits.items()):
+            if sender == party:
+                wanted.hang_up()
+            elif forgoing:
+                wanted.forgo(party)
 
     def _check_all(self) -> None:
-        for wait in list(self._waits.values()):
-            self._check(wait)
+        for wanted, (party, _, _) in list(self._waits.items()):
+            self._check(wanted, party)
 
-    def _check(self, wait: _Wait) -> None:
+    def _check(self, wanted: Wanted, waiting: int) -> None:
         """End the run if too many of those whom a receive waits for are down for good."""
-        wanted = wait.wanted
         if wanted.patient or wanted.ready or not self.gone:
             return
         parties: Collection[int] = self.run.mailboxes if wanted.senders is None else wanted.senders
@@ -230,7 +220,7 @@ class Outages:
         if not enough:
             of = "" if wanted.senders is None else f" from as many of {len(wanted.senders)} clients"
             needs = f"needs {wanted.count} × {wanted.kind!r}{of}, {here} here, {can_come} can still come"
-            self.run.world.fail(self._hopeless(needs, sorted(missing)), party_name(wait.party))
+            self.run.world.fail(self._hopeless(needs, sorted(missing)), party_name(waiting))
 
     def _hopeless(self, needs: str, missing: Iterable[int]) -> IncompleteRoundError:
         named = [f"client {party} went down for good at {self.gone[party]:.6g} s" for party in missing]
@@ -333,8 +323,8 @@ class Outages:
         self.run.recorder.event(presence.since, now, presence.party, "outage", -1, -1, 0, index, math.nan, outcome)
 
     def _stuck(self, presence: Presence) -> NoProgressError:
-        waits = sorted(self._waits.values(), key=lambda wait: wait.party)
-        waiting = few([f"{party_name(wait.party)} waits for {wait.wanted}" for wait in waits], "; ")
+        waits = sorted(self._waits.items(), key=lambda wait: wait[1][0])
+        waiting = few([f"{party_name(party)} waits for {wanted}" for wanted, (party, _, _) in waits], "; ")
         waiting = waiting or "the server waits for it to come back"
         return NoProgressError(
             f"client {presence.party} has gone down {presence.crashes:,} times, and round {presence.steps} is "

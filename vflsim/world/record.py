@@ -7,7 +7,7 @@ import struct
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -95,19 +95,10 @@ _NAN = float("nan")
 _OUTCOME_CODES = {outcome: code for code, outcome in enumerate(OUTCOMES)}
 
 
-class Purposes(dict[str, str]):
-    """The kinds of events of one family by what they are about, ``compute.embed`` by ``embed``: made once each."""
-
-    def __init__(self, family: str) -> None:
-        super().__init__()
-        self._family = family
-
-    def __missing__(self, about: str) -> str:
-        purpose = self[about] = f"{self._family}.{about}"
-        return purpose
-
-
-_TRANSFERS = Purposes("transfer")
+@cache
+def purpose_of(family: str, about: str) -> str:
+    """Name a kind of events: ``compute.embed``."""
+    return f"{family}.{about}"
 
 
 class Events:
@@ -172,10 +163,6 @@ class Events:
     def table(self) -> NDArray[np.void]:
         """The rows as a structured array, one field a column: a view, so no row can be added while it is held."""
         return np.frombuffer(self._rows, _ROW)
-
-
-def _not_kept(*row: object) -> None:
-    """Ignore an event: ``Recorder.event`` where events are not kept."""
 
 
 class Lists:
@@ -253,7 +240,7 @@ class Recorder(Counts):
         self.skipped_in_a_row = 0
         """Rounds that were given up since the latest server step."""
         self.events = Events()
-        self.event: Callable[..., None] = self.events.add if keep == "events" else _not_kept
+        self.event: Callable[..., None] = self.events.add if keep == "events" else lambda *row: None
         """Records an activity (``Events.add``), where events are kept."""
         self.round_rows = RoundTable()
         self._ends = array("d") if keep == "summary" else self.round_rows["end_s"]
@@ -271,10 +258,10 @@ class Recorder(Counts):
         if self.meter is not None and began == began:
             self.meter.end(RADIO, ended, message.sender, message.receiver, amount=sent)
         start = began if began == began else ended  # NaN: it never got to move
-        record = self.event
+        record, purpose = self.event, purpose_of("transfer", message.kind)
         record(
-            start, ended, message.sender, _TRANSFERS[message.kind], message.round, message.receiver, sent, index, _NAN,
-            outcome, message.sent,
+            start, ended, message.sender, purpose, message.round, message.receiver, sent, index, _NAN, outcome,
+            message.sent,
         )  # fmt: skip
 
     def step(self, facts: StepFacts, now: float) -> None:

@@ -181,9 +181,8 @@ class SimGridPlatform(Format):
         for part in element.get("radical", "").split(","):
             first, _, last = part.partition("-")
             if not _DIGITS.fullmatch(first.strip()) or not _DIGITS.fullmatch((last or first).strip()):
-                raise self.error(
-                    f"radical is {brief(element.get('radical'))}", "0-99 or 1,4-7", at=f"cluster {element.get('id')!r}"
-                )
+                what, at = f"radical is {brief(element.get('radical'))}", f"cluster {element.get('id')!r}"
+                raise self.error(what, "0-99 or 1,4-7", at=at)
             yield from range(int(first), int(last or first) + 1)
 
     # --- routes to the server -----------------------------------------------------------------------------------------
@@ -231,17 +230,15 @@ class SimGridPlatform(Format):
         if abs(up - down) > 1e-9 * max(up, down):
             notes.append(f"The latency of {host} is that of its way to the server; the way back takes {down:.6g} s.")
         link |= {"latency": f"{1e6 * up:.9g} us"} if up else {}
-        compute = {"kind": "flops", "rate": f"{self._speeds[host] / 1e6:.9g} MFLOPS"}
-        return ForeignClient({"compute": compute, **({"link": link} if link else {})}, notes)
+        return ForeignClient(self._keys(host, link), notes)
 
     def _server(self, server: str, taken: Sequence[set[str]]) -> dict[str, Any]:
-        rates = {
-            key: min(self._links[name].rate for name in names)
-            for key, names in (("down", taken[0]), ("up", taken[1]))
-            if names
-        }
-        compute = {"kind": "flops", "rate": f"{self._speeds[server] / 1e6:.9g} MFLOPS"}
-        link = {key: _rate(rate) for key, rate in rates.items()}
+        ways = {"down": taken[0], "up": taken[1]}
+        rates = {key: min(self._links[name].rate for name in names) for key, names in ways.items() if names}
+        return self._keys(server, {key: _rate(rate) for key, rate in rates.items()})
+
+    def _keys(self, host: str, link: Mapping[str, Any]) -> dict[str, Any]:
+        compute = {"kind": "flops", "rate": f"{self._speeds[host] / 1e6:.9g} MFLOPS"}
         return {"compute": compute, **({"link": link} if link else {})}
 
 
