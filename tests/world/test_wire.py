@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 import torch
 from int8_codec import Int8, Int8Feedback
@@ -15,8 +16,9 @@ from vflsim.codecs.round import Round
 from vflsim.errors import ProtocolError
 from vflsim.learning.execution.deferred import DeferredExecutor
 from vflsim.learning.execution.operations import Handle, ImmediateExecutor
+from vflsim.learning.learners.inputs import KeptValue
 from vflsim.world.messages import Message
-from vflsim.world.wire import Wire, Wires
+from vflsim.world.wire import Views, Wire, Wires
 
 
 @dataclass(slots=True, eq=False)
@@ -241,3 +243,34 @@ def up(*numbers: float) -> Message:
     message = Message(value=held(*numbers))
     message.receiver = 0
     return message
+
+
+# --- views of kept values ---------------------------------------------------------------------------------------------
+
+
+class Rowless(KeptValue):
+    """A value without rows: ``rows_at`` is the default."""
+
+    recipe: ClassVar[str] = "rowless"
+
+    def written(self, writer: Any) -> Any:
+        raise AssertionError("not written here")
+
+    @classmethod
+    def read(cls, recipe: Any, reader: Any) -> Any:
+        raise AssertionError("not read here")
+
+
+def test_a_kept_value_without_rows_has_no_view_and_ends_no_run() -> None:
+    executor = ImmediateExecutor()
+    views = Views(np.array([0, 2]), executor, lambda: 1.0, {})
+    kept: Handle[Any] = Handle((3, 1), torch.float32)
+    kept.set(Rowless())
+    views.derive(0, "kept", np.array([0, 1, 2]), (kept,))
+    plain: Handle[Any] = Handle((3, 1), torch.float32)
+    plain.set(torch.tensor([[1.0], [2.0], [3.0]]))
+    views.derive(0, "plain", np.array([0, 1, 2]), (plain,))
+    state = views.state()
+    assert [name for name in state if "kept" in name] == []
+    (values,) = (state[name] for name in state if "plain" in name and name.endswith("values"))
+    assert values.tolist() == [[1.0], [3.0]]
