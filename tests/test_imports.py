@@ -57,7 +57,7 @@ ROOMS: dict[str, list[set[str]]] = {
         {"capabilities"},
         {"own_pace"},
         {"fedbcd", "fedvs", "hook_checks", "synchronous", "vafl"},
-        {"bs_vfl", "celu_vfl", "ef_vfl", "laser_vfl", "sharing", "vim"},
+        {"bs_vfl", "celu_vfl", "ef_vfl", "laser_vfl", "sharing", "vim", "zeroth_order"},
         {"easter"},
     ],
     "results": [

@@ -189,7 +189,7 @@ def own_paced(world: Scenario) -> bool:
     """Whether clients go on at their own pace."""
     protocol = world.protocols["it"].protocol
     cancelled = protocol.kind == "t_synchronous" and (protocol.cancel or protocol.t == world.clients)
-    return protocol.kind in ("asynchronous", "t_synchronous") and not cancelled
+    return protocol.kind in ("asynchronous", "t_synchronous", "czofo", "dpzv") and not cancelled
 
 
 def _drawn(world: Scenario, findings: list[Finding]) -> Make | None:
@@ -208,7 +208,7 @@ def _drawn(world: Scenario, findings: list[Finding]) -> Make | None:
     many = len(cycles.clients)
     if any(any(cycles.longest_waits(turn)) for turn in cycles.turns) and protocol.kind != "centralised":
         return None
-    t = getattr(protocol, "t", 1 if protocol.kind == "asynchronous" else many)
+    t = getattr(protocol, "t", 1 if protocol.kind in ("asynchronous", "czofo", "dpzv") else many)
     if own_paced(world):
         return lambda world, count, seed: own_pace(cycles, t, count, np.random.default_rng(seed))
     if t < many and cycles.cycles(cycles.turns[0]) != cycles.cycles(cycles.turns[0], used=False):

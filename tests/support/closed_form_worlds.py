@@ -120,6 +120,8 @@ def protocols(draw: st.DrawFn, kind: str, clients: int) -> dict[str, Any]:
         made["labels"] = draw(st.sampled_from(["shared", "private"]))
     if kind in ("c_vfl", "ef_vfl"):
         made["local_steps"] = draw(st.integers(1, 3))
+    if kind == "dpzv":
+        made["noise"] = {"clip": 1, "delta": 1e-5, "noise_multiplier": 1}
     if kind == "t_synchronous":
         made |= {"t": draw(st.integers(1, clients)), "cancel": draw(st.booleans())}
     if kind == "fedvs":

@@ -55,6 +55,9 @@ KINDS: dict[str, dict[str, Any]] = {
     "flex_vfl": {"kind": "flex_vfl", "local_time": "6 ms", "scale_rate": True},
     "laser_vfl": {"kind": "laser_vfl", "deadline": "12 ms", "models": {"aggregate": "mean"}},
     "fdml-mean": {"kind": "fdml", "combine": "mean", "models": HEADS},
+    "czofo": {"kind": "czofo", "samples": 2},
+    "czofo-weights": {"kind": "czofo", "samples": 2, "perturbs": "weights"},
+    "dpzv": {"kind": "dpzv", "noise": {"clip": 1, "delta": 1e-5, "noise_multiplier": 0.5}},
 }
 SOME = [*(KINDS if is_thorough() else {said["kind"]: name for name, said in reversed(KINDS.items())}.values())]
 """One of each kind, or with ``--thorough`` all."""

@@ -32,6 +32,8 @@ def _protocol(pick: random.Random, clients: int, turn: int) -> dict[str, Any]:
         {"kind": "t_synchronous", "t": some, "cancel": True, "first_fill": fill},
         {"kind": "t_synchronous", "t": some, "first_fill": fill},
         {"kind": "asynchronous", "first_fill": fill},
+        {"kind": "czofo", "samples": steps, "perturbs": pick.choice(["embeddings", "weights"])},
+        {"kind": "dpzv", "first_fill": fill, "noise": {"clip": 1, "delta": 1e-5, "noise_multiplier": 1}},
         {"kind": "centralised"},
         {"kind": "easter", "blinding": blinding},
         {"kind": "local"},
@@ -104,7 +106,7 @@ def world(number: int) -> Scenario:
     protocol = _protocol(pick, clients, number)
     kind = protocol["kind"]
     of_all, of_some = _party(pick, "m"), _party(pick, "i")
-    own_pace = kind == "asynchronous" or (kind == "t_synchronous" and "cancel" not in protocol)
+    own_pace = kind in {"asynchronous", "czofo", "dpzv"} or (kind == "t_synchronous" and "cancel" not in protocol)
     waits_for_all = kind not in {"ignore", "t_synchronous", *KNOWS_NO_ACTIVATION} or "exclude" in protocol
     waits_for_all = waits_for_all and not {"fastest", "deadline"} & set(protocol)
     if own_pace or waits_for_all:

@@ -19,6 +19,7 @@ from vflsim.protocols.sharing import CVfl, FlexVfl
 from vflsim.protocols.synchronous import Centralised, Ignore, Synchronous
 from vflsim.protocols.vafl import Asynchronous, TSynchronous
 from vflsim.protocols.vim import Fdml, VimAdmm, VimAdmmJ, VimSgd
+from vflsim.protocols.zeroth_order import Czofo, Dpzv
 from vflsim.vocabulary.imported import OrModule
 
 ProtocolKind: TypeAlias = (
@@ -43,6 +44,8 @@ ProtocolKind: TypeAlias = (
     | CeluVfl
     | FlexVfl
     | LaserVfl
+    | Czofo
+    | Dpzv
 )
 PROTOCOLS: tuple[type[Protocol], ...] = get_args(ProtocolKind)
 AnyProtocol = Annotated[ProtocolKind, Field(discriminator="kind"), OrModule(Protocol)]

@@ -49,8 +49,8 @@ class Parties:
 
     @property
     def releases(self) -> list[Releases]:
-        """What each client has released, in client order; empty without a mechanism."""
-        here = (client.learner.releases for client in self.clients)
+        """What the server and each client have released, in party order; empty without a mechanism."""
+        here = (party.learner.releases for party in (self.server, *self.clients))
         return [*(releases for releases in here if releases is not None), *self.told]
 
 

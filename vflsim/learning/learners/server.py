@@ -69,9 +69,11 @@ class ServerStep:
         """Return ∂ℓ/∂h_m for the embedding that came with ``message``: its own batch's loss, undivided."""
         return self._gradients[id(message)]
 
-    def promise(self, message: Received, dtype: torch.dtype | None = None) -> Handle[Tensor]:
-        """Promise a gradient for ``message``, shaped like its embedding, of its dtype unless given."""
-        handle: Handle[Tensor] = Handle(message.value.shape, dtype or message.value.dtype)
+    def promise(
+        self, message: Received, dtype: torch.dtype | None = None, shape: tuple[int, ...] | None = None
+    ) -> Handle[Tensor]:
+        """Promise what answers ``message``: of the shape and dtype of its embedding, unless given."""
+        handle: Handle[Tensor] = Handle(message.value.shape if shape is None else shape, dtype or message.value.dtype)
         self._gradients[id(message)] = handle
         return handle
 
@@ -190,7 +192,7 @@ class ServerLearner(PartyLearner):
         ordered = in_client_order(embeddings)
         groups = groups_of(ordered)
         step = ServerStep()
-        promised = {id(message): step.promise(message, self.dtype) for message in ordered}
+        promised = {id(message): self.promised(step, message) for message in ordered}
 
         def run() -> None:
             done = this()
@@ -216,6 +218,10 @@ class ServerLearner(PartyLearner):
         )
         this = ref(operation)  # weak: no cycle keeps the messages
         return operation
+
+    def promised(self, step: ServerStep, message: Received) -> Handle[Tensor]:
+        """Promise ∂ℓ/∂h_m for ``message``: what a server sends back that answers in another way is another promise."""
+        return step.promise(message, self.dtype)
 
     def evaluate(self, split: Split, answers: Sequence[Received]) -> Operation[Handle[dict[str, float]]]:
         """Compute the loss and the task's metrics on a split, from messages of (rows of the split, embedding)."""
