@@ -3,9 +3,9 @@
 import pytest
 
 from vflsim.errors import RunError
+from vflsim.remote.admission import Restarts
 from vflsim.remote.control import Control, Introduced, Peer, Prepare
-from vflsim.remote.peers import LIFE
-from vflsim.remote.returns import Restarts
+from vflsim.remote.transport import LIFE
 
 ANNOUNCED = Prepare(protocol="coded", seed=0, run="0" * 16)
 PEERS = [Peer(party=party, host="here", port=7000 + party, facts={"bound": 1.5}) for party in (1, 2, 3)]

@@ -15,12 +15,11 @@ from vflsim.learning.batches import BatchSequence
 from vflsim.learning.execution.operations import ImmediateExecutor
 from vflsim.remote.channel import connected
 from vflsim.remote.control import Bye, Control, Done, EvaluateNow, Hello, Prepare, Ready, Start, Written
-from vflsim.remote.frames import pack_message
+from vflsim.remote.frames import LiveWires, pack_message
 from vflsim.remote.keys import make_identities
-from vflsim.remote.machine import common, machine
+from vflsim.remote.private_data import common
 from vflsim.remote.server import LiveServer
-from vflsim.remote.wires import LiveWires
-from vflsim.remote.world import precise_loop
+from vflsim.remote.world import machine, precise_loop
 from vflsim.scenario import load
 from vflsim.world.messages import Embedding, EvaluationAnswer, Message
 

@@ -43,7 +43,7 @@ from vflsim.remote.control import (
     Withdrawn,
     Written,
 )
-from vflsim.remote.machine import machine
+from vflsim.remote.world import machine
 from vflsim.world.messages import Answer, Embedding, EvaluationAnswer, Gradient, Query
 
 Make = Callable[..., EvilServer]

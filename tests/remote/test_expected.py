@@ -23,11 +23,10 @@ from vflsim.learning.execution.operations import Handle, ImmediateExecutor
 from vflsim.protocols.fedvs.messages import DataRequest, Sharers
 from vflsim.remote.control import NoiseAdded, Passing, Prepare
 from vflsim.remote.expected import bytes_of
-from vflsim.remote.frames import pack_message
+from vflsim.remote.frames import LiveWires, pack_message
 from vflsim.remote.party import LocalParty
 from vflsim.remote.private_data import PrivateData
 from vflsim.remote.server_run import ServerRun
-from vflsim.remote.wires import LiveWires
 from vflsim.streams import SERVER, SHARED
 from vflsim.tracing.exchanges import Content
 from vflsim.world.messages import Answer, Embedding, EvaluationAnswer, Gradient, Message

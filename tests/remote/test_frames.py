@@ -17,8 +17,7 @@ from vflsim.learning.execution.operations import Handle, ImmediateExecutor
 from vflsim.learning.training import Training
 from vflsim.protocols import fedvs  # noqa: F401  its messages are known
 from vflsim.protocols.fedvs.messages import Sharers
-from vflsim.remote.frames import Reader, kinds_of, pack_message
-from vflsim.remote.wires import LiveWires
+from vflsim.remote.frames import LiveWires, Reader, kinds_of, pack_message
 from vflsim.streams import SHARED
 from vflsim.world.messages import Embedding, EvaluationAnswer, Gradient, Message
 from vflsim.world.wire import Wire, Wires

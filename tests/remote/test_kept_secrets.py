@@ -16,8 +16,8 @@ from torch import Tensor
 from vflsim.errors import BlindingError
 from vflsim.learning.privacy.blinding import public_key
 from vflsim.protocols.ef_vfl.learning import Difference
+from vflsim.remote.client_files import StateFiles
 from vflsim.remote.party import LocalParty
-from vflsim.remote.state_files import StateFiles
 from vflsim.remote.world import precise_loop
 
 BLINDED = {"kind": "synchronous", "blinding": "on"}

@@ -6,8 +6,7 @@ from tiny_worlds import data_of, tiny
 
 from vflsim.learning.execution.operations import Handle
 from vflsim.protocols.fedvs.messages import DataShare
-from vflsim.remote.machine import largest_between_clients
-from vflsim.remote.private_data import PrivateData
+from vflsim.remote.private_data import PrivateData, largest_between_clients
 from vflsim.scenario.data import ScenarioData
 from vflsim.world.wire import specs_of
 

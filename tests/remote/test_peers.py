@@ -6,7 +6,7 @@ import pytest
 
 from vflsim.remote import peers
 from vflsim.remote.control import ControlError, Dropped, IsDue
-from vflsim.remote.peers import PeerMail, numbered
+from vflsim.remote.transport import PeerMail, numbered
 from vflsim.world.messages import Message
 
 Got = list[tuple[int, float]]

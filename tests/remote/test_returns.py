@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from vflsim.errors import IncompleteRoundError
+from vflsim.remote.admission import Returns
 from vflsim.remote.channel import GoneError
-from vflsim.remote.returns import Returns
 
 
 class Later:

@@ -11,7 +11,7 @@ from torch import Tensor
 from vflsim.codecs.compressors import ScalarQuantiser
 from vflsim.codecs.round import LatentNoise, Round
 from vflsim.learning.execution.operations import Handle, ImmediateExecutor
-from vflsim.remote.wires import LiveWires
+from vflsim.remote.frames import LiveWires
 from vflsim.world.messages import Embedding
 from vflsim.world.wire import Wire, Wires
 

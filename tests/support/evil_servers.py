@@ -19,12 +19,10 @@ from vflsim.remote.admission import Admission
 from vflsim.remote.channel import Channel, LostError
 from vflsim.remote.client import LiveClient
 from vflsim.remote.control import Bye, Control, Done, Prepare, Ready, Start, Stopped, Written, packed
-from vflsim.remote.frames import CONTROL, Reader, frame, kinds_of, pack_message
+from vflsim.remote.frames import CONTROL, LiveWires, Reader, frame, kinds_of, pack_message
 from vflsim.remote.keys import VouchedRun, make_identities, vouch
-from vflsim.remote.machine import common, digest_of, machine
-from vflsim.remote.private_data import PrivateData
-from vflsim.remote.wires import LiveWires
-from vflsim.remote.world import precise_loop
+from vflsim.remote.private_data import PrivateData, common, digest_of
+from vflsim.remote.world import machine, precise_loop
 from vflsim.scenario import load
 from vflsim.scenario.resolve import setting
 from vflsim.streams import SERVER, SHARED

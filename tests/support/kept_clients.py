@@ -8,9 +8,9 @@ from typing import Any
 
 from tiny_worlds import data_of, tiny
 
+from vflsim.remote.client_files import StateFiles
 from vflsim.remote.party import LiveParty, LocalParty, local_party
 from vflsim.remote.private_data import label_splits, private_data
-from vflsim.remote.state_files import StateFiles
 from vflsim.remote.world import LiveWorld
 from vflsim.scenario.resolve import setting
 from vflsim.world.mailbox import Mailbox

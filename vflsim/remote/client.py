@@ -31,18 +31,11 @@ from vflsim.remote.control import (
     Prepare,
     Written,
 )
-from vflsim.remote.machine import (
-    common,
-    largest_between_clients,
-    largest_frame,
-    machine,
-    warm_up,
-)
 from vflsim.remote.mesh import Mesh
 from vflsim.remote.orders import StudyOrders
 from vflsim.remote.party import Public, checked_facts
-from vflsim.remote.private_data import PrivateData
-from vflsim.remote.world import precise_loop
+from vflsim.remote.private_data import PrivateData, common, largest_between_clients, largest_frame
+from vflsim.remote.world import machine, precise_loop, warm_up
 from vflsim.scenario import Scenario, setting
 from vflsim.worlds import interruptible_of
 

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from vflsim.errors import RunError
 from vflsim.protocol import SERVER, SHARED, Message, Operation, party_name, torch_seed
 from vflsim.remote.channel import Channel
+from vflsim.remote.client_files import StateFiles, write_part
 from vflsim.remote.control import (
     Away,
     Back,
@@ -31,19 +32,15 @@ from vflsim.remote.control import (
     Voucher,
     WentDown,
 )
+from vflsim.remote.expected import telling
 from vflsim.remote.frames import pack_message
 from vflsim.remote.keys import VouchedRun, checked, vouch
-from vflsim.remote.machine import digest_of
 from vflsim.remote.mesh import Mesh
 from vflsim.remote.orders import RunOrders, StudyOrders
 from vflsim.remote.outages import ClientOutages
-from vflsim.remote.parts import write_part
 from vflsim.remote.party import LiveParty, LocalBox, LocalParty, Public, RemoteBox, emulated, local_party
-from vflsim.remote.peers import PeerMail
-from vflsim.remote.private_data import PrivateData
-from vflsim.remote.releases import telling
-from vflsim.remote.state_files import StateFiles
-from vflsim.remote.transport import Outbox, unconnected
+from vflsim.remote.private_data import PrivateData, digest_of
+from vflsim.remote.transport import Outbox, PeerMail, unconnected
 from vflsim.remote.world import LiveWorld
 from vflsim.scenario import Scenario, setting
 from vflsim.worlds import (

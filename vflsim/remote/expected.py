@@ -1,4 +1,4 @@
-"""What messages a party may get in a run, by its own scenario: their kinds, tensors, batches, rounds and bytes."""
+"""What a party may get in a run, by its own scenario: messages, their tensors, rounds and bytes, word of releases."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from vflsim.errors import DataError
+from vflsim.errors import DataError, ProtocolError
 from vflsim.protocol import (
     SERVER,
     Batch,
@@ -22,15 +22,32 @@ from vflsim.protocol import (
     Spec,
     party_name,
 )
-from vflsim.remote.control import Passing
-from vflsim.worlds import Content, Mailbox, Recorder, exchanges_of, from_outside, interruptible_of, untraced
+from vflsim.remote.control import Control, ControlError, NoiseAdded, Passing
+from vflsim.worlds import (
+    BatchKey,
+    Content,
+    Mailbox,
+    Recorder,
+    Releases,
+    Rows,
+    exchanges_of,
+    from_outside,
+    interruptible_of,
+    untraced,
+)
 
 _MOST_UNKNOWN = 256 * 2**20
 """The bytes of a party that may wait where nothing says how many of its messages are under way."""
+
+
 _EACH = 1024
 """About the bytes of a message in memory besides its tensors."""
+
+
 _OVERTAKEN = 64
 """Rounds by which a message may come late that others have overtaken."""
+
+
 _SMALL = 64
 """Messages without tensors of a party that may wait."""
 
@@ -229,3 +246,57 @@ def _named(envelope: Envelope) -> str:
 def _described(specs: Mapping[str, Spec]) -> str:
     each = [f"{name} {list(spec.shape)} of {spec.dtype}".strip() for name, spec in specs.items()]
     return ", ".join(each) or "no tensor"
+
+
+MOST_AHEAD = 1_000
+"""By how many a client's releases may exceed its uploads and the rounds."""
+
+
+class ReleaseCounts:
+    """The releases of all clients of a run, as they tell them: so the server accounts for them as a simulation does."""
+
+    def __init__(self, setting: Setting, seed: int, sequence: BatchSequence) -> None:
+        mechanism, rows = setting.mechanism, setting.data.rows
+        self._clients = (
+            {} if mechanism is None else {each: Releases(mechanism, seed, each, rows) for each in setting.clients}
+        )
+        self._sequence, self._own = sequence, partial(BatchSequence, rows, setting.training, seed)
+
+    @property
+    def of_all(self) -> tuple[Releases, ...]:
+        """The releases in client order; none without a mechanism."""
+        return tuple(self._clients.values())
+
+    def take(self, client: int, message: NoiseAdded, due: int) -> None:
+        """Count a release: before an upload, or in a round that has gone on without one; so many are ``due`` by now.
+
+        Raises ``ControlError`` for one that this run does not have.
+        """
+        if client not in self._clients:
+            raise ControlError(f"{party_name(client)} has released under noise", allowed="a run with a mechanism")
+        if self._clients[client].times >= (most := due + MOST_AHEAD):
+            raise ControlError(f"{party_name(client)} has released more than {most} times", allowed="once an upload")
+        if message.batch is None:
+            self._clients[client].count(slice(None), None)
+            return
+        origin, index = message.batch
+        sequences = {each.origin: each for each in (self._sequence, self._own(client))}
+        if origin not in sequences:
+            what = f"{party_name(client)} has released a batch of sequence {origin}"
+            raise ControlError(what, allowed=f"sequence {' or '.join(map(str, sequences))}")
+        self._clients[client].count(sequences[origin].batch(index).ids, message.batch)
+
+
+def telling(send: Callable[[Control], None]) -> Callable[[Rows, BatchKey | None], None]:
+    """Return what tells the server of a release.
+
+    It raises ``ProtocolError`` for rows that are neither a batch nor all rows.
+    """
+
+    def tell(rows: Rows, batch: BatchKey | None) -> None:
+        if batch is None and not (isinstance(rows, slice) and rows == slice(None)):
+            what, allowed = "a release of some rows that are no mini-batch", "a mini-batch of the run, or all rows"
+            raise ProtocolError(what, allowed=f"{allowed}, in a live run")
+        send(NoiseAdded(batch=batch))
+
+    return tell

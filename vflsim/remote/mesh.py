@@ -11,9 +11,17 @@ from vflsim.errors import RunError
 from vflsim.protocol import party_name
 from vflsim.remote.admission import Admission
 from vflsim.remote.channel import Channel, GoneError, LostError, RefusedError, connected
-from vflsim.remote.control import Control, ControlError, Hello, Joined, Peer
+from vflsim.remote.control import (
+    Control,
+    ControlError,
+    Hello,
+    Joined,
+    Peer,
+)
 
 OnMessage = Callable[[int, bool, bytes], None]
+
+
 _AGAIN_S = 0.1
 """Seconds until a client that comes back asks again for a connection whose former one still ends."""
 

@@ -1,22 +1,30 @@
-"""What a client does for its server by its own scenario: which runs, one start of each, and which evaluations."""
+"""Orders of a server: what it asks of clients in a live run, and what a client does of that by its own scenario."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
+
+from typing_extensions import override
 
 from vflsim.protocol import Setting, party_name
 from vflsim.remote.control import ControlError, EvaluateNow, Prepare, Start
-from vflsim.remote.machine import machine
+from vflsim.remote.world import machine
 from vflsim.scenario import Scenario
-from vflsim.worlds import errors_named, evaluated_splits, evaluates_wired
+from vflsim.worlds import Conductor, errors_named, evaluated_splits, evaluates_wired
 
 MOST_WAIT_S = 3_600
 """The longest that a run may begin after the order to begin it (s)."""
+
+
 MOST_BESIDES = 3
 """Evaluations besides those at multiples of ``evaluate.every``: at the start, at the end, and one for rounding."""
+
+
 APART_S = 60
 """By how much clocks of two machines may be apart, and a message late (s)."""
 
@@ -127,3 +135,43 @@ class RunOrders:
             return self._most
         since = 0.0 if self._began is None else self._now() - self._began + APART_S
         return min(self._most, MOST_BESIDES + max(0.0, since) / self._every.amount)
+
+
+class LiveConductor(Conductor):
+    """Evaluates and ends a live run: clients are asked over their connections, in order with the protocol's messages.
+
+    ``ask`` has all clients answer an evaluation; ``start`` has all parties begin at one instant.
+    Invariant: a client answers an evaluation with the weights that it has before it reads any message that the server
+    has sent after the evaluation was due.
+    """
+
+    def __init__(
+        self,
+        ask: Callable[[EvaluateNow], None],
+        start: Callable[[Callable[[], None]], None],
+        *arguments: Any,
+        **named: Any,
+    ) -> None:
+        super().__init__(*arguments, **named)
+        self._ask_clients, self._start_all = ask, start
+        self._announced = 0
+
+    @override
+    def _begin(self, begin: Callable[[], None]) -> None:
+        self._start_all(partial(super()._begin, begin))
+
+    @override
+    def _spawn_answering(self, free: bool) -> None:
+        if self._announced != self._number:
+            self._announce(self._number, free)
+
+    def _announce(self, number: int, free: bool) -> None:
+        self._announced = number
+        self._ask_clients(EvaluateNow(number=number, splits=self._splits, free=free, wired=self._wired))
+
+    @override
+    def _on_progress(self) -> None:
+        before = self._last_count
+        super()._on_progress()
+        if self._last_count != before and self._announced == self._number and not self._world.over:
+            self._announce(self._number + 1, free=not self._every.costs_time)

@@ -15,9 +15,8 @@ from vflsim.errors import ScenarioError
 from vflsim.protocol import SERVER, BatchSequence, Delay, Message, Node, PartyLearner, Peering, Protocol, Setting
 from vflsim.remote.control import ControlError
 from vflsim.remote.expected import Expected
-from vflsim.remote.frames import Reader, kinds_of
+from vflsim.remote.frames import LiveWires, Reader, kinds_of
 from vflsim.remote.recorder import LiveRecorder
-from vflsim.remote.wires import LiveWires
 from vflsim.remote.world import LiveWorld
 from vflsim.scenario import PartyTiming, Scenario
 from vflsim.worlds import (

@@ -1,16 +1,18 @@
-"""One party's share of a data set: everything of others is a number without memory that spoils what it touches."""
+"""One party's share of a data set, and what follows from it: what processes must have in common, the largest frame."""
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import torch
 
-from vflsim.protocol import SERVER, Protocol, Split
-from vflsim.scenario import LoadedData, Scenario, ScenarioData
-from vflsim.worlds import SPLITS, Training, Windows
+from vflsim.protocol import SERVER, Peering, Protocol, Split
+from vflsim.remote.control import Common
+from vflsim.scenario import LoadedData, Scenario, ScenarioData, client_models, placeless, setting
+from vflsim.worlds import SPLITS, Training, Windows, __version__, exchanges_of
 
 
 class PrivateData:
@@ -94,3 +96,47 @@ def _nothing(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor of this shape whose elements are all one number."""
     filler = math.nan if tensor.is_floating_point() else 0 if tensor.dtype == torch.uint8 else -1
     return torch.full((), filler, dtype=tensor.dtype).expand(tensor.shape)
+
+
+_ROOM = 2**20
+
+
+def digest_of(scenario: Scenario) -> str:
+    """Return the SHA-256 of a scenario's resolved text. Parties may keep their files in other folders."""
+    return hashlib.sha256(placeless(scenario).encode()).hexdigest()
+
+
+def common(scenario: Scenario, data: PrivateData) -> Common:
+    """Return what this process must have in common with the others of a run."""
+    rows = data.of(next(iter(scenario.protocols))).rows_digest
+    return Common(digest_of(scenario), rows, __version__)
+
+
+def largest_frame(scenario: Scenario, data: PrivateData) -> int:
+    """Return an upper bound of a message's bytes: all parties' tensors of the largest split, in doubles, and heads."""
+    most = 0
+    for name in scenario.protocols:
+        loaded = data.of(name)
+        rows = max(len(labels) for labels in loaded.labels.values())
+        widths = sum(model.embedding for model in client_models(scenario, name)) + loaded.outputs
+        most = max(most, 8 * rows * (4 * widths + 1))
+    return min(most + _ROOM, 2**32 - 1)
+
+
+def largest_between_clients(scenario: Scenario, data: PrivateData, client: int) -> int:
+    """Return an upper bound of the bytes of another client's message to this one, over all protocols.
+
+    Where a protocol does not say what such messages contain, that of messages to the server counts.
+    """
+    most = 0
+    for name, said in scenario.protocols.items():
+        if isinstance(said.protocol, Peering):
+            resolved = setting(scenario, name, data.of(name))
+            rows = said.protocol.batch_plan().batches(resolved.data.rows, resolved.training, 0).size
+            others = [other for other in resolved.clients if other != client]
+            exchanges = exchanges_of(said.protocol, resolved)
+            contents = [exchanges.contents(other, client, rows) for other in others]
+            alternatives = [each for kinds in contents for some in kinds.values() for each in some]
+            sizes = [each.nbytes(resolved.codec, client) for each in alternatives]
+            most = max([most, *sizes] if sizes else [most, largest_frame(scenario, data)])
+    return min(most + _ROOM, 2**32 - 1)

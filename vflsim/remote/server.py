@@ -13,13 +13,12 @@ from vflsim.errors import RunError
 from vflsim.protocol import SERVER, Peering
 from vflsim.remote.admission import Admission
 from vflsim.remote.channel import Channel, LostError
+from vflsim.remote.client_files import without_energy
 from vflsim.remote.control import Bye, Control, Failed, Introduced, Peer, Prepare, Ready, Written
-from vflsim.remote.machine import common, largest_frame, warm_up
-from vflsim.remote.parts import without_energy
 from vflsim.remote.party import checked_facts
-from vflsim.remote.private_data import PrivateData
+from vflsim.remote.private_data import PrivateData, common, largest_frame
 from vflsim.remote.server_run import ServerRun
-from vflsim.remote.world import precise_loop
+from vflsim.remote.world import precise_loop, warm_up
 from vflsim.scenario import Scenario
 from vflsim.worlds import Outcome, Progress
 

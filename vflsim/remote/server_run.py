@@ -13,9 +13,9 @@ from typing import Protocol
 
 from vflsim.errors import RunError
 from vflsim.protocol import SERVER, SHARED, Message, party_name, torch_seed
-from vflsim.remote.admission import Admission
+from vflsim.remote.admission import Admission, Restarts, Returns
 from vflsim.remote.channel import Channel, GoneError, LostError
-from vflsim.remote.conductor import LiveConductor
+from vflsim.remote.client_files import with_parts
 from vflsim.remote.control import (
     Away,
     Back,
@@ -38,17 +38,14 @@ from vflsim.remote.control import (
     Withdrawn,
     Written,
 )
-from vflsim.remote.expected import Unread
+from vflsim.remote.expected import ReleaseCounts, Unread
 from vflsim.remote.frames import pack_message
-from vflsim.remote.machine import machine
+from vflsim.remote.orders import LiveConductor
 from vflsim.remote.outages import ServerOutages
-from vflsim.remote.parts import with_parts
 from vflsim.remote.party import Public, RemoteBox, emulated, local_party
 from vflsim.remote.private_data import PrivateData
-from vflsim.remote.releases import ReleaseCounts
-from vflsim.remote.returns import Restarts, Returns
 from vflsim.remote.transport import ClientTransfers, stand_in
-from vflsim.remote.world import LiveWorld
+from vflsim.remote.world import LiveWorld, machine
 from vflsim.scenario import Scenario, setting
 from vflsim.worlds import (
     EventRun,

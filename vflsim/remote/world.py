@@ -1,4 +1,4 @@
-"""The world of one party in a process of its own."""
+"""The world of one party in a process of its own, and its clocks."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from array import array
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
+import torch
 from typing_extensions import override
 
 from vflsim.protocol import Operation
@@ -22,9 +24,15 @@ from vflsim.worlds import STANDSTILL, ImmediateExecutor, KeptValue, RealTimeWorl
 
 MOST_BEHIND_S = 0.1
 """Seconds that events may happen after they were due before the schedule slips."""
+
+
 _EARLY_S = 1e-6
 """Seconds by which a timer may come before it is due: the loop's clock has fewer digits than an instant."""
+
+
 _EVENTS_KEPT = 200_000
+
+
 _RECENT = 20
 """Of so many earlier computations of a kind the longest decides how early the next begins."""
 
@@ -236,3 +244,19 @@ class LiveWorld(RealTimeWorld):
             self._instants.append(scheduled)
             self._real.append(real)
         return self._start + scheduled
+
+
+@cache
+def machine() -> str:
+    """Return the name of this start of this machine, on which the monotonic clock is one; empty if unknown."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def warm_up() -> None:
+    """Do once what the first step would do for the first time: PyTorch's optimisers import their compiler, say."""
+    weight = torch.nn.Parameter(torch.zeros(1))
+    torch.autograd.backward([weight.square().sum()])
+    torch.optim.SGD([weight], lr=0.1).step()
