@@ -123,7 +123,7 @@ class Bench:
 
     def calibrated(self, results: Any) -> dict[int, dict[str, Any]]:
         """Return the timing that each seed of the calibrated case gives; draw the first one's figure."""
-        from vflsim.plotting.calibration import calibration
+        from vflsim.plotting.delays import calibration
         from vflsim.studies.calibrate import calibrate
 
         found: dict[int, dict[str, Any]] = {}

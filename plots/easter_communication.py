@@ -14,9 +14,9 @@ import pandas as pd
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from vflsim.errors import ResultsError, VflsimError
+from vflsim.plotting.looks import kinds_of, protocol_styles
 from vflsim.plotting.script import picture_file
 from vflsim.plotting.style import Picture, legend, picture, plain_number, remark, target_label
-from vflsim.plotting.theme import kinds_of, protocol_styles
 from vflsim.results import Results, write_file
 from vflsim.results.statistics.summary import outcomes
 from vflsim.results.statistics.targets import target_from_text

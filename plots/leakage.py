@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 
 from vflsim.errors import ResultsError, VflsimError
 from vflsim.intervals.means import t_interval
+from vflsim.plotting.looks import PALETTE
 from vflsim.plotting.script import picture_file
 from vflsim.plotting.style import Picture, legend, picture, remark, target_label, x_axis
-from vflsim.plotting.theme import PALETTE
 from vflsim.results import Results, write_file
 from vflsim.tables.formats import markdown_table
 

@@ -18,14 +18,14 @@ from vflsim.codecs.round import (
 )
 from vflsim.coding.field import PrimeField as PrimeField, eliminated as eliminated
 from vflsim.coding.quantise import Quantiser as Quantiser
-from vflsim.intervals.means import CONFIDENCE as CONFIDENCE, t_interval as t_interval
+from vflsim.intervals.means import CONFIDENCE as CONFIDENCE, means_by as means_by, t_interval as t_interval
 from vflsim.learning.models.shapes import TableShape as TableShape
 from vflsim.learning.tasks import PredictionTask as PredictionTask
 from vflsim.results.read import NotRecordedError as NotRecordedError, Results as Results, StoredRun as StoredRun
 from vflsim.results.statistics.summary import outcomes as outcomes
 from vflsim.results.store.manifest import stored_scenario as stored_scenario
 from vflsim.results.store.views import PartyView as PartyView, RecordedViews as RecordedViews
-from vflsim.results.store.write import write_file as write_file
+from vflsim.results.store.write import frame_table as frame_table, write_file as write_file
 from vflsim.results.sweeps.sweep import Sweep as Sweep, open_folder as open_folder
 from vflsim.results.tables.comparison import costs_to_target as costs_to_target
 from vflsim.tables import Cell as Cell, DataTable as DataTable

@@ -14,8 +14,15 @@ from explained_study import EXPLAINED, SEEDS, said
 
 from vflsim.errors import ResultsError, ScenarioError
 from vflsim.explaining import Explanation, explain, save, summarised
-from vflsim.explaining.explain import TOGETHER, HeadedModels, client_table, noisy_test, plane, rank_correlation
-from vflsim.explaining.report import explanation_markdown
+from vflsim.explaining.explain import (
+    TOGETHER,
+    HeadedModels,
+    client_table,
+    explanation_markdown,
+    noisy_test,
+    plane,
+    rank_correlation,
+)
 from vflsim.results.read import Results
 from vflsim.scenario import load
 from vflsim.scenario.data import ScenarioData

@@ -11,8 +11,21 @@ from tiny_worlds import tiny
 
 from vflsim.explaining import Explanation
 from vflsim.explaining.figures import CLEAN, explained_figures
-from vflsim.explaining.report import CLIENTS, PLANES
 
+CLIENTS = [
+    "protocol",
+    "seed",
+    "client",
+    "weight_norm",
+    "share",
+    "rank",
+    "noisy_features",
+    "metric",
+    "clean",
+    "perturbed",
+    "drop",
+]
+PLANES = ["protocol", "seed", "embedding", "row", "label", "x", "y"]
 NORMS = {("a", 0): (1.0, 3.0, 2.0), ("a", 1): (3.0, 5.0, 2.0), ("b", 0): (1.0, 2.0, 4.0), ("b", 1): (1.0, 2.0, 4.0)}
 DROPS = {("a", 0): (0.1, 0.3, 0.2), ("a", 1): (0.3, 0.2, 0.1), ("b", 0): (0.0, 0.0, 0.0), ("b", 1): (0.0, 0.0, 0.0)}
 
@@ -40,7 +53,7 @@ def explained(labels: list[str], noisy: bool = True) -> Explanation:
         for embedding in ("client-2", "client-1", "all clients")
         for row, label in enumerate(labels)
     ]
-    clients, planes = pd.DataFrame(rows, columns=CLIENTS.names), pd.DataFrame(points, columns=PLANES.names)
+    clients, planes = pd.DataFrame(rows, columns=CLIENTS), pd.DataFrame(points, columns=PLANES)
     return Explanation(tiny(), clients, planes, 10.0, {})
 
 

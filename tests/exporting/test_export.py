@@ -18,8 +18,7 @@ from toy_runs import toy_results
 import vflsim as package
 from vflsim import exporting
 from vflsim.errors import ResultsError
-from vflsim.exporting.logs import logs_of
-from vflsim.exporting.trackers import TRACKERS, export
+from vflsim.exporting.trackers import TRACKERS, export, logs_of
 from vflsim.results import Results
 
 RUNS = 8

@@ -12,7 +12,7 @@ from thorough import examples
 from vflsim.learning.batches import Batch
 from vflsim.learning.learners.staleness import Staleness
 from vflsim.plotting import plot
-from vflsim.plotting.ages import age_counts, ages_between
+from vflsim.plotting.clients import age_counts, ages_between
 from vflsim.results import NotRecordedError, Results
 
 

@@ -11,8 +11,8 @@ from story import Story
 from vflsim.plotting import plot
 from vflsim.plotting.closed_forms import LOOK
 from vflsim.plotting.durations import POINTS, durations
+from vflsim.plotting.looks import protocol_styles
 from vflsim.plotting.style import Picture
-from vflsim.plotting.theme import protocol_styles
 from vflsim.results import NotRecordedError, Results
 
 

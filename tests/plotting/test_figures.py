@@ -13,7 +13,7 @@ from toy_runs import toy_results, toy_run
 import vflsim.plotting
 from vflsim.errors import ResultsError
 from vflsim.plotting import PLOTS, plot, protocol_styles, save_all
-from vflsim.plotting.theme import PALETTE
+from vflsim.plotting.looks import PALETTE
 from vflsim.results import NotRecordedError, Results, RunTables, run_folder, write_run
 
 OF_THEIR_OWN = (

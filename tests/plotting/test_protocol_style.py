@@ -10,7 +10,7 @@ from matplotlib.colors import to_rgb
 from story import Story
 
 from vflsim.kinds import TABLES
-from vflsim.plotting.theme import DASHES, PALETTE, kinds_in, kinds_of, look, protocol_styles
+from vflsim.plotting.looks import DASHES, PALETTE, kinds_in, kinds_of, look, protocol_styles
 from vflsim.results import Results
 from vflsim.scenario.load import load
 

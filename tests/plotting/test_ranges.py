@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from vflsim.attacks.table import ATTACKS
+from vflsim.attacks import ATTACKS
 from vflsim.explaining.figures import _means
 from vflsim.intervals.means import t_interval
 from vflsim.plotting.costs import _costs

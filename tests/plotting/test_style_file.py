@@ -14,9 +14,8 @@ from typer.testing import CliRunner
 from vflsim.cli import app
 from vflsim.errors import ResultsError
 from vflsim.plotting import PLOTS, open_folder, plot, protocol_styles
-from vflsim.plotting.captions import SHOWN, caption, written
-from vflsim.plotting.looks import style_text
-from vflsim.plotting.style_file import read_style
+from vflsim.plotting.looks import SHOWN, caption, style_text, written
+from vflsim.plotting.theme import read_style
 from vflsim.results import Results
 
 pytestmark = pytest.mark.usefixtures("few_pixels")

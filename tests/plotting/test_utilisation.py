@@ -7,7 +7,7 @@ import pytest
 from story import Story
 
 from vflsim.plotting import plot
-from vflsim.plotting.utilisation import LINKS, utilisation
+from vflsim.plotting.timeline import LINKS, utilisation
 from vflsim.results import NotRecordedError, Results
 from vflsim.results.events import activities
 

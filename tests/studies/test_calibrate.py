@@ -12,7 +12,7 @@ from tiny_worlds import raw
 
 import vflsim
 from vflsim.errors import DataError, ResultsError, ScenarioError
-from vflsim.plotting.calibration import calibration
+from vflsim.plotting.delays import calibration
 from vflsim.results.read import Results
 from vflsim.scenario.resolve import party_timings
 from vflsim.studies.calibrate import calibrate, log_of

@@ -90,7 +90,7 @@ class Analyses(Framed, Mapping[str, "Analysis"]):
         """
         from vflsim.analysis.findings import ClosedForm
         from vflsim.plotting.closed_forms import Curve, round_laws
-        from vflsim.plotting.theme import kinds_in
+        from vflsim.plotting.looks import kinds_in
         from vflsim.results.store.closed_forms import curves_of
 
         curves = {}

@@ -270,7 +270,7 @@ def calibrate(
     else:
         say(f"{write_file(out, text)}: vflsim run SCENARIO --set timing=null --set timing.preset={out}")
     if place is not None:
-        from vflsim.plotting.calibration import calibration
+        from vflsim.plotting.delays import calibration
 
         say(str(write_file(place, calibration(fitted).rendered(place.suffix))))
 

@@ -31,7 +31,7 @@ def evaluate(
 ) -> None:
     """Attack finished runs: what their models and messages give away, and what they withstand."""
     from vflsim.attacks import evaluation_tables, save
-    from vflsim.attacks.figures import attack_figures
+    from vflsim.attacks.evaluate import attack_figures
 
     stored = opened(results, protocol, seed, "evaluate", trust)
     evaluation = vflsim.evaluate(stored, attack or (), options or (), protocols=protocol or (), seeds=seed or ())

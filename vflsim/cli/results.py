@@ -66,10 +66,9 @@ def plot(
 ) -> None:
     """Draw the figures of a results folder, or of a sweep."""
     from vflsim.plotting import figure_of, open_folder, plot as draw, plots_of
-    from vflsim.plotting.captions import written
-    from vflsim.plotting.looks import style_text
-    from vflsim.plotting.own import is_path
+    from vflsim.plotting.looks import style_text, written
     from vflsim.plotting.script import PICTURE, given, picture_file, picture_folder
+    from vflsim.plotting.selection import is_path
     from vflsim.results.read import NotRecordedError
     from vflsim.results.store.write import write_file
 

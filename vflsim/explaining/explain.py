@@ -1,25 +1,34 @@
-"""Explain the clients of finished runs: their heads' weights, noisy test features, embeddings."""
+"""Explain the clients of finished runs: heads' weights, noisy test features, embeddings; as tables and a scenario."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import copy
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
-from vflsim.errors import DataError, ResultsError
+from vflsim.errors import DataError, ResultsError, ScenarioError
+from vflsim.intervals.means import t_interval
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.data.spec import FeatureNoise
 from vflsim.results.read import Results, StoredRun
 from vflsim.results.store.manifest import stored_scenario
+from vflsim.results.store.write import frame_table, write_file
+from vflsim.scenario import emit
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
 from vflsim.streams import SHARED, generator, party_name
+from vflsim.tables import Cell, DataTable
+from vflsim.tables.formats import TABLES_FILE, markdown, packed
 from vflsim.timing.floats import Floats
 from vflsim.trained import TrainedModels
+from vflsim.vocabulary.amounts import Amount
 from vflsim.vocabulary.metrics import higher_is_better
 from vflsim.vocabulary.selections import members
 
@@ -77,6 +86,8 @@ def rank_correlation(clients: pd.DataFrame) -> float:
 
 PERPLEXITY = 30.0
 """The default of scikit-learn; less where there are few rows."""
+
+
 TOGETHER = "all clients"
 """The name of all participants' embeddings side by side."""
 
@@ -205,3 +216,116 @@ def explain(
     return Explanation(
         scenario, clients, pd.concat(mapped, ignore_index=True) if mapped else pd.DataFrame(), sd, left_out
     )
+
+
+FORMATS = {"weight_norm": ("", ".3g"), "share": ("%", ".1f"), "perturbed": ("", ".4f"), "drop": ("", ".4f")}
+"""Units and digits of the columns of numbers."""
+
+
+def explanation_tables(explanation: Explanation) -> Iterator[DataTable]:
+    """Yield a table for each protocol: a row per client, the most important first; means over seeds ± 95 %."""
+    for name in explanation.protocols:
+        rows = explanation.clients[explanation.clients["protocol"] == name]
+        yield DataTable(_header(rows), _rows(rows), title=_title(rows), notes=list(_notes(explanation, rows)))
+
+
+def explanation_markdown(explanation: Explanation) -> str:
+    """Return the same as Markdown, the text of ``explain.md``."""
+    title = f"{explanation.scenario.name}: clients explained"
+    return markdown(explanation_tables(explanation), title, explanation.left_out)
+
+
+def save(explanation: Explanation, folder: Path) -> list[Path]:
+    """Write ``clients``, ``planes`` (if any; Parquet), ``explain.md`` and ``tables.json``; return their places."""
+    tables = {"clients": explanation.clients, "planes": explanation.planes}
+    written = [write_file(folder / f"{name}.parquet", frame_table(each)) for name, each in tables.items() if len(each)]
+    written.append(write_file(folder / "explain.md", explanation_markdown(explanation)))
+    return [*written, write_file(folder / TABLES_FILE, packed(explanation_tables(explanation)))]
+
+
+def metric_name(rows: pd.DataFrame) -> str:
+    """Return the name of a table's metric, in words."""
+    return str(rows["metric"].iloc[0]).replace("_", " ")
+
+
+def _title(rows: pd.DataFrame) -> str:
+    seeds = rows["seed"].unique()
+    return f"{rows['protocol'].iloc[0]}, {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
+
+
+def _header(rows: pd.DataFrame) -> tuple[str, ...]:
+    return ("client", "‖W‖", "share", f"{metric_name(rows)} with noise on it", "worse by")
+
+
+def _rows(rows: pd.DataFrame) -> list[tuple[Cell, ...]]:
+    clients = rows.groupby("client")
+    order = clients["share"].mean().sort_values(ascending=False, kind="stable").index
+    return [
+        (
+            f"{client}{' (noisy features)' if clients.get_group(client)['noisy_features'].all() else ''}",
+            *(mean_of(clients.get_group(client)[column].to_numpy(), *form) for column, form in FORMATS.items()),
+        )
+        for client in order
+    ]
+
+
+def _notes(explanation: Explanation, rows: pd.DataFrame) -> Iterator[str]:
+    runs = [run for _, run in rows.groupby("seed")]
+    clean = mean_of(np.array([run["clean"].iloc[0] for run in runs]), *FORMATS["perturbed"])
+    yield f"{metric_name(rows)} of clean rows: {clean}; noise: N(0, {explanation.sd:g}²) on one client's features"
+    rhos = [rho for run in runs if np.isfinite(rho := rank_correlation(run))]
+    if rhos:
+        yield f"Spearman's ρ of ‖W‖ and loss: {mean_of(np.array(rhos), form='.2f')}"
+
+
+def mean_of(values: Floats, unit: str = "", form: str = "") -> Amount:
+    """Return the mean over seeds and, of several, half its 95 % interval."""
+    interval = t_interval(values)
+    return Amount(interval.mean, unit, interval.half_width if interval.n > 1 else np.nan, form=form)
+
+
+_NAME_LENGTH = 64
+
+
+def summarised(explanation: Explanation, shares: Sequence[float]) -> str:
+    """Write the scenario of a study's explained protocols, each with all clients and with parts of them, as YAML.
+
+    For each of ``shares`` (between 0 and 1), ``NAME-top-n`` trains with so many of the most important clients, by the
+    mean share of norms over seeds, and ``NAME-bottom-n`` with the least important; n is at least 1. The clients keep
+    their delays, batches and initial embedding models. Raises ScenarioError if a protocol cannot leave clients out, or
+    if a share leaves none or all of the clients.
+    """
+    raw = copy.deepcopy(explanation.scenario.document.raw)
+    head, entries = [], {}
+    for name in explanation.protocols:
+        rows = explanation.clients[explanation.clients["protocol"] == name]
+        order = rows.groupby("client")["share"].mean().sort_values(ascending=False, kind="stable").index.tolist()
+        entries[name] = raw["protocols"][name]
+        for share in shares:
+            count = max(1, round(share * len(order)))
+            if not 0 < share < 1 or count == len(order):
+                what = f"{100 * share:g} % of {len(order)} clients leaves {'none' if share <= 0 else 'nobody out'}"
+                raise ScenarioError(what, "vflsim explain --top", "shares between 0 and 100 % that leave somebody out")
+            for end, included in (("top", order[:count]), ("bottom", order[-count:])):
+                new = f"{name[: _NAME_LENGTH - 16]}-{end}-{count}"
+                entries[new] = _entry(explanation, name, included)
+                head.append(f"# {new}: {end} {100 * share:g} %, clients {', '.join(map(str, sorted(included)))}")
+    raw["name"] = f"{raw['name'][: _NAME_LENGTH - 16]}-summarised"
+    raw["protocols"] = entries
+    title = "# Clients by the norm of their linear heads, from vflsim explain:"
+    return "\n".join([title, *head, "", emit.dump(raw)])
+
+
+def _entry(explanation: Explanation, name: str, included: Sequence[int]) -> dict[str, Any]:
+    """Return a protocol's entry with these clients alone; overrides stay."""
+    scenario = explanation.scenario
+    protocol = scenario.protocols[name].protocol
+    excluded = tuple(client for client in range(1, scenario.clients + 1) if client not in included)
+    try:
+        changed = protocol.without(excluded)
+    except ValueError as error:
+        remedy = "explain others alone: --protocol NAME"
+        raise ScenarioError(f"{name}: {error}", "vflsim explain --top", remedy=remedy) from None
+    raw = scenario.document.raw["protocols"][name]
+    overrides = {key: value for key, value in raw.items() if key not in type(protocol).model_fields}
+    return changed.model_dump(mode="json", exclude_none=True) | overrides

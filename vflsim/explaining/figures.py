@@ -15,9 +15,9 @@ from scipy.sparse.csgraph import connected_components
 
 from vflsim.explaining import Explanation
 from vflsim.explaining.explain import rank_correlation
-from vflsim.intervals.means import t_interval
-from vflsim.plotting.style import Numbers, Picture, frame, legend, metric_label, picture, remark
-from vflsim.plotting.theme import Style, kinds_in, protocol_styles, shaded
+from vflsim.intervals.means import means_by
+from vflsim.plotting.looks import Style, kinds_in, protocol_styles, shaded
+from vflsim.plotting.style import Numbers, Picture, bars, frame, legend, metric_label, picture, remark
 from vflsim.vocabulary.metrics import is_share, range_of
 
 CLEAN = "#222222"
@@ -162,20 +162,15 @@ def _means(clients: pd.DataFrame, column: str, ends: tuple[float, float]) -> pd.
 
     Intervals end at the least and the greatest value that there can be (``ends``).
     """
-    rows = []
-    for (protocol, client), group in clients.groupby(["protocol", "client"], sort=False):
-        interval = t_interval(group[column].to_numpy())
-        low, high = np.clip([interval.low, interval.high], *ends)
-        rows.append((protocol, client, interval.n, interval.mean, low, high, bool(group["noisy_features"].all())))
-    return frame(("protocol", "client", "n", "mean", "low", "high", "noisy_features"), rows)
+    keys = ["protocol", "client"]
+    means = means_by(clients, keys, column)
+    means[["low", "high"]] = means[["low", "high"]].clip(*ends)
+    return means.assign(noisy_features=clients.groupby(keys, sort=False)["noisy_features"].all().to_numpy())
 
 
 def _bars(axes: Axes, means: pd.DataFrame, style: Style) -> None:
     """Draw a bar for each client; those with noisy features stand out."""
-    errors = np.stack([means["mean"] - means["low"], means["high"] - means["mean"]])
-    spread = errors if np.isfinite(errors).any() else None
-    bars = axes.bar(means["client"], means["mean"], color=style.color, yerr=spread, capsize=2)
-    for bar, noisy in zip(bars, means["noisy_features"], strict=True):
+    for bar, noisy in zip(bars(axes, means["client"], means, style.color), means["noisy_features"], strict=True):
         if noisy:
             bar.set(facecolor=shaded(style.color, _LIGHTER), **_HATCH)
     axes.set_ylim(bottom=0)
@@ -183,7 +178,6 @@ def _bars(axes: Axes, means: pd.DataFrame, style: Style) -> None:
         axes.set_xticks(means["client"])
     else:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.grid(visible=False, axis="x")
 
 
 def _scatter(axes: Axes, means: pd.DataFrame, style: Style) -> None:

@@ -1,12 +1,18 @@
 """Means over seeds with Student-t intervals, their one-sided limits, and step functions on a common grid."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
 from vflsim.timing.floats import Floats
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 CONFIDENCE = 0.95
 ROUNDING = 1e-9
@@ -39,6 +45,16 @@ def t_interval(values: Sequence[float] | Floats, confidence: float = CONFIDENCE)
         return Interval(np.nan, np.nan, np.nan, 0)
     mean, low, high = (float(each[0]) for each in band(array[:, None], confidence))
     return Interval(mean, low, high, array.size, chance(mean, high - mean, array.size - 1, confidence))
+
+
+def means_by(frame: pd.DataFrame, keys: Sequence[str], column: str) -> pd.DataFrame:
+    """Average a column for each value of some keys, in their order: the keys, n, mean, and a t interval: low, high."""
+    import pandas as pd  # slow to import
+
+    groups = frame.groupby([*keys], sort=False)
+    intervals = [(key, t_interval(group[column].to_numpy())) for key, group in groups]
+    rows = [(*key, each.n, each.mean, each.low, each.high) for key, each in intervals]
+    return pd.DataFrame(rows, columns=[*keys, "n", "mean", "low", "high"])
 
 
 def log_interval(values: Sequence[float] | Floats, confidence: float = CONFIDENCE) -> Interval:

@@ -7,11 +7,11 @@ from typing import Any
 
 from vflsim.errors import ResultsError
 from vflsim.party_names import naming
-from vflsim.plotting.ages import staleness
-from vflsim.plotting.answers import answers_under_deadlines
 from vflsim.plotting.breakdown import time_breakdown
+from vflsim.plotting.clients import staleness, waited_for
 from vflsim.plotting.costs import costs_to_target, speed_up
 from vflsim.plotting.curves import (
+    answers_under_deadlines,
     metric_against_bytes,
     metric_against_energy,
     metric_against_epsilon,
@@ -19,15 +19,12 @@ from vflsim.plotting.curves import (
     metric_against_time,
 )
 from vflsim.plotting.durations import round_durations, survival
-from vflsim.plotting.looks import labelled
-from vflsim.plotting.own import is_path, own_figure
-from vflsim.plotting.selection import known_protocols, only
-from vflsim.plotting.style import Picture, legend, picture, remark
+from vflsim.plotting.looks import kinds_in, labelled, protocol_styles
+from vflsim.plotting.selection import is_path, known_protocols, only, own_figure
+from vflsim.plotting.style import Picture, bars, legend, picture, remark
 from vflsim.plotting.sweeps import round_time_against, time_to_target_against
-from vflsim.plotting.theme import appearance, kinds_in, protocol_styles
-from vflsim.plotting.timeline import timeline
-from vflsim.plotting.utilisation import link_utilisation
-from vflsim.plotting.waits import waited_for
+from vflsim.plotting.theme import appearance
+from vflsim.plotting.timeline import link_utilisation, timeline
 from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.statistics.targets import target_from_text
 from vflsim.results.store.write import write_file
@@ -141,6 +138,7 @@ __all__ = [
     "Picture",
     "Results",
     "answers_under_deadlines",
+    "bars",
     "costs_to_target",
     "figure_of",
     "kinds_in",

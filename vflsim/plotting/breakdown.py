@@ -7,10 +7,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from vflsim.plotting.critical_path import DEADLINE, QUEUE
 from vflsim.plotting.selection import finished, length
 from vflsim.plotting.style import Picture, columns_of, failures, frame, headline, legend, panels_of, picture
-from vflsim.plotting.waits import step_waits
+from vflsim.plotting.waits import DEADLINE, QUEUE, step_waits
 from vflsim.results.events import Activities, Causes, Spans, activities
 from vflsim.results.link_waits import LinkUse
 from vflsim.results.read import NotRecordedError, Results, StoredRun
@@ -40,7 +39,7 @@ _BEFORE: dict[str, Any] = {"hatch": "/////", "edgecolor": "white", "linewidth": 
 def time_breakdown(results: Results) -> Picture:
     """Split the mean round, and the average client's time, into activities; one bar a protocol, seeds pooled.
 
-    The left panel shows the critical path (:mod:`vflsim.plotting.critical_path`): the activities of the parties waited
+    The left panel shows the critical path (:mod:`vflsim.plotting.waits`): the activities of the parties waited
     for, from the round's start to its server step, then the step itself. If the path passes through messages between
     clients, the part before their arrival (the barrier) is hatched. A step that no message started waited for a
     deadline. The right panel shows the participants' activities over the whole run, on average; a client waits at a

@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from vflsim.plotting.looks import Style, protocol_styles, shaded
 from vflsim.plotting.style import Picture, headline, legend, picture, remark, spread_widely, stacked, x_axis
-from vflsim.plotting.theme import Style, protocol_styles, shaded
 from vflsim.results.read import Results
 from vflsim.timing.floats import Floats
 

@@ -14,6 +14,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator
 
 from vflsim.errors import ResultsError
+from vflsim.plotting.looks import Style, protocol_styles
 from vflsim.plotting.style import (
     Picture,
     columns_of,
@@ -27,7 +28,6 @@ from vflsim.plotting.style import (
     target_label,
     x_axis,
 )
-from vflsim.plotting.theme import Style, protocol_styles
 from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.statistics.estimates import GEOMETRIC, SeedSample, estimate
 from vflsim.results.statistics.pairs import Ratio, ratio

@@ -13,6 +13,7 @@ from matplotlib.lines import Line2D
 from vflsim.books.counts import BYTES as SENT
 from vflsim.errors import ResultsError
 from vflsim.intervals.means import band, step_values
+from vflsim.plotting.looks import Style, protocol_styles
 from vflsim.plotting.selection import Place, Window
 from vflsim.plotting.style import (
     Numbers,
@@ -28,8 +29,8 @@ from vflsim.plotting.style import (
     stacked,
     x_axis,
 )
-from vflsim.plotting.theme import Style, protocol_styles
 from vflsim.results.read import NotRecordedError, Results
+from vflsim.results.statistics.answers import answer_means, answer_metric, answered
 from vflsim.results.statistics.plateau import distinct, plateau_of
 from vflsim.results.statistics.targets import targets_of
 from vflsim.timing.floats import Floats
@@ -40,8 +41,12 @@ from vflsim.world.run_tables import ENERGY, EPSILON
 
 BANDED = 3
 """Least number of seeds for a band (with two, the t factor is 12.7: single lines show more)."""
+
+
 POINTS = 4000
 """Most points of a curve."""
+
+
 _ALL = Window()
 
 
@@ -60,9 +65,17 @@ class Horizontal:
 
 
 TIME = Horizontal("time_s", "virtual time", "s", quantities.TIME)
+
+
 ROUNDS = Horizontal("round", "server steps", "", quantities.PURE)
+
+
 BYTES = Horizontal("bytes", "bytes sent by all parties", "B", quantities.SIZE)
+
+
 JOULES = Horizontal(ENERGY, "energy of all parties", "J", quantities.ENERGY)
+
+
 SPENT = Horizontal(EPSILON, "ε spent", "", quantities.PURE)
 
 
@@ -291,3 +304,49 @@ def limits(axes: Axes, values: Floats) -> None:
     low, high = float(values.min()), float(values.max())
     margin = 0.05 * (high - low) or 0.05
     axes.set_ylim(low - margin, high + margin)
+
+
+def answers_under_deadlines(
+    results: Results, metric: str | None = None, start: Place = None, end: Place = None
+) -> Picture:
+    """Plot a test metric (default: the main one) of answers under deadlines against the mean time of an answer.
+
+    A point for each deadline, joined by protocol; the last one, with the protocol's marker, waits for all that comes.
+    With three seeds or more, a band is the 95 % interval of the mean over seeds. ``start`` and ``end`` limit the axis
+    of times (seconds, or with a unit). ``numbers``: ``means`` (protocol, deadline_s, answer_s, complete, embeddings,
+    mean, low, high, n) and ``seeds`` (protocol, seed, deadline_s, answer_s_mean and the metric). Raises
+    NotRecordedError if no finished run answered, ResultsError for a metric that answers do not have.
+    """
+    window = Window.of(start, end, quantities.TIME)
+    if not answered(results):
+        results.runs[0].table("answers")  # raises the error with the remedy, unless this run failed
+        raise NotRecordedError("no finished run answered under deadlines", str(results.folder))
+    metric, means = answer_metric(results, metric), answer_means(results, metric)
+    shown = [name for name in results.protocols if (means["protocol"] == name).any()]
+    styles, facts = protocol_styles(results), facts_of(metric, results.own_metrics)
+    seeds = results.answers[["protocol", "seed", "deadline_s", "answer_s_mean", metric]]
+    curves = {name: means[means["protocol"] == name].drop(columns="protocol") for name in shown}
+    numbers = {"means": stacked(curves), "seeds": seeds.astype({"protocol": str})}
+    with picture(5.6, 3.6, numbers) as figure:
+        axes = figure.add_subplot()
+        handles = [_curve(axes, curves[name], styles[name]) for name in shown]
+        x_axis(axes, "mean time of an answer", "s", logarithmic=spread_widely(means["answer_s"]))
+        window.show(axes)
+        axes.set_ylabel(metric_label(metric, facts.unit))
+        headline(axes, f"{results.name}: answers under deadlines")
+        most = means["n"].max()
+        over = "one seed" if most == 1 else f"mean {'and 95 % band ' if most >= BANDED else ''}over seeds"
+        remark(axes, f"{over}; dots: deadlines; markers: no deadline{failures(results)}")
+        legend(figure, handles, shown)
+    return figure
+
+
+def _curve(axes: Axes, means: pd.DataFrame, style: Style) -> Artist:
+    """Draw the points of a protocol by ascending deadline, and its marker where it waits for all."""
+    times, mean, low, high = (means[name].to_numpy(np.float64) for name in ("answer_s", "mean", "low", "high"))
+    if means["n"].min() >= BANDED:
+        axes.fill_between(times, low, high, color=style.color, alpha=0.18, linewidth=0)
+    axes.plot(times, mean, color=style.color, linestyle=style.dash, linewidth=1.6, marker=".", markersize=5)
+    look: dict[str, Any] = {"marker": style.marker, "markersize": 5.5, "markerfacecolor": style.fill}
+    axes.plot(times[-1:], mean[-1:], **look, color=style.color, linestyle="none")
+    return Line2D([], [], color=style.color, linestyle=style.dash, linewidth=1.6, **look)

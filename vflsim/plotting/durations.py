@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from vflsim.plotting import closed_forms as closed
+from vflsim.plotting.looks import Style, protocol_styles
 from vflsim.plotting.selection import Place, Window, finished
 from vflsim.plotting.style import (
     Numbers,
@@ -23,7 +24,6 @@ from vflsim.plotting.style import (
     stacked,
     x_axis,
 )
-from vflsim.plotting.theme import Style, protocol_styles
 from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.statistics.rounds import Rounds, ages_of, outlasting, pooled_mean
 from vflsim.timing.floats import Floats

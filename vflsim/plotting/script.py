@@ -23,8 +23,8 @@ from vflsim.plotting.curves import (
     shown_of,
     without_references,
 )
-from vflsim.plotting.looks import labelled
-from vflsim.plotting.own import is_path
+from vflsim.plotting.looks import kinds_of, labelled, protocol_styles
+from vflsim.plotting.selection import is_path
 from vflsim.plotting.style import (
     FORMATS,
     Numbers,
@@ -38,7 +38,7 @@ from vflsim.plotting.style import (
     stacked,
     x_axis,
 )
-from vflsim.plotting.theme import appearance, kinds_of, protocol_styles
+from vflsim.plotting.theme import appearance
 from vflsim.results import write_file
 from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.sweeps.sweep import Sweep

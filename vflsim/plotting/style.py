@@ -232,6 +232,15 @@ def remark(axes: Axes, text: str) -> None:
         figure.notes[axes] = note
 
 
+def bars(axes: Axes, at: Any, means: pd.DataFrame, color: str, width: float = 0.8) -> Any:
+    """Draw a bar with its interval for each row of ``means`` (mean, low, high), and return the bars."""
+    errors = np.stack([means["mean"] - means["low"], means["high"] - means["mean"]])
+    axes.grid(visible=False, axis="x")
+    return axes.bar(
+        at, means["mean"], width, yerr=errors if np.isfinite(errors).any() else None, capsize=2, color=color
+    )
+
+
 def sides(figure: Figure, label: str) -> None:
     """Add one label for the y axes of all panels."""
     figure.supylabel(label, fontsize="medium")

@@ -25,8 +25,9 @@ from matplotlib.ticker import (
     NullLocator,
 )
 
+from vflsim.plotting.looks import Style, protocol_styles
 from vflsim.plotting.style import Picture, headline, legend, picture, plain_number, sides, spread_widely
-from vflsim.plotting.theme import Style, current, protocol_styles
+from vflsim.plotting.theme import current
 from vflsim.results.sweeps.axis import SweepAxis
 from vflsim.results.sweeps.sweep import Sweep
 from vflsim.timing.floats import Floats

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 
 from vflsim.errors import ResultsError
 from vflsim.plotting import closed_forms as closed
+from vflsim.plotting.looks import Style, protocol_styles
 from vflsim.plotting.style import Picture, frame, headline, legend, picture, remark, stacked, target_label
 from vflsim.plotting.sweep_panels import (
     BOUND,
@@ -22,7 +23,6 @@ from vflsim.plotting.sweep_panels import (
     small_multiples,
     value_axis,
 )
-from vflsim.plotting.theme import Style, protocol_styles
 from vflsim.results.read import NotRecordedError
 from vflsim.results.statistics.estimates import GEOMETRIC, WIDE
 from vflsim.results.statistics.summary import STEADY

@@ -1,25 +1,100 @@
 """The appearance of figures: named styles, Matplotlib style files, size and title; the style of each protocol."""
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
-from typing import Any
-from zlib import crc32
+from typing import Annotated, Any
 
 import matplotlib as mpl
+from matplotlib.lines import Line2D
+from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
-from vflsim.errors import ResultsError
+from vflsim.errors import ResultsError, ScenarioError
 from vflsim.files import text
-from vflsim.kinds import TABLES
-from vflsim.plotting.style_file import COLUMNS, LINES, SUFFIXES, ProtocolLook, read_style
-from vflsim.results.read import Results
-from vflsim.results.sweeps.sweep import Sweep
-from vflsim.scenario.models import Scenario
+from vflsim.vocabulary.plain_yaml import parse_value
+
+SUFFIXES = (".yaml", ".yml")
+
+
+COLUMNS = {"single": 3.5, "double": 7.16}
+"""Widths of a figure in one column of a paper, or across both, in inches (those of the IEEE)."""
+
+
+LINES: dict[str, Any] = {
+    "solid": "-",
+    "dashed": (0, (4, 1.5)),
+    "dotted": (0, (1, 1)),
+    "dashdot": (0, (5, 1.5, 1, 1.5)),
+}
+"""The lines of protocols by name."""
+
+
+def _known_colour(value: str) -> str:
+    if not mpl.colors.is_color_like(value):
+        raise ValueError(f'{value!r} is no colour; allowed: "#0072B2", or a name such as navy')
+    return str(mpl.colors.to_hex(value))
+
+
+def _known_marker(value: str) -> str:
+    if value not in Line2D.filled_markers:
+        raise ValueError(f"{value!r} is no marker; allowed: {' '.join(map(str, Line2D.filled_markers))}")
+    return value
+
+
+def _known_line(value: str) -> str:
+    if value not in LINES:
+        raise ValueError(f"{value!r} is no line; allowed: {', '.join(LINES)}")
+    return value
+
+
+class ProtocolLook(BaseModel, frozen=True, extra="forbid"):
+    """How one protocol looks; what is left out is as without the file."""
+
+    label: Annotated[str | None, Field(min_length=1, max_length=200)] = None
+    color: Annotated[str, AfterValidator(_known_colour)] | None = None
+    marker: Annotated[str, AfterValidator(_known_marker)] | None = None
+    line: Annotated[str, AfterValidator(_known_line)] | None = None
+
+
+def _different(protocols: dict[str, ProtocolLook]) -> dict[str, ProtocolLook]:
+    labels = [look.label or name for name, look in protocols.items()]
+    if twice := next((label for label in labels if labels.count(label) > 1), None):
+        raise ValueError(f"two protocols have the label {twice!r}; allowed: a label of its own for each")
+    return protocols
+
+
+class StyleFile(BaseModel, frozen=True, extra="forbid"):
+    """A style of ``STYLES`` or a Matplotlib style file, a size, and the protocols in their order."""
+
+    style: str = "paper"
+    size: str | None = None
+    protocols: Annotated[dict[str, ProtocolLook], AfterValidator(_different)] = {}
+
+
+def read_style(path: Path) -> StyleFile:
+    """Read a style file. Raises ResultsError, with the line, for anything that it may not say."""
+    try:
+        value, lines = parse_value(text(path), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        remedy = f"write one: vflsim plot RESULTS --new-style {path}"
+        raise ResultsError(str(error), str(path), "a style file", remedy) from error
+    except ScenarioError as error:
+        raise ResultsError(error.what, error.where, error.allowed) from error
+    try:
+        file = StyleFile.model_validate({} if value is None else value)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = tuple(part for part in first["loc"] if isinstance(part, str | int))
+        line = next((lines[place[:end]] for end in range(len(place), -1, -1) if place[:end] in lines), 1)
+        what, _, allowed = first["msg"].removeprefix("Value error, ").partition("; allowed: ")
+        keys = StyleFile.model_fields if len(place) < 3 else ProtocolLook.model_fields
+        where, what = f"{path}:{line}", f"{'.'.join(map(str, place))}: {what}"
+        raise ResultsError(what, where, allowed or ", ".join(keys)) from error
+    beside = path.parent / file.style
+    return file.model_copy(update={"style": str(beside)}) if beside.suffix == ".mplstyle" else file
 
 
 def _fonts(size: float, **others: Any) -> dict[str, Any]:
@@ -82,6 +157,7 @@ class Appearance:
 _WIDE = 6.5
 """Inches above which a figure spans both columns of a page."""
 
+
 STYLES: dict[str, Appearance] = {
     "default": Appearance(),
     "paper": Appearance(
@@ -94,12 +170,25 @@ STYLES: dict[str, Appearance] = {
 }
 """The styles by name: for the screen; for a column (or two) of a paper; for slides; for a printer without colours."""
 
+
 _CURRENT: ContextVar[Appearance] = ContextVar("appearance", default=STYLES["default"])
+
+
 _SIZE = re.compile(r"\s*([\d.]+)\s*([a-z]*)\s*[x×]\s*([\d.]+)\s*([a-z]*)\s*")
+
+
 _INCHES = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4}
+
+
 _LEAST, _MOST = 1.0, 100.0
+
+
 _SETTING = re.compile(r"""\s*([\w.\-]+)\s*:\s*("[^"]*"|[^#]*?)\s*(#.*)?""")
+
+
 _KEYS = ("font.", "axes.", "xtick.", "ytick.", "grid.", "legend.", "lines.", "hatch.", "mathtext.", "text.color")
+
+
 _REFUSED = ("axes.prop_cycle",)
 
 
@@ -188,115 +277,3 @@ def _style_file(path: Path) -> dict[str, Any]:
         except (KeyError, ValueError) as error:
             raise ResultsError(str(error).splitlines()[0], where, "a setting of Matplotlib") from error
     return {"font.size": RC["font.size"], **settings}
-
-
-# --- protocol style ---------------------------------------------------------------------------------------------------
-
-
-PALETTE = (
-    "#0072B2", "#D55E00", "#009E73", "#DB84B8", "#4D4D4D", "#E69F00", "#56B4E9",
-    "#332288", "#882255", "#8C8C1F", "#AA4499", "#117733", "#A0522D", "#44AA99",
-)  # fmt: skip
-"""Safe for colour-blind readers: Okabe and Ito's colours without yellow, then darker ones in the manner of Paul Tol's.
-
-The pink is lighter than Okabe and Ito's, which readers who lack red confuse with the blue.
-"""
-DASHES: tuple[Any, ...] = tuple(LINES.values())
-_MARKERS = ("o", "s", "D", "^", "*", "v", "P", "X", "<", ">", "p", "h", "d")
-_SHADES = (0.0, 0.38, -0.4)
-"""Shades of up to three entries of one kind: towards white (positive) or black."""
-_RAMP = (0.6, -0.6)
-"""Shades of the first and the last of more entries of one kind; those between are spread evenly."""
-_PLACES = len(PALETTE) * len(_MARKERS)
-"""Places with different pairs of colour and marker: the numbers of colours and of markers have no common divisor."""
-
-
-@dataclass(frozen=True)
-class Style:
-    """Look of one protocol in every figure."""
-
-    color: str
-    dash: Any
-    marker: str
-    hollow: bool = False
-
-    @property
-    def fill(self) -> str:
-        """Colour of the inside of the marker."""
-        return "white" if self.hollow else self.color
-
-
-def protocol_styles(shown: Results | Sweep | Mapping[str, str]) -> dict[str, Style]:
-    """Return the look of every protocol of these results, or of these kinds by name.
-
-    A kind has its colour and marker whatever is drawn beside it. Entries of one kind differ in shade, line and
-    marker fill, by their order in the scenario.
-    """
-    kinds = shown if isinstance(shown, Mapping) else kinds_of(shown)
-    before: Counter[int] = Counter()
-    entries = Counter(map(_place, kinds.values()))
-    styles = {}
-    for name, kind in kinds.items():
-        place = _place(kind)
-        styles[name] = look(place, before[place], entries[place])
-        before[place] += 1
-    given = {each.label or name: each for name, each in current().protocols.items()}
-    return {name: _restyled(style, given[name]) if name in given else style for name, style in styles.items()}
-
-
-def _restyled(style: Style, given: ProtocolLook) -> Style:
-    """Return a look with what a style file says of it; a colour or a marker of its own is filled."""
-    dash = style.dash if given.line is None else LINES[given.line]
-    hollow = style.hollow and given.color is None and given.marker is None
-    return Style(given.color or style.color, dash, given.marker or style.marker, hollow)
-
-
-def look(place: int, entry: int = 0, entries: int = 1) -> Style:
-    """Return the look of the ``entry``-th of so many protocols (from 0) of the kind at this place of the table."""
-    color, line = PALETTE[place % len(PALETTE)], place if current().grey else place // 7
-    dash = DASHES[(line + entry) % len(DASHES)]
-    few = entries <= len(_SHADES)
-    shade = _SHADES[entry] if few else _RAMP[0] + (_RAMP[1] - _RAMP[0]) * entry / (entries - 1)
-    return Style(shaded(color, shade), dash, _MARKERS[place % len(_MARKERS)], entry % 2 == 1)
-
-
-def kinds_of(*shown: Results | Sweep) -> dict[str, str]:
-    """Return the kind of every protocol of the scenarios by name; a class of the user's own is named by its path."""
-    kinds: dict[str, str] = {}
-    for results in (study for each in shown for study in (each.results if isinstance(each, Sweep) else [each])):
-        entries = {name: _kind(entry) for name, entry in results.scenario["protocols"].items()}
-        for name in (*entries, *results.protocols):
-            kinds.setdefault(name, entries.get(name) or name)
-    return kinds
-
-
-def kinds_in(scenario: Scenario) -> dict[str, str]:
-    """Return the kind of every protocol of a scenario, as :func:`kinds_of` names them."""
-    kinds = {}
-    for name, entry in scenario.protocols.items():
-        kind = type(entry.protocol)
-        listed = kind in TABLES["protocols"]
-        kinds[name] = str(kind.model_fields["kind"].default) if listed else f"{kind.__module__}:{kind.__qualname__}"
-    return kinds
-
-
-def _kind(entry: Any) -> str:
-    return str(entry.get("path", entry.get("kind", ""))) if isinstance(entry, Mapping) else str(entry or "")
-
-
-def _place(kind: str) -> int:
-    """Return a kind's place in the table of protocols; that of another kind follows from its name alone."""
-    known = _known()
-    return known[kind] if kind in known else len(known) + crc32(kind.encode()) % (_PLACES - len(known))
-
-
-@cache
-def _known() -> dict[str, int]:
-    return {part.model_fields["kind"].default: place for place, part in enumerate(TABLES["protocols"])}
-
-
-def shaded(color: str, amount: float) -> str:
-    """Mix a colour with white (positive ``amount``, up to 1) or black (negative)."""
-    end = 1.0 if amount > 0 else 0.0
-    red, green, blue = (part + abs(amount) * (end - part) for part in mpl.colors.to_rgb(color))
-    return mpl.colors.to_hex((red, green, blue))

@@ -6,29 +6,152 @@ with a message that arrived in that instant (for all of them if several arrive a
 re-query then. A step waited for nobody if every message was there before, or if a deadline started it.
 
 A message may itself have waited for others in its round: for shares of other clients, or for a query that the server
-sent when another message arrived. :mod:`vflsim.plotting.critical_path` follows it back, message by message, to the
+sent when another message arrived. :mod:`vflsim.plotting.waits` follows it back, message by message, to the
 beginning of the round; the senders on that path were waited for *before*. If a client already had its peers' messages
 when its own work ended, the client itself was the last that the round waited for.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib.axes import Axes
-from matplotlib.patches import Patch
 
-from vflsim.plotting.critical_path import CriticalPath, critical_path
-from vflsim.plotting.selection import finished
-from vflsim.plotting.style import Picture, failures, frame, headline, legend, party_label, picture, remark, sides
-from vflsim.plotting.theme import Style, protocol_styles
-from vflsim.results.events import Activities, Causes, Ints, Mask, activities
-from vflsim.results.read import NotRecordedError, Results, StoredRun
+from vflsim.results.events import NOBODY, Activities, Causes, Ints, Mask, Spans, activities, downtime, expanded
+from vflsim.results.read import NotRecordedError
 from vflsim.results.store.run import RecordedRun
 from vflsim.streams import SERVER
 from vflsim.timing.floats import Floats
+
+IDLE, OUT, QUEUE, DEADLINE = "idle", "outage", "queue", "deadline"
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class CriticalPath:
+    """The critical paths of a run's rounds, from their beginnings to the arrivals of the messages waited for.
+
+    ``seconds`` sums all rounds per activity (the first part of an event's kind, ``queue``, ``deadline`` and ``idle``),
+    ``before`` those until the arrival of the last message from another client (a barrier). ``round``, ``client``
+    and ``weight`` list the clients waited for before that message could be sent; messages that arrive together share
+    the weight. ``kinds`` are the kinds of these messages, most frequent first.
+    """
+
+    seconds: dict[str, float]
+    before: dict[str, float]
+    round: Ints
+    client: Ints
+    weight: Floats
+    kinds: tuple[str, ...]
+
+
+def critical_path(causes: Causes, start: Floats, ready: Floats, client: Ints) -> CriticalPath:
+    """Follow every round back from its last message: from ``client`` (0: none, a deadline), arrived at ``ready``.
+
+    ``start`` and ``ready`` are in seconds; all three arrays have one element per round.
+    """
+    walk = _Walk(causes, start)
+    nobody = np.flatnonzero(client == SERVER)
+    walk.add(DEADLINE, nobody, client[nobody], ready[nobody], start[nobody])
+    rounds = np.flatnonzero(client != SERVER)
+    walk.message(rounds, causes.message_of(client[rounds], ready[rounds]))
+    while walk.unfinished():
+        walk.step(client)
+    return walk.path(client)
+
+
+class _Walk:
+    """The state of all rounds together: each is at a party and an instant, after the first ``place`` events."""
+
+    def __init__(self, causes: Causes, start: Floats) -> None:
+        self.causes, self.events, self.start = causes, causes.events, start
+        self.party, self.time = np.zeros(len(start), np.int64), start.copy()
+        self.place = np.zeros(len(start), np.int64)
+        self.computing = np.full(len(start), np.nan)
+        """Begin of the computation that led to the last message."""
+        self.alone = np.ones(len(start), np.bool_)
+        """Whether the round has waited for no earlier message."""
+        self.seconds: dict[str, float] = {}
+        self.before: dict[str, float] = {}
+        self._hops: list[tuple[Ints, Ints, Floats]] = []
+        self._kinds = np.zeros(len(causes.events.kinds), np.int64)
+        outages = causes.events.where(causes.events.is_a(OUT))
+        self._out = downtime(outages.party, outages.start, outages.end)
+
+    def unfinished(self) -> bool:
+        """Whether some round has not reached its beginning."""
+        return bool((self.time > self.start).any())
+
+    def step(self, last: Ints) -> None:
+        """Go back by one activity or message in every round that has not reached its beginning."""
+        events, rounds = self.events, np.flatnonzero(self.time > self.start)
+        party, time = self.party[rounds], self.time[rounds]
+        before = np.minimum(np.searchsorted(events.end, time, side="right"), self.place[rounds])
+        work, arrival = self.causes.latest_work(party, before), self.causes.latest_arrival(party, before)
+        worked = np.where(work >= 0, events.end[work], -np.inf)
+        arrived = np.where(arrival >= 0, events.end[arrival], -np.inf)
+        by_work, latest = worked >= arrived, np.maximum(worked, arrived)
+        self.add(IDLE, rounds, party, time, latest)
+        self.time[rounds] = np.maximum(latest, self.start[rounds])
+        unfinished = latest > self.start[rounds]
+        self._work(rounds[unfinished & by_work], work[unfinished & by_work], last)
+        at, heard = rounds[unfinished & ~by_work], arrival[unfinished & ~by_work]
+        self._wait(*(column[events.party[heard] != SERVER] for column in (at, heard)))
+        self.message(at, heard)
+
+    def message(self, rounds: Ints, message: Ints) -> None:
+        """Go from a message's arrival to its sender at the time of sending."""
+        events = self.events
+        sender, receiver, sent = events.party[message], events.peer[message], events.sent[message]
+        begun = self.causes.latency_ends(message)
+        self.add("transfer", rounds, sender, events.end[message], events.start[message], receiver)
+        self.add(QUEUE, rounds, sender, events.start[message], begun)
+        self.add("latency", rounds, sender, begun, sent)
+        self.party[rounds], self.time[rounds], self.place[rounds] = sender, sent, message
+
+    def add(self, what: str, rounds: Ints, party: Ints, end: Floats, begun: Floats, peer: Ints | None = None) -> None:
+        """Count seconds of the rounds; while the party or its peer was out, count them as an outage."""
+        low = np.maximum(begun, self.start[rounds])
+        lasted = np.maximum(end - low, 0.0)
+        high = low + lasted
+        down = np.zeros(len(lasted))
+        others = np.full(len(party), NOBODY) if peer is None else peer
+        if self._out:
+            for one, other in {*zip(party.tolist(), others.tolist(), strict=True)} if len(party) else ():
+                if spans := [self._out[m] for m in (one, other) if m in self._out]:
+                    some = (party == one) & (others == other)
+                    down[some] = Spans.joined(spans).between(low[some], high[some])
+        for sums, some in ((self.seconds, slice(None)), (self.before, ~self.alone[rounds])):
+            sums[what] = sums.get(what, 0.0) + float((lasted - down)[some].sum())
+            sums[OUT] = sums.get(OUT, 0.0) + float(down[some].sum())
+
+    def path(self, last: Ints) -> CriticalPath:
+        """Return the result."""
+        itself = np.flatnonzero(self.alone & ~np.isnan(self.computing))
+        heard = self.causes.heard_clients(last[itself], self.start[itself], self.computing[itself])
+        itself = itself[heard]  # its peers' messages had arrived before its own work ended
+        self._hops.append((itself, last[itself], np.ones(len(itself))))
+        rounds, client, weight = (np.concatenate(column) for column in zip(*self._hops, strict=True))
+        order, often = np.lexsort((client, rounds)), np.argsort(-self._kinds, kind="stable")
+        kinds = tuple(self.events.kinds[code].partition(".")[2] for code in often if self._kinds[code])
+        return CriticalPath(self.seconds, self.before, rounds[order], client[order], weight[order], kinds)
+
+    def _work(self, rounds: Ints, work: Ints, last: Ints) -> None:
+        events = self.events
+        for name in events.activities(work):
+            some = events.is_a(name)[work]
+            self.add(name, rounds[some], events.party[work[some]], events.end[work[some]], events.start[work[some]])
+        first = events.is_a("compute")[work] & (events.party[work] == last[rounds]) & np.isnan(self.computing[rounds])
+        first &= self.alone[rounds]
+        self.computing[rounds[first]] = events.start[work[first]]
+        self.time[rounds], self.place[rounds] = events.start[work], work
+
+    def _wait(self, rounds: Ints, message: Ints) -> None:
+        """Record that these rounds waited for a client's message, and for others that arrived in the same instant."""
+        self.alone[rounds] = False
+        self._kinds += np.bincount(self.events.kind[message], minlength=len(self._kinds))
+        at, sender = self.causes.together(message)
+        self._hops.append((rounds[at], sender, 1 / np.bincount(at, minlength=len(rounds))[at]))
 
 
 @final
@@ -113,8 +236,7 @@ def _arrived(
     messages = events.where(arrivals & (events.peer == SERVER))
     first = np.searchsorted(ready, messages.end, side="left")
     count = np.searchsorted(ready, messages.end, side="right") - first  # several steps may begin in one instant
-    message = np.repeat(np.arange(len(messages)), count)
-    at = np.arange(len(message)) - np.repeat(np.cumsum(count) - count, count) + first[message]
+    message, at = expanded(first, count)
     client = messages.party[message]
     reply = messages.is_kind(*(f"transfer.{kind}" for kind in replies))[message]
     wanted = reply | np.isin(_pair(at, client), _pair(*needed))
@@ -134,112 +256,3 @@ _MOST = 2**31
 
 def _pair(position: Ints, client: Ints) -> Ints:
     return position * _MOST + client
-
-
-_OTHERS = {-1: "deadline", 0: "none"}
-"""Rounds that waited for no client: the server's deadline began the step, or the messages were already there."""
-_NOBODY = "#9a9a9a"
-_ABSENT = "#ececec"
-_TICKS = 15
-"""Most clients that are named on the axis."""
-_LETTERS = 50
-"""Letters of all names together above which the axis has numbers."""
-
-
-def waited_for(results: Results) -> Picture:
-    """Plot the share of rounds that waited for each client, one panel per protocol, seeds pooled.
-
-    A step waited for a client if one of its messages arrived in the instant in which the step began
-    (:mod:`vflsim.plotting.waits`); clients that arrive together share the round. Grey bars are the shares of
-    rounds that waited for a deadline, or for nothing, because their messages were already there. If clients (or the
-    server) of a protocol wait for messages before they send their own, a second panel shows these waits; a round with
-    several of them counts each. ``numbers``: ``shares`` (protocol, stage: ``last`` or ``before``, client: 0 for nobody,
-    -1 for a deadline, share of rounds). Raises NotRecordedError if events were not kept, or no message reached the
-    server.
-    """
-    by_protocol = {name: _stages(runs) for name, runs in finished(results, "rounds", "events").items()}
-    panels = [(name, stage) for name, stages in by_protocol.items() for stage in stages]
-    if not panels:
-        raise NotRecordedError("no message reached the server in any finished run", str(results.folder))
-    shares = {(name, stage.name): stage.shares for name, stage in panels}
-    clients = max(max(by_client) for by_client in shares.values())
-    styles = protocol_styles(results)
-    others = [one for one in _OTHERS if any(by_client.get(one, 0) > 0 for by_client in shares.values())]
-    rows = [(*key, client, share) for key, by_client in shares.items() for client, share in by_client.items()]
-    numbers = {"shares": frame(("protocol", "stage", "client", "share"), rows)}
-    with picture(5.8, 1.1 + 0.82 * len(panels), numbers) as figure:
-        drawn = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
-        for axes, (name, stage) in zip(drawn, panels, strict=True):
-            _panel(axes, stage.shares, clients, others, styles[name])
-            axes.set_title(name + (f": {stage.title}" if len(by_protocol[name]) > 1 else ""), loc="left")
-        sides(figure, "share of rounds")
-        headline(figure)
-        drawn[-1].set_xlabel("client")
-        remark(drawn[0], f"{results.name}, all seeds together{failures(results)}")
-        handles, labels = [Patch(facecolor="#666666")], ["client waited for"]
-        if others:
-            handles.append(Patch(facecolor=_NOBODY, hatch="////", edgecolor="white"))
-            labels.append("no client (a deadline, or none: messages already there)")
-        if any(set(range(1, clients + 1)) - by_client.keys() for by_client in shares.values()):
-            handles.append(Patch(facecolor=_ABSENT))
-            labels.append("takes no part")
-        legend(figure, handles, labels)
-    return figure
-
-
-@final
-@dataclass(frozen=True)
-class _WaitedShares:
-    """Share of rounds by client (0: nobody, -1: a deadline), for the last messages of rounds or for those before."""
-
-    name: str
-    title: str
-    shares: dict[int, float]
-
-
-def _stages(runs: list[StoredRun]) -> list[_WaitedShares]:
-    """Compute the shares for the last messages of rounds, and for those before; none if no message arrived."""
-    events = [activities(run) for run in runs]
-    if not any((each.is_a("transfer") & (each.peer == SERVER)).any() for each in events):
-        return []
-    steps = [step_waits(*each) for each in zip(runs, events, strict=True)]
-    rounds = sum(len(waits.start) for waits in steps)
-    if not rounds:
-        return []
-    clients = sorted({client for run in runs for client in run.info.participants})
-    stages = [
-        _WaitedShares("last", "the message that lets the step begin", _pooled(steps, StepWaits.shares, clients, rounds))
-    ]
-    nobody = [np.setdiff1d(np.arange(len(waits.start)), waits.round) for waits in steps]
-    late = sum(int((waits.ready > waits.start)[none].sum()) for waits, none in zip(steps, nobody, strict=True))
-    stages[0].shares[-1] = late / rounds
-    stages[0].shares[0] = (sum(map(len, nobody)) - late) / rounds
-    if kinds := dict.fromkeys(kind for waits in steps for kind in waits.path.kinds):
-        title = f"before that ({', '.join(kind.replace('_', ' ') for kind in kinds)})"
-        stages.append(_WaitedShares("before", title, _pooled(steps, StepWaits.shares_before, clients, rounds)))
-        stages[1].shares[0] = sum(len(waits.start) - len(np.unique(waits.path.round)) for waits in steps) / rounds
-    return stages
-
-
-def _pooled(
-    steps: list[StepWaits], shares: Callable[[StepWaits, list[int]], Floats], clients: list[int], rounds: int
-) -> dict[int, float]:
-    total = np.sum([shares(waits, clients) * len(waits.start) for waits in steps], axis=0) / rounds
-    return dict(zip(clients, total.tolist(), strict=True))
-
-
-def _panel(axes: Axes, shares: dict[int, float], clients: int, others: list[int], style: Style) -> None:
-    numbers = np.array([client for client in shares if client > 0])
-    axes.bar(numbers, [shares[client] for client in numbers], width=0.8, color=style.color)
-    places = [clients + 1.7 + 1.4 * k * max(1, clients / _TICKS) for k in range(len(others))]
-    for place, one in zip(places, others, strict=True):
-        axes.bar(place, shares.get(one, 0), width=0.8, color=_NOBODY, hatch="////", edgecolor="white")
-    for absent in sorted(set(range(1, clients + 1)) - shares.keys()):
-        axes.axvspan(absent - 0.5, absent + 0.5, color=_ABSENT, linewidth=0, zorder=0)
-    axes.set_xlim(0.3, max(places, default=clients) + 0.7)
-    ticks = range(1, clients + 1, -(-clients // _TICKS))
-    names = [party_label(f"client {number}").removeprefix("client ") for number in ticks]
-    labels = names if sum(map(len, names)) <= _LETTERS else [*map(str, ticks)]
-    axes.set_xticks([*ticks, *places], [*labels, *(_OTHERS[one] for one in others)])
-    axes.grid(visible=False, axis="x")
-    axes.set_ylim(bottom=0)

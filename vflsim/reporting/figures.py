@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from vflsim.errors import ResultsError
 from vflsim.plotting import plots_of
-from vflsim.plotting.captions import SHOWN
+from vflsim.plotting.looks import SHOWN
 from vflsim.plotting.style import Numbers, Picture
 from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.sweeps.sweep import Sweep

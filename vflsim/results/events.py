@@ -187,6 +187,12 @@ class Spans:
         return covered
 
 
+def expanded(first: Ints, count: Ints) -> tuple[Ints, Ints]:
+    """Return the places of ranges, ``count`` from ``first`` on, one after the other: whose each is, and which."""
+    whose = np.repeat(np.arange(len(count)), count)
+    return whose, np.arange(len(whose)) - np.repeat(np.cumsum(count) - count, count) + first[whose]
+
+
 def downtime(parties: NDArray[Any], starts: Floats, ends: Floats) -> dict[int, Spans]:
     """Return when each party is down, given its outages among those of all, in any order."""
     return {
@@ -247,8 +253,7 @@ class Causes:
         keys = events.peer[message] * self._count
         first = np.searchsorted(self._from_clients, keys + instant)
         count = np.searchsorted(self._from_clients, keys + message, side="right") - first
-        at = np.repeat(np.arange(len(message)), count)
-        place = np.arange(len(at)) - np.repeat(np.cumsum(count) - count, count) + first[at]
+        at, place = expanded(first, count)
         pairs = np.unique(np.stack([at, events.party[self._from_clients[place] % self._count]]), axis=1)
         return pairs[0], pairs[1]
 

@@ -20,7 +20,7 @@ from vflsim.attacks import chosen, evaluate as evaluate_runs
 from vflsim.cli import app
 from vflsim.errors import ResultsError
 from vflsim.explaining import explain as explain_runs
-from vflsim.exporting.logs import logs_of
+from vflsim.exporting.trackers import logs_of
 from vflsim.reporting.serving import Follower
 from vflsim.results import verify_folder
 from vflsim.results.joined import JoinedResults

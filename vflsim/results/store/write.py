@@ -24,6 +24,7 @@ from vflsim.results.store.aside import errors_named, sync, write_bytes, write_wh
 from vflsim.results.store.schema import FileFacts, Record, RunInfo, RunTables
 
 if TYPE_CHECKING:
+    import pandas as pd
     import torch
 
 
@@ -145,6 +146,12 @@ def write_file(path: Path | str, content: bytes | str | pa.Table | Iterator[byte
     with errors_named(path), written_aside(path) as aside:
         _write_table(aside, content)
     return path
+
+
+def frame_table(frame: pd.DataFrame) -> pa.Table:
+    """Convert a frame of numbers, truth values and text to an Arrow table; what is not there is null."""
+    types = {"f": pa.float64(), "i": pa.int64(), "b": pa.bool_()}
+    return pa.table({name: pa.array(frame[name], types.get(frame[name].dtype.kind, pa.string())) for name in frame})
 
 
 def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor], about: Mapping[str, str] | None = None) -> None:
