@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scenario_reference import described, plain
 
-from vflsim.attacks.table import ATTACKS
+from vflsim.attacks import ATTACKS
 
 FIRST = """\
 `vflsim evaluate RESULTS --attack KIND --set KIND.OPTION=VALUE` attacks finished runs. An option that is a list takes

@@ -7,7 +7,7 @@ import pytest
 from attacked_runs import finished
 
 from vflsim.attacks import Evaluation, chosen, evaluate
-from vflsim.attacks.figures import attack_figures
+from vflsim.attacks.evaluate import attack_figures
 
 
 @pytest.fixture(scope="module")

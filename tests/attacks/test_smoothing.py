@@ -10,8 +10,7 @@ from scipy.stats import binomtest, norm
 from torch import Tensor, nn
 
 from vflsim.attacks.base import binomial_low, share
-from vflsim.attacks.certificates import certified_radii, class_counts
-from vflsim.attacks.pgd import ascend
+from vflsim.attacks.pgd import ascend, certified_radii, class_counts
 from vflsim.learning.tasks import BINARY, MULTICLASS
 from vflsim.streams import generator
 
@@ -101,6 +100,6 @@ def test_counts_do_not_depend_on_how_many_samples_are_held(monkeypatch: pytest.M
     server, h = net((4, 3)), random(9, 4, seed=1)
     some = uploads(server, {1: h[:, :1], 2: h[:, 1:]}, torch.zeros(9, dtype=torch.int64))
     together = class_counts(some, MULTICLASS, 1.0, 40, generator(0, 1, "test"), "count")
-    monkeypatch.setattr("vflsim.attacks.certificates._ELEMENTS", 7 * h.numel())
+    monkeypatch.setattr("vflsim.attacks.pgd._ELEMENTS", 7 * h.numel())
     assert torch.equal(class_counts(some, MULTICLASS, 1.0, 40, generator(0, 1, "test"), "count"), together)
     assert together.sum(1).tolist() == [40] * 9

@@ -9,7 +9,7 @@ import pytest
 from pages import ROOT
 from typer.main import get_command
 
-from vflsim.attacks.table import ATTACKS
+from vflsim.attacks import ATTACKS
 from vflsim.cli import app
 from vflsim.kinds import TABLES
 from vflsim.results.store.columns import CURVES, ENERGY_SCHEMA

@@ -12,12 +12,10 @@ import pytest
 from scipy import stats
 
 import vflsim
-from vflsim.exploring.base import Base
-from vflsim.exploring.choices import ROUNDS_AT_ONCE, VALUES_AT_ONCE, choices, choices_at_once
+from vflsim.exploring.base import Base, turned
 from vflsim.exploring.figures import AT_ONCE, ROUNDS, delay_curves, figures, timeline
 from vflsim.exploring.rounds import MESSAGES, by_events, simulated
-from vflsim.exploring.slow_figures import closed_forms, tables
-from vflsim.exploring.variant import turned
+from vflsim.exploring.slow_figures import ROUNDS_AT_ONCE, VALUES_AT_ONCE, choices, choices_at_once, closed_forms, tables
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.load import load
 from vflsim.scenario.models import Scenario

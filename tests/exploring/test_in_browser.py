@@ -12,9 +12,8 @@ import pytest
 from browser import Browser
 
 import vflsim
-from vflsim.exploring.base import Base
+from vflsim.exploring.base import Base, turned
 from vflsim.exploring.server import controls, served
-from vflsim.exploring.variant import turned
 from vflsim.reporting.serving import LocalServer
 from vflsim.scenario.load import load
 

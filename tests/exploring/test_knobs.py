@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 from pydantic import TypeAdapter
 
 from vflsim.errors import ScenarioError
-from vflsim.exploring.knobs import PLAYED, Knobs, as_said, bandwidth_text, complaints, read_knobs, seconds_text
+from vflsim.exploring.knobs import PLAYED, Knobs, as_said, bandwidth_text, complaints, read, seconds_text
 from vflsim.exploring.server import controls
 from vflsim.timing.delays import AnyDelay, Delay, Exponential
 from vflsim.vocabulary.quantities import BitsPerSecond, Seconds
@@ -20,7 +20,7 @@ DELAY = TypeAdapter[Delay](AnyDelay)
 
 def test_quantities_are_read_with_their_units() -> None:
     said = {"bandwidth": "100 Mbps", "latency": "5 ms", "delay": {"kind": "exponential", "mean": "2 s"}}
-    knobs = read_knobs({"clients": 28, "stragglers": 7, **said})
+    knobs = read(Knobs, {"clients": 28, "stragglers": 7, **said})
     assert (knobs.clients, knobs.bandwidth, knobs.latency) == (28, 1e8, 0.005)
     assert knobs.delay == Exponential(mean=2.0)
     assert knobs.batch is None
@@ -44,7 +44,7 @@ def test_quantities_are_read_with_their_units() -> None:
 )
 def test_a_wrong_position_is_refused_with_its_knob(said: Any, knob: str | None, words: list[str]) -> None:
     with pytest.raises(ScenarioError) as caught:
-        read_knobs(said)
+        read(Knobs, said)
     (problem,) = complaints(caught.value)
     assert problem["knob"] == knob
     assert all(word in problem["text"] for word in words)
@@ -60,12 +60,12 @@ def test_a_wrong_position_is_refused_with_its_knob(said: Any, knob: str | None, 
 )
 def test_no_delay_reads_a_file_or_imports_a_module(delay: dict[str, Any]) -> None:
     with pytest.raises(ScenarioError, match=f"there is no kind '{delay['kind']}' here"):
-        read_knobs({"stragglers": 1, "delay": delay})
+        read(Knobs, {"stragglers": 1, "delay": delay})
 
 
 def test_every_problem_is_told_beside_its_knob() -> None:
     with pytest.raises(ScenarioError) as caught:
-        read_knobs({"t": 0, "K": -1, "latency": "5 parsec"})
+        read(Knobs, {"t": 0, "K": -1, "latency": "5 parsec"})
     assert sorted(problem["knob"] for problem in complaints(caught.value)) == ["K", "latency", "t"]
 
 
@@ -93,7 +93,7 @@ def test_each_kind_begins_with_parameters_that_make_a_delay_of_the_same_mean(kin
     delay = DELAY.validate_python({"kind": name, **begin})
     assert delay.expectation() == pytest.approx(1.0, rel=1e-4)  # normal: truncated at 0
     assert DELAY.validate_python(as_said(delay)) == delay
-    assert read_knobs({"stragglers": 1, "delay": as_said(delay)}).delay == delay
+    assert read(Knobs, {"stragglers": 1, "delay": as_said(delay)}).delay == delay
 
 
 def test_every_knob_has_a_control() -> None:

@@ -14,11 +14,10 @@ import pytest
 from command_line import Ended
 
 from vflsim.errors import DataError, ResultsError, ScenarioError
-from vflsim.exploring.base import Base
+from vflsim.exploring.base import Base, turned
 from vflsim.exploring.exploration import Exploration, RunningStudy, saved
 from vflsim.exploring.server import LARGEST, TOKEN, served
 from vflsim.exploring.slow_figures import Later, pieces
-from vflsim.exploring.variant import turned
 from vflsim.reporting.serving import LocalServer
 from vflsim.scenario.load import load
 

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from vflsim.errors import ScenarioError
-from vflsim.exploring.base import Base, base_of
-from vflsim.exploring.variant import differences, turned
+from vflsim.exploring.base import Base, base_of, differences, turned
 from vflsim.scenario import emit
 from vflsim.scenario.load import load
 from vflsim.scenario.models import Scenario

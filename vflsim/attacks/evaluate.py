@@ -1,13 +1,14 @@
 """Attacks finished runs, collects the measures of the attacks, and reports them as text, Markdown and Parquet."""
 
+from __future__ import annotations
+
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from vflsim.attacks.base import Attack, AttackedRun, Measured
 from vflsim.attacks.probing import STRONGEST
@@ -21,7 +22,9 @@ from vflsim.finished import (
     Results,
     StoredRun,
     costs_to_target,
+    frame_table,
     markdown,
+    means_by,
     packed,
     quantity,
     stored_scenario,
@@ -30,6 +33,9 @@ from vflsim.finished import (
 )
 from vflsim.protocol import ScenarioError
 from vflsim.scenario import Problem, Scenario, ScenarioData
+
+if TYPE_CHECKING:
+    from vflsim.plotting import Picture
 
 VALUES = ("measure", "value", "low", "high", "chance", "chance_low", "chance_high", "chosen")
 """The last columns of a table of an attack."""
@@ -134,9 +140,6 @@ def _row(attack: Attack, run: StoredRun, measured: Measured) -> dict[str, Any]:
     return whose | dict(measured.setting) | values
 
 
-_TYPES = {"f": pa.float64(), "i": pa.int64()}
-
-
 def settings_of(table: pd.DataFrame) -> list[str]:
     """Return the columns of an attack's table that hold its options."""
     return [name for name in table.columns[4:] if name not in VALUES]
@@ -146,11 +149,7 @@ def means_of(table: pd.DataFrame) -> pd.DataFrame:
     """Return means over parties, and then over seeds: protocol, the options, measure, n, mean, low, high, chance."""
     keys = ["protocol", *settings_of(table), "measure"]
     by_seed = table.groupby([*keys, "seed"], sort=False)[["value", "chance"]].mean().reset_index()
-    rows = []
-    for key, group in by_seed.groupby(keys, sort=False):
-        interval = t_interval(group["value"].to_numpy())
-        rows.append((*key, interval.n, interval.mean, interval.low, interval.high, group["chance"].mean()))
-    return pd.DataFrame(rows, columns=[*keys, "n", "mean", "low", "high", "chance"])
+    return means_by(by_seed, keys, "value").assign(chance=by_seed.groupby(keys, sort=False)["chance"].mean().to_numpy())
 
 
 def headline(table: pd.DataFrame) -> pd.DataFrame:
@@ -178,11 +177,8 @@ def evaluation_markdown(evaluation: Evaluation) -> str:
 
 def save(evaluation: Evaluation, folder: Path) -> list[Path]:
     """Write a Parquet table for each attack, ``evaluate.md`` and ``tables.json``; return their places."""
-    written = []
-    for kind, table in evaluation.tables.items():
-        types = {name: _TYPES.get(table[name].dtype.kind, pa.string()) for name in table}
-        columns = {name: pa.array(table[name], kind) for name, kind in types.items()}
-        written.append(write_file(folder / f"{kind}.parquet", pa.table(columns)))
+    tables = evaluation.tables.items()
+    written = [write_file(folder / f"{kind}.parquet", frame_table(table)) for kind, table in tables]
     written.append(write_file(folder / "evaluate.md", evaluation_markdown(evaluation)))
     return [*written, write_file(folder / TABLES_FILE, packed(evaluation_tables(evaluation)))]
 
@@ -194,29 +190,22 @@ def _table(attack: Attack, evaluation: Evaluation) -> DataTable:
     chances = [name for name in measures if means.loc[means["measure"] == name, "chance"].notna().any()]
     metric = str(ends["metric"].iloc[0]).replace("_", " ")
     header = [", ".join(keys), *(attack.measures[name] for name in measures)]
-    header += [
-        *(f"chance level of {attack.measures[name]}" for name in chances),
-        metric,
-        "seconds",
-        "bytes",
-        *evaluation.to_target,
-    ]
+    header += [f"chance level of {attack.measures[name]}" for name in chances]
+    header += [metric, "seconds", "bytes", *evaluation.to_target]
     rows = []
     for key, group in means.groupby(keys, sort=False):
         mean = {each["measure"]: each for each in group.to_dict("records")}
         reached = ends[(ends["protocol"] == key[0]) & ends["seed"].isin(table["seed"])]
         spread = t_interval(reached["value"].to_numpy())
-        rows.append(
-            (
-                ", ".join(f"{each:g}" if isinstance(each, float) else str(each) for each in key),
-                *(_with_spread(mean[name]["mean"], mean[name]["high"]) if name in mean else "" for name in measures),
-                *(Amount(mean[name]["chance"], form=".4f") if name in mean else "" for name in chances),
-                _with_spread(spread.mean, spread.high),
-                Amount(reached["seconds"].mean(), form=".4g"),
-                quantity(reached["bytes"].mean(), "B"),
-                *(costs[str(key[0])] for costs in evaluation.to_target.values()),
-            )
-        )
+        row: list[Cell] = [", ".join(f"{each:g}" if isinstance(each, float) else str(each) for each in key)]
+        row += [_with_spread(mean[name]["mean"], mean[name]["high"]) if name in mean else "" for name in measures]
+        row += [Amount(mean[name]["chance"], form=".4f") if name in mean else "" for name in chances]
+        row += [_with_spread(spread.mean, spread.high), Amount(reached["seconds"].mean(), form=".4g")]
+        row += [
+            quantity(reached["bytes"].mean(), "B"),
+            *(costs[str(key[0])] for costs in evaluation.to_target.values()),
+        ]
+        rows.append(row)
     options = attack.model_dump(exclude={"kind", *keys})
     notes = [
         f"{attack.note}.",
@@ -229,3 +218,59 @@ def _table(attack: Attack, evaluation: Evaluation) -> DataTable:
 
 def _with_spread(mean: float, high: float) -> Amount:
     return Amount(mean, half=high - mean if np.isfinite(high) else np.nan, form=".4f")
+
+
+def attack_figures(evaluation: Evaluation) -> Iterator[tuple[str, Picture]]:
+    """Yield a figure for each attack that measured something, with its kind as its name."""
+    for attack in evaluation.attacks:
+        if attack.kind in evaluation.tables:
+            yield attack.kind, attack_figure(evaluation, attack)
+
+
+def attack_figure(evaluation: Evaluation, attack: Attack) -> Picture:
+    """Plot an attack's main measures, a panel for each: groups of bars are settings, a bar is a protocol.
+
+    ``numbers``: ``means`` (protocol, the attack's options, measure, n, mean, low, high, chance): means over parties and
+    then over seeds, with 95 % intervals over seeds, which end where the measure does.
+    """
+    from matplotlib.patches import Patch
+
+    from vflsim.plotting import bars, kinds_in, legend, picture, protocol_styles, remark
+
+    table = headline(evaluation.tables[attack.kind])
+    means, settings = means_of(table), settings_of(table)
+    for measure, (least, greatest) in attack.ranges.items():
+        ends = means.loc[means["measure"] == measure, ["low", "high"]].clip(least, greatest)
+        means.loc[ends.index, ["low", "high"]] = ends
+    names = list(means["protocol"].unique())
+    styles = protocol_styles(kinds_in(evaluation.scenario))
+    shown = [name for name in attack.drawn if (means["measure"] == name).any()]
+    groups = list(dict.fromkeys(means[settings].itertuples(index=False, name=None)))
+    width = 0.8 / len(names)
+    across = 1.6 + 0.6 * len(groups) + 0.14 * len(groups) * len(names)
+    with picture(max(4.0, across * len(shown)), 3.2, {"means": means}) as figure:
+        panels = figure.subplots(1, len(shown), squeeze=False)[0]
+        for axes, measure in zip(panels, shown, strict=True):
+            of_measure = means[means["measure"] == measure]
+            for place, name in enumerate(names):
+                mine = of_measure[of_measure["protocol"] == name]
+                group = [groups.index(key) for key in mine[settings].itertuples(index=False, name=None)]
+                at = np.array(group) + (place - (len(names) - 1) / 2) * width
+                bars(axes, at, mine, styles[name].color, width)
+                axes.hlines(mine["chance"], at - width / 2, at + width / 2, color="black", linewidth=1.2)
+            axes.set_xticks(range(len(groups)), [_label(settings, key) for key in groups])
+            axes.set_ylabel(attack.measures[measure])
+            if (of_measure["mean"] >= 0).all():
+                axes.set_ylim(bottom=0)
+            axes.set_title(attack.title if axes is panels[0] else " ", loc="left")
+            seeds = len(table["seed"].unique())
+            line = "; line: chance level" if of_measure["chance"].notna().any() else ""
+            remark(axes, (f"mean and 95 % interval, {seeds} seeds" if seeds > 1 else "one seed") + line)
+        legend(figure, [Patch(facecolor=styles[name].color) for name in names], names)
+    return figure
+
+
+def _label(settings: list[str], key: tuple[object, ...]) -> str:
+    pairs = zip(settings, key, strict=True)
+    words = (f"{name} {value:g}" if isinstance(value, float | int) else f"{value}" for name, value in pairs)
+    return "\n".join(words) or "all"

@@ -1,11 +1,13 @@
-"""The scenario that one begins with: which of its parts the knobs hold, and which they do not."""
+"""The scenario that one begins with, which of its parts the knobs hold, and the scenario that moved knobs describe."""
 
+import copy
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from vflsim.errors import ScenarioError
 from vflsim.exploring.knobs import (
     NETWORKS,
     PLAYED,
@@ -13,7 +15,7 @@ from vflsim.exploring.knobs import (
     Knobs,
     as_said,
     bandwidth_text,
-    read_knobs,
+    read,
     seconds_text,
 )
 from vflsim.scenario import emit
@@ -26,7 +28,11 @@ from vflsim.vocabulary.plain_yaml import Location
 
 NAME = "explored"
 """The name of a scenario that begins with no file."""
+
+
 _LONG = 110
+
+
 _DEPTHS = {"partition": 2, "training": 2, "timing": 3}
 """Steps of the location of a part that is shown on one line; of others one."""
 
@@ -55,7 +61,7 @@ class Base:
     @cached_property
     def knobs(self) -> Knobs:
         """The positions that say what it says, validated."""
-        return read_knobs(dict(self.held))
+        return read(Knobs, dict(self.held))
 
 
 def base_of(source: Path | str | None = None) -> Base:
@@ -214,13 +220,12 @@ def _links(held: Mapping[str, Any]) -> list[str]:
     return [*(["up", "down"] if "bandwidth" in held else []), *(["latency"] if "latency" in held else [])]
 
 
-def _leaves(value: Any, loc: Location = ()) -> Iterator[tuple[Location, Any]]:
-    if isinstance(value, Mapping) and value:
-        for key, item in value.items():
-            yield from _leaves(item, (*loc, key))
-    elif isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
-        for place, item in enumerate(value):
-            yield from _leaves(item, (*loc, place))
+def _leaves(value: Any, loc: Location = (), every: bool = False) -> Iterator[tuple[Location, Any]]:
+    """Yield the values and their locations; a list of plain values is one, unless ``every`` one is asked for."""
+    listed = isinstance(value, list) and (every or any(isinstance(item, Mapping) for item in value))
+    if value and (listed or isinstance(value, Mapping)):
+        for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from _leaves(item, (*loc, key), every)
     else:
         yield loc, value
 
@@ -235,3 +240,100 @@ def _covers(pattern: tuple[str, ...], loc: Location) -> bool:
     ):
         pattern = (*pattern[:2], *pattern[3:])  # a single entry need not stand in a list
     return len(loc) >= len(pattern) and all(want in ("*", step) for want, step in zip(pattern, loc, strict=False))
+
+
+def turned(base: Base, said: Mapping[str, Any], name: str | None = None) -> dict[str, Any]:
+    """Return the scenario of these positions of knobs, as plain values; ``name`` renames it.
+
+    Knobs in the position that says what the base says leave it as it is, so that without a moved knob the scenario is
+    the base itself. Raises ScenarioError for wrong positions; the result may still be no valid scenario.
+    """
+    knobs, held = read(Knobs, dict(said)), base.knobs
+    moved = {key for key in Knobs.model_fields if getattr(knobs, key) not in (None, getattr(held, key))}
+    if "stragglers" in said and knobs.stragglers is not None:
+        clients = knobs.clients or held.clients or knobs.stragglers
+        if knobs.stragglers > clients:
+            what, allowed = f"{knobs.stragglers} stragglers of {clients} clients", f"0 to {clients}"
+            raise ScenarioError(what, "stragglers", allowed, "fewer stragglers, or more clients")
+    raw: dict[str, Any] = copy.deepcopy(dict(base.raw))
+    raw["name"] = name or base.name
+    if "clients" in moved:
+        raw["partition"]["clients"] = said["clients"]
+    if moved & {"delay", "stragglers"} or ("clients" in moved and knobs.delay is not None):
+        clients_are = knobs.clients or held.clients
+        _straggle(_entries(raw), said["stragglers"], said["delay"], all_of_them=knobs.stragglers == clients_are)
+    if "network" in moved:
+        raw.setdefault("timing", {})["network"] = said["network"]
+    if "bandwidth" in moved:
+        rate = {} if said["bandwidth"] == "unlimited" else dict.fromkeys(("up", "down"), said["bandwidth"])
+        _link(raw, ("up", "down"), rate)
+    if "latency" in moved:
+        _link(raw, ("latency",), {"latency": said["latency"]})
+    if "batch" in moved:
+        raw["training"]["batch"] = said["batch"]
+        for entry in raw["protocols"].values():
+            _drop(entry, "training", "batch")
+    for key in moved.intersection(PROTOCOL_KEYS):
+        for each in base.having[key]:
+            raw["protocols"][each][key] = said[key]
+    return _without_empty(raw)
+
+
+def differences(base: Base, raw: Mapping[str, Any]) -> list[str]:
+    """Name the keys in which a scenario differs from the base; those that are gone have a minus."""
+    before, after = (dict(_leaves(each, every=True)) for each in (base.raw, raw))
+    changed = [loc for loc, value in after.items() if before.get(loc, after) != value]
+    gone = [loc for loc in before if loc not in after]
+    return [".".join(map(str, loc)) for loc in changed] + [f"−{'.'.join(map(str, loc))}" for loc in gone]
+
+
+def _entries(raw: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the entries of ``timing.clients`` as a list in its place."""
+    timing = raw.setdefault("timing", {})
+    entries = timing.get("clients") or []
+    timing["clients"] = entries if isinstance(entries, list) else [entries]
+    groups: list[dict[str, Any]] = timing["clients"]
+    return groups
+
+
+def _straggle(entries: list[dict[str, Any]], stragglers: int, delay: Any, all_of_them: bool) -> None:
+    """Give the last clients this upload delay, and nobody else any."""
+    for entry in entries:
+        entry.pop("upload_delay", None)
+    entries[:] = [entry for entry in entries if entry.keys() - {"select"}]
+    if stragglers:
+        first = "N" if stragglers == 1 else f"N-{stragglers - 1}..N"
+        entries.append({"select": "all" if all_of_them else first, "upload_delay": delay})
+
+
+def _link(raw: dict[str, Any], keys: tuple[str, ...], values: Mapping[str, Any]) -> None:
+    """Give everybody's link these values, and no other of these keys."""
+    entries = _entries(raw)
+    for holder in (raw["timing"].get("server", {}), *entries):
+        for key in keys:
+            _drop(holder, "link", key)
+    entries[:] = [entry for entry in entries if entry.keys() - {"select"}]
+    if values:
+        if not entries or entries[0].get("select", "all") != "all":
+            entries.insert(0, {"select": "all"})
+        for holder in (raw["timing"].setdefault("server", {}), entries[0]):
+            holder["link"] = {**holder.get("link", {}), **values}
+
+
+def _drop(holder: Any, part: str, key: str) -> None:
+    """Remove a key from a part of a mapping, and the part if nothing else is in it."""
+    if isinstance(holder, dict) and isinstance(holder.get(part), dict):
+        holder[part].pop(key, None)
+        if not holder[part]:
+            del holder[part]
+
+
+def _without_empty(raw: dict[str, Any]) -> dict[str, Any]:
+    timing = raw.get("timing")
+    if isinstance(timing, dict):
+        for key in ("clients", "server"):
+            if key in timing and not timing[key]:
+                del timing[key]
+        if not timing:
+            del raw["timing"]
+    return raw

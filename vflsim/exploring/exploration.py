@@ -8,26 +8,20 @@ import threading
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
-
-from pydantic import TypeAdapter, ValidationError
+from typing import Any
 
 from vflsim.errors import ResultsError, ScenarioError, VflsimError, printable
-from vflsim.exploring.base import Base
-from vflsim.exploring.choices import choices_at_once
+from vflsim.exploring.base import Base, differences, turned
 from vflsim.exploring.figures import figures
-from vflsim.exploring.knobs import complaints
-from vflsim.exploring.slow_figures import Later
-from vflsim.exploring.variant import differences, turned
+from vflsim.exploring.knobs import complaints, read
+from vflsim.exploring.slow_figures import Later, choices_at_once
 from vflsim.learning.data.shelf import Shelf
 from vflsim.reporting.serving import Follower
 from vflsim.results.store.write import REPORT, write_file
 from vflsim.scenario import emit
 from vflsim.scenario.data import ScenarioData
-from vflsim.scenario.document import Document, failure
 from vflsim.scenario.load import load
 from vflsim.scenario.models import FolderName, Scenario
-from vflsim.scenario.translation import Known, problems_of
 from vflsim.studies.checks.data import read_and_check
 from vflsim.vocabulary.base import Part
 
@@ -131,9 +125,6 @@ class RunningStudy:
     def _report(self) -> Path:
         assert self._results is not None, "a study was started"
         return self._folder / self._results / REPORT
-
-
-P = TypeVar("P", bound=Part)
 
 
 class Positions(Part):
@@ -250,12 +241,3 @@ class Exploration:
         read(Part, body)
         self.study.stop()
         return self.study.state()
-
-
-def read(kind: type[P], body: Any) -> P:
-    """Read the body of a request. Raises ScenarioError with every unknown key, wrong value, and what is allowed."""
-    try:
-        return kind.model_validate(body)
-    except ValidationError as error:
-        known = Known(body, TypeAdapter(kind).json_schema)
-        raise failure(problems_of(error, body, known), Document(body if isinstance(body, dict) else {})) from None

@@ -1,13 +1,13 @@
 """The figures of a scenario that come at once: delays, simulated rounds, waits, a timeline."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import numpy as np
 
 from vflsim.exploring.rounds import SimulatedRounds, by_events, simulated
-from vflsim.plotting.theme import kinds_in
+from vflsim.plotting.looks import kinds_in
 from vflsim.reporting.charts import looks, panels
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
@@ -91,8 +91,8 @@ def delay_curves(delay: Delay) -> dict[str, Any]:
     smooth = not len(delay.atoms().values)
     return {
         "kind": delay.kind,
-        "mean": _number(delay.expectation()),
-        "quantiles": {level: _number(float(delay.quantile(float(level)))) for level in ("0.5", "0.9", "0.99")},
+        "mean": number(delay.expectation()),
+        "quantiles": {level: number(float(delay.quantile(float(level)))) for level in ("0.5", "0.9", "0.99")},
         "density": {"x": _numbers(body), "y": _numbers(delay.density(body)) if smooth else [None] * len(body)},
         "survival": {"x": _numbers(tail), "y": _numbers(delay.survival(tail))},
         "atoms": _numbers(delay.atoms().values[:10]),
@@ -124,9 +124,9 @@ def _protocol(name: str, kind: str, rounds: SimulatedRounds) -> dict[str, Any]:
         "name": name,
         "kind": kind,
         "rounds": len(durations),
-        "step_s": _number(rounds.step_s),
-        "round_bytes": _number(rounds.round_bytes),
-        "used_per_s": _number(rounds.used_per_s),
+        "step_s": number(rounds.step_s),
+        "round_bytes": number(rounds.round_bytes),
+        "used_per_s": number(rounds.used_per_s),
         "ecdf": {"x": _numbers(durations[some]), "y": _numbers(levels[some])},
         "waited": {str(client): share for client, share in rounds.waited.items()},
         "by_events": rounds.by_events,
@@ -134,20 +134,19 @@ def _protocol(name: str, kind: str, rounds: SimulatedRounds) -> dict[str, Any]:
     }
 
 
-def _number(value: float) -> float | None:
+def number(value: float) -> float | None:
+    """Return a number, None in the place of one that JSON does not have."""
     return value if math.isfinite(value) else None
 
 
 def _numbers(values: Floats) -> list[float | None]:
-    return [value if math.isfinite(value) else None for value in np.asarray(values, np.float64).tolist()]
+    return [number(value) for value in np.asarray(values, np.float64).tolist()]
 
 
-def finite(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row with None in the place of numbers that JSON does not have, and text for what is not plain."""
-    plain: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, float):
-            plain[key] = _number(value)
-        else:
-            plain[key] = list(value) if isinstance(value, tuple) else value
-    return plain
+def finite(row: Mapping[Hashable, Any]) -> dict[str, Any]:
+    """Return a row of a frame as JSON has it, with None in the place of numbers that JSON does not have."""
+    values = {str(key): value.item() if isinstance(value, np.generic) else value for key, value in row.items()}
+    return {
+        key: number(value) if isinstance(value, float) else list(value) if isinstance(value, tuple) else value
+        for key, value in values.items()
+    }

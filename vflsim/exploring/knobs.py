@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, Self, TypeAlias, get_args
+from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar, get_args
 
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError, model_validator
 
@@ -34,6 +34,9 @@ def _few(clients: int) -> int:
     if clients > MOST_CLIENTS:
         raise ValueError(f"{clients} clients are too many for this page; allowed: 1 to {MOST_CLIENTS}")
     return clients
+
+
+P = TypeVar("P", bound=Part)
 
 
 class Knobs(Part):
@@ -72,19 +75,16 @@ class Knobs(Part):
         return self
 
 
-_ADAPTER: TypeAdapter[Knobs] = TypeAdapter(Knobs)
+def read(kind: type[P], body: Any) -> P:
+    """Read knobs, or the body of a request, from plain values, quantities with or without units.
 
-
-def read_knobs(positions: Any) -> Knobs:
-    """Read the positions of knobs from plain values, quantities with or without units.
-
-    Raises ScenarioError with every unknown knob, wrong value, and what is allowed.
+    Raises ScenarioError with every unknown key, wrong value, and what is allowed.
     """
     try:
-        return _ADAPTER.validate_python(positions)
+        return kind.model_validate(body)
     except ValidationError as error:
-        problems = problems_of(error, positions, Known(positions, _ADAPTER.json_schema))
-        raise failure(problems, Document(positions if isinstance(positions, dict) else {})) from None
+        problems = problems_of(error, body, Known(body, TypeAdapter(kind).json_schema))
+        raise failure(problems, Document(body if isinstance(body, dict) else {})) from None
 
 
 def as_said(delay: Delay) -> dict[str, Any]:

@@ -5,10 +5,9 @@ import gc
 import sklearn.datasets
 import sympy
 
-from vflsim.exploring import choices, figures, slow_figures
-from vflsim.studies.checks import data
+from vflsim.exploring import slow_figures
 
-__all__ = ["choices", "data", "figures", "sklearn", "slow_figures", "sympy"]
+__all__ = ["sklearn", "slow_figures", "sympy"]
 
 gc.collect()
 gc.freeze()  # a collection would write to all these objects, and so copy the memory that processes share

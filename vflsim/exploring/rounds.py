@@ -14,6 +14,7 @@ from vflsim.plotting.waits import step_waits
 from vflsim.protocols.base import Protocol
 from vflsim.recurrences.chunk import Bools, Chunk, Moves
 from vflsim.recurrences.stages import Ints
+from vflsim.results.events import expanded
 from vflsim.results.read import NotRecordedError
 from vflsim.results.store.schema import RunInfo, RunTables, TableName
 from vflsim.scenario.models import Scenario
@@ -63,8 +64,8 @@ class UploadArrivals:
         arrived, sender = arrived[order], sender[order].astype(np.int64)
         first = np.searchsorted(arrived, waited, side="left")
         many = np.searchsorted(arrived, waited, side="right") - first
-        step = np.repeat(np.arange(len(waited)), many)
-        place = sender[np.arange(len(step)) - np.repeat(np.cumsum(many) - many, many) + first[step]]
+        step, message = expanded(first, many)
+        place = sender[message]
         pairs = np.unique(np.stack([step, place], 1)[used[step, place]], axis=0)
         each = np.bincount(pairs[:, 0], minlength=len(waited))
         weights = np.bincount(pairs[:, 1], 1 / each[pairs[:, 0]], minlength=len(self.clients)) / len(waited)

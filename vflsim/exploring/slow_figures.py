@@ -1,12 +1,14 @@
 """What does not come at once: the best t and K, closed forms, and more rounds, computed in a process of its own."""
 
 import contextlib
+import math
 import multiprocessing
 import multiprocessing.forkserver as forkserver
 import os
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext, SpawnContext
 from typing import Any
@@ -17,11 +19,16 @@ from vflsim.analysis.cycles import Unanalysable
 from vflsim.analysis.findings import ClosedForm
 from vflsim.api.timing import Analyses
 from vflsim.errors import VflsimError
-from vflsim.exploring.figures import finite
+from vflsim.exploring.figures import finite, number, simulations, timeline
+from vflsim.exploring.rounds import MESSAGES as AT_FIRST, SimulatedRounds, by_arrays, simulated
+from vflsim.protocols.base import Protocol, UnsuitableError
 from vflsim.results.store.closed_forms import curves_of
 from vflsim.scenario.data import ScenarioData
+from vflsim.scenario.load import load
 from vflsim.scenario.models import Scenario
+from vflsim.scenario.resolve import check_context
 from vflsim.studies.checks.closed_forms import analyse
+from vflsim.studies.checks.data import read_and_check
 from vflsim.tables import shown
 
 _POINTS = 240
@@ -36,7 +43,7 @@ def closed_forms(scenario: Scenario, data: ScenarioData, name: str) -> dict[str,
     """
     analysis = analyse(scenario, name, data.of(scenario.training_of(name)))
     frame = Analyses(scenario, data, {name: analysis}).frame
-    rows = [finite({str(key): _plain(value) for key, value in row.items()}) for row in frame.to_dict("records")]
+    rows = [finite(row) for row in frame.to_dict("records")]
     curve = None
     if isinstance(analysis.round, ClosedForm) and analysis.round.law is not None:
         ((*_, x, lower, upper),) = curves_of(name, [analysis.round])
@@ -68,19 +75,18 @@ def tables(scenario: Scenario, data: ScenarioData, name: str) -> list[dict[str, 
     ]
 
 
-def _plain(value: Any) -> Any:
-    """Return a value of a frame as JSON has it."""
-    if isinstance(value, np.generic):
-        return value.item()
-    return value
-
-
 ROUNDS = 1_024
 """Rounds of each protocol, in place of those that came at once."""
+
+
 MESSAGES = 6_000
 """About how many messages the rounds of each protocol have that are simulated event by event."""
+
+
 VALUES = 40
 """Most values of t or K that are tried."""
+
+
 _NICE = 10
 """How far the process stands back behind the one that answers at once."""
 
@@ -93,11 +99,6 @@ def pieces(raw: Mapping[str, Any], whose: str = "") -> Iterator[dict[str, Any]]:
     once), ``table`` (a table of ``vflsim analyze``), and at the end ``done``; or ``problem`` with a ``text`` where the
     data do not fit the scenario.
     """
-    from vflsim.exploring.choices import choices
-    from vflsim.exploring.figures import simulations, timeline
-    from vflsim.scenario.load import load
-    from vflsim.studies.checks.data import read_and_check
-
     scenario = load(raw)
     try:
         data = read_and_check(scenario, training=False)
@@ -186,3 +187,116 @@ def _context() -> ForkServerContext | SpawnContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["vflsim.exploring.preloaded"])
     return context
+
+
+CRITERIA = {
+    "t": "most embeddings used per second (t ÷ mean round)",
+    "K": "shortest mean round; for every K a round trains on the same rows",
+}
+"""Keys whose best value is sought, and by what."""
+
+
+CHOICE_ROUNDS = 64
+"""Rounds of each value."""
+
+
+ROUNDS_AT_ONCE, VALUES_AT_ONCE = 32, 4
+"""Rounds of each value, and most values besides the present one, of the choices that come at once."""
+
+
+NEAR = 0.02
+"""Values whose score differs from the best by at most this share are named beside it."""
+
+
+FEW = 8
+"""Most values that are tried, besides the present one."""
+
+
+def choices(
+    scenario: Scenario, data: ScenarioData, rounds: int = CHOICE_ROUNDS, most: int = FEW, messages: int = AT_FIRST
+) -> Iterator[dict[str, Any]]:
+    """Yield, for each protocol that has a ``t`` or ``K``, the mean round of several values of it, and the best one.
+
+    All values see the same draws of the scenario's first seed. Of more than ``most`` possible values some are left out,
+    evenly; the present one is among them. Values for which the protocol refuses to run are not possible. ``messages``
+    bounds rounds that only the event path can simulate.
+    """
+
+    def simulate(name: str, protocol: Protocol) -> SimulatedRounds:
+        return simulated(scenario, name, data.of(scenario.training_of(name)), rounds, protocol, messages)
+
+    yield from _choices(scenario, most, simulate)
+
+
+def choices_at_once(scenario: Scenario, data: ScenarioData) -> list[dict[str, Any]]:
+    """Return a first look at the choices: of few values in few rounds, and only where arrays can simulate them."""
+
+    def simulate(name: str, protocol: Protocol) -> SimulatedRounds | None:
+        return by_arrays(scenario, name, data.of(scenario.training_of(name)), ROUNDS_AT_ONCE, protocol)[0]
+
+    return list(_choices(scenario, VALUES_AT_ONCE, simulate))
+
+
+def _choices(
+    scenario: Scenario, most: int, simulate: Callable[[str, Protocol], SimulatedRounds | None]
+) -> Iterator[dict[str, Any]]:
+    for name, entry in scenario.protocols.items():
+        for key in CRITERIA:
+            if key in type(entry.protocol).model_fields:
+                yield _choice(scenario, name, key, most, partial(simulate, name))
+
+
+def _choice(
+    scenario: Scenario, name: str, key: str, most: int, simulate: Callable[[Protocol], SimulatedRounds | None]
+) -> dict[str, Any]:
+    present = getattr(scenario.protocols[name].protocol, key)
+    possible = dict(_possible(scenario, name, key))
+    tried = _some(list(possible), most, present)
+    rows, scores = list[dict[str, Any]](), dict[int, float]()
+    for value in tried:
+        rounds = simulate(possible[value])
+        if rounds is not None and not rounds.error and len(rounds.ends):
+            facts = {"step_s": rounds.step_s, "used_per_s": number(rounds.used_per_s), "rounds": len(rounds.ends)}
+            rows.append({"value": value, **facts})
+            scores[value] = _score(key, rounds)
+    return {
+        "protocol": name,
+        "key": key,
+        "present": present,
+        "best": max(scores, key=scores.__getitem__, default=None),
+        "near": [value for value, score in scores.items() if _near(score, scores)],
+        "criterion": CRITERIA[key],
+        "all": len(rows) == len(possible),
+        "rows": rows,
+    }
+
+
+def _near(score: float, scores: dict[int, float]) -> bool:
+    """Return whether a value is nearly as good as the best, and not the best itself."""
+    first = max(scores.values())
+    return score != first and abs(first - score) <= NEAR * abs(first)
+
+
+def _score(key: str, rounds: SimulatedRounds) -> float:
+    score = rounds.used_per_s if key == "t" else -rounds.step_s
+    return score if not math.isnan(score) else -math.inf
+
+
+def _possible(scenario: Scenario, name: str, key: str) -> Iterator[tuple[int, Protocol]]:
+    """Yield the values of a key that the protocol accepts here, and the protocol with each."""
+    protocol, context = scenario.protocols[name].protocol, check_context(scenario, name)
+    for value in range(1, len(protocol.participants(scenario.clients, scenario.symbols)) + 1):
+        other = protocol.model_copy(update={key: value})
+        try:
+            other.check(context)
+        except (ValueError, UnsuitableError):
+            continue
+        yield value, other
+
+
+def _some(values: list[int], most: int, present: int) -> list[int]:
+    """Return up to ``most`` of ascending values, evenly spread from the first to the last, and the present one."""
+    if len(values) <= most:
+        return values
+    evenly = {values[round(place * (len(values) - 1) / (most - 1))] for place in range(most)}
+    return sorted(evenly | ({present} & {*values}))
