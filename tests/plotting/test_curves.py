@@ -10,7 +10,7 @@ from vflsim.plotting.script import metric_panels
 from vflsim.results import Results
 from vflsim.results.sweeps.sweep import Sweep
 
-SCRIPT = Path(__file__).parents[2] / "plots" / "fedvs_fig2.py"
+SCRIPT = Path(__file__).parents[2] / "plots" / "panels.py"
 
 
 def shown(figure):
@@ -49,7 +49,7 @@ def test_a_metric_that_was_not_evaluated_is_an_error(results: Results):
 
 def test_the_script_takes_several_folders_and_writes_into_the_first(toy_folder: Path, tmp_path: Path, monkeypatch):
     folders = [shutil.copytree(toy_folder, tmp_path / name) for name in ("one", "two")]
-    monkeypatch.setattr("sys.argv", [str(SCRIPT), *map(str, folders)])
+    monkeypatch.setattr("sys.argv", [str(SCRIPT), "fedvs_fig2", *map(str, folders)])
     runpy.run_path(str(SCRIPT), run_name="__main__")
     assert (tmp_path / "one" / "fedvs_fig2.png").read_bytes().startswith(b"\x89PNG")
     assert not (tmp_path / "two" / "fedvs_fig2.png").exists()

@@ -56,12 +56,12 @@ def test_the_tables_hold_scores_results_and_leads(folders: list[Path], monkeypat
 def test_both_rates_are_drawn_side_by_side(folders: list[Path], tmp_path: Path, monkeypatch) -> None:
     out = tmp_path / "both.png"
     titles = ["--title", "common rate", "--title", "own rates", "--columns", "2", "--out", str(out)]
-    monkeypatch.setattr("sys.argv", ["fedvs_fig2.py", *map(str, folders[1:]), *titles])
-    runpy.run_path(str(PLOTS / "fedvs_fig2.py"), run_name="__main__")
+    monkeypatch.setattr("sys.argv", ["panels.py", "fedvs_fig2", *map(str, folders[1:]), *titles])
+    runpy.run_path(str(PLOTS / "panels.py"), run_name="__main__")
     assert out.read_bytes().startswith(b"\x89PNG")
-    monkeypatch.setattr("sys.argv", ["fedvs_fig2.py", str(folders[1]), "--columns", "0"])
+    monkeypatch.setattr("sys.argv", ["panels.py", "fedvs_fig2", str(folders[1]), "--columns", "0"])
     with pytest.raises(SystemExit) as ended:
-        runpy.run_path(str(PLOTS / "fedvs_fig2.py"), run_name="__main__")
+        runpy.run_path(str(PLOTS / "panels.py"), run_name="__main__")
     assert ended.value.code == 2
 
 

@@ -16,26 +16,9 @@ from vflsim.remote.admission import MOST_STRANGERS, Admission
 from vflsim.remote.channel import MOST_EARLY, Channel, GoneError, LostError, connected
 from vflsim.remote.control import MOST_BYTES, Common, Control, Counted, Hello, Refused, packed
 from vflsim.remote.frames import CONTROL, HEAD, TIMED, frame
-from vflsim.remote.keys import client_context, host_of, make_identities
-from vflsim.remote.world import precise_loop
+from vflsim.remote.keys import client_context, host_of
 
 DIGEST, MOST = "a" * 64, 10_000
-
-
-@pytest.fixture(scope="module")
-def identities(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("channels")
-    make_identities(folder / "ours", clients=3)
-    make_identities(folder / "theirs", clients=2)
-    make_identities(folder / "past", clients=2, days=0)  # they ended when they began, five minutes ago
-    return folder
-
-
-@pytest.fixture
-def loop() -> Iterator[asyncio.AbstractEventLoop]:
-    made = precise_loop()
-    yield made
-    made.close()
 
 
 @pytest.fixture

@@ -1,11 +1,16 @@
 """Control messages: what is allowed, and nothing else."""
 
 import json
+from typing import cast
 
 import pytest
+from tiny_worlds import data_of, tiny
 
+from vflsim.protocols.capabilities import Peering
 from vflsim.remote import control
 from vflsim.remote.control import MOST_BYTES, ControlError, packed, unpacked
+from vflsim.remote.party import checked_facts
+from vflsim.scenario.resolve import setting
 
 EXAMPLES: list[control.Control] = [
     control.Hello(party=3, scenario="0" * 64, rows="1" * 64, version="0.1", machine="here"),
@@ -82,3 +87,13 @@ def test_a_key_more_or_a_changed_kind_is_refused(message: control.Control) -> No
 def test_other_bytes_are_one_error(data: bytes) -> None:
     with pytest.raises(ControlError):
         unpacked(data)
+
+
+def test_the_facts_of_the_protocol_are_taken_and_no_others() -> None:
+    scenario = tiny({"coded": {"kind": "fedvs", "K": 1}})
+    protocol = cast("Peering", scenario.protocols["coded"].protocol)
+    told = protocol.public_facts(setting(scenario, "coded", data_of(scenario)), 2)
+    assert checked_facts(protocol, told) == told
+    for wrong in ({}, {**told, "more": 1.0}, {"other": 1.0}):
+        with pytest.raises(ControlError, match=r"allowed: \['magnitude'\]"):
+            checked_facts(protocol, wrong)

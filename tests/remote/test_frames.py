@@ -1,16 +1,20 @@
 """Messages as bytes between processes: the same message comes out, and nothing else goes in."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from vflsim.codecs import Codec
 from vflsim.codecs.base import Plain
 from vflsim.codecs.compressors import ScalarQuantiser, TopK
+from vflsim.codecs.round import LatentNoise, Round
 from vflsim.errors import DataError, ProtocolError
 from vflsim.learning.batches import Batch, BatchSequence
 from vflsim.learning.execution.operations import Handle, ImmediateExecutor
@@ -23,8 +27,14 @@ from vflsim.world.messages import Embedding, EvaluationAnswer, Gradient, Message
 from vflsim.world.wire import Wire, Wires
 
 ROWS, AT = 40, 1.25
+
+
 _STEP = {"kind": "sgd", "lr": 0.1}
+
+
 TRAINING = Training.model_validate({"batch": 8, "client_optimizer": _STEP, "server_optimizer": _STEP})
+
+
 SEQUENCE = BatchSequence(ROWS, TRAINING, seed=3, party=SHARED)
 
 
@@ -167,3 +177,61 @@ class Worded(Message):
 def test_fields_that_are_no_whole_numbers_are_refused_with_their_names() -> None:
     with pytest.raises(ProtocolError, match=r"Worded\.word"):
         kinds_of({__name__})
+
+
+NOISY = Round(noise=LatentNoise(epsilon=0.2))
+
+
+X = torch.arange(12.0).reshape(3, 4)
+
+
+def through(wires: Wires, *values: Tensor) -> list[Tensor]:
+    """What arrives of these tensors at the server, one after the other."""
+    wire, arrived = Wire(2, wires), []
+    for x in values:
+        handle: Handle[Tensor] = Handle(tuple(x.shape), x.dtype)
+        handle.set(x)
+        message = Embedding(None, handle)
+        message.sender, message.receiver = 2, 0
+        wire.carry(message)
+        assert message.value is not None
+        if isinstance(wires, LiveWires):
+            payload = wires.payload(message.value)
+            assert torch.equal(wires.codec.unpack(payload, tuple(x.shape), x.dtype), message.value.value)
+        arrived.append(message.value.value)
+    return arrived
+
+
+def live(codec: Any, secret: bytes | None = None) -> LiveWires:
+    made = LiveWires(codec, ImmediateExecutor(), seed=5)
+    made.secret = secret or made.secret
+    return made
+
+
+def test_noise_that_hides_values_does_not_follow_from_the_seed() -> None:
+    public = through(Wires(NOISY, ImmediateExecutor(), seed=5), X)[0]
+    one, other = live(NOISY), live(NOISY)
+    found = [public, through(one, X)[0], through(other, X)[0]]
+    assert not any(torch.equal(found[i], found[j]) for i, j in ((0, 1), (0, 2), (1, 2)))
+    assert (len(one.secret), one.secret == other.secret) == (32, False)
+
+
+def test_equal_values_get_equal_noise_and_others_other_noise_wherever_they_stand() -> None:
+    wires = live(NOISY)
+    first, again, other = through(wires, X, X.clone(), X + 8)
+    assert torch.equal(first, again), "a process that takes another's place sends the same once more"
+    assert not torch.equal(other - first, torch.full_like(X, 8.0)), "one noise for two values shows their difference"
+    assert torch.equal(through(live(NOISY, wires.secret), X)[0], first)
+
+
+@pytest.mark.parametrize("codec", [Round(), ScalarQuantiser(bits=3, dither="non_subtractive")])
+def test_other_random_numbers_are_those_of_the_simulation(codec: Any) -> None:
+    wanted = through(Wires(codec, ImmediateExecutor(), seed=5), X, X)
+    assert all(map(torch.equal, through(live(codec), X, X), wanted))
+
+
+def test_the_noise_is_that_of_its_law() -> None:
+    """Half of all Laplace noise of scale 1/ε is beyond log(2)/ε, and the second rounding moves this by 1/2 at most."""
+    zeros = torch.zeros(200, 100)
+    noise = (through(live(NOISY), zeros)[0]).abs()
+    assert 0.45 < float((noise >= 4).double().mean()) < 0.55

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +18,12 @@ from vflsim.learning.privacy.blinding import public_key
 from vflsim.protocols.ef_vfl.learning import Difference
 from vflsim.remote.client_files import StateFiles
 from vflsim.remote.party import LocalParty
-from vflsim.remote.world import precise_loop
 
 BLINDED = {"kind": "synchronous", "blinding": "on"}
 DITHERED = {"kind": "scalar_quantiser", "bits": 3, "dither": "non_subtractive"}
 EF_VFL = {"kind": "ef_vfl", "labels": "private", "codec": DITHERED}
 NOISY = {**EF_VFL, "codec": {"kind": "round", "noise": {"epsilon": 0.5}}}
 Made = Callable[[], tuple[LocalParty, StateFiles]]
-
-
-@pytest.fixture
-def loop() -> Iterator[asyncio.AbstractEventLoop]:
-    made = precise_loop()
-    yield made
-    made.close()
 
 
 @pytest.fixture

@@ -13,20 +13,12 @@ from vflsim.errors import RunError
 from vflsim.remote.channel import LostError, connected
 from vflsim.remote.control import Hello, Joined, Peer, packed
 from vflsim.remote.frames import CONTROL, frame
-from vflsim.remote.keys import host_of, make_identities
+from vflsim.remote.keys import host_of
 from vflsim.remote.mesh import Mesh
 
 DIGEST, MOST = "a" * 64, 10_000
 FIRST, SECOND = Joined(protocol="coded", seed=0), Joined(protocol="coded", seed=1)
 Seen = list[tuple[int, bool, bytes]]
-
-
-@pytest.fixture(scope="module")
-def identities(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("mesh")
-    make_identities(folder / "ours", clients=4)
-    make_identities(folder / "theirs", clients=3)
-    return folder
 
 
 def hello(party: int) -> Hello:

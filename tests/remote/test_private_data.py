@@ -17,13 +17,13 @@ from tiny_worlds import data_of, tiny
 
 from vflsim.errors import ScenarioError
 from vflsim.learning.data.loaded import LoadedData
-from vflsim.learning.execution.operations import Operation
+from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.privacy.blinding import private_key
 from vflsim.protocols.capabilities import Peering
 from vflsim.protocols.fedvs.messages import DataShare, ModelShare
 from vflsim.remote.frames import pack_message
 from vflsim.remote.party import LocalParty, local_party, refuse_unfit
-from vflsim.remote.private_data import PrivateData, label_splits, private_data
+from vflsim.remote.private_data import PrivateData, label_splits, largest_between_clients, private_data
 from vflsim.remote.world import LiveWorld
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
@@ -31,6 +31,7 @@ from vflsim.scenario.resolve import setting
 from vflsim.world.mailbox import Mailbox
 from vflsim.world.messages import Message
 from vflsim.world.transport import Transport
+from vflsim.world.wire import specs_of
 
 MARK = 1000.0
 
@@ -225,3 +226,13 @@ def test_what_is_not_ones_own_spoils_what_it_touches_and_takes_no_memory() -> No
     assert mine.rows == data.rows
     with pytest.raises((IndexError, RuntimeError)):
         torch.nn.functional.cross_entropy(torch.zeros(len(mine.labels["train"]), 10), mine.labels["train"])
+
+
+def test_the_largest_message_between_clients_fits_and_a_much_larger_one_does_not() -> None:
+    scenario = tiny({"coded": {"kind": "fedvs", "K": 1, "prime": "2^61-1"}, "wait": KINDS["synchronous"]})
+    most = largest_between_clients(scenario, PrivateData.cut(ScenarioData(scenario), scenario, 1), 1)
+    data = data_of(scenario, "coded")
+    columns = max(part.stop - part.start for part in data.columns) + 1
+    largest = DataShare(value=Handle((data.rows, columns), torch.int64))
+    size = scenario.codec_of("coded").size_of(specs_of(largest), 0)
+    assert size < most < size + 2 * 2**20

@@ -1,15 +1,18 @@
-"""What the server tells a client whose new process is here, before and after it is ready to go on."""
+"""A run's two ends: what a client that comes back is told, and in whose thread a client tells of releases."""
+
+from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from tiny_worlds import raw
 
 from vflsim.remote.channel import GoneError
-from vflsim.remote.control import Control, EvaluateNow, Prepare, Start
+from vflsim.remote.client_run import ClientRun
+from vflsim.remote.control import Control, Counted, EvaluateNow, Prepare, Start
 from vflsim.remote.private_data import PrivateData
 from vflsim.remote.server_run import ServerRun
 from vflsim.scenario import load
@@ -22,6 +25,8 @@ TIMING: dict[str, Any] = {
         {"select": "2", "availability": {"kind": "intervals", "down": [["1 s", "2 s"]], "interrupted": "lost"}},
     ]
 }
+
+
 ASKED = EvaluateNow(number=1, splits=("test",), free=True, wired=False)
 
 
@@ -43,13 +48,6 @@ class Heard:
     @property
     def kinds(self) -> list[str]:
         return [each.kind if isinstance(each, Control) else "message" for each in self.said]
-
-
-@pytest.fixture
-def loop() -> Iterator[asyncio.AbstractEventLoop]:
-    made = asyncio.new_event_loop()
-    yield made
-    made.close()
 
 
 def test_a_client_that_comes_back_hears_nothing_of_the_run_before_it_is_ready(loop: asyncio.AbstractEventLoop) -> None:
@@ -81,3 +79,25 @@ def test_a_client_that_comes_back_hears_nothing_of_the_run_before_it_is_ready(lo
     run._send(request, timed=True)
     assert again.kinds[-1] == "message"
     run._returns.close()
+
+
+def test_what_another_thread_tells_is_sent_by_the_thread_of_the_loop_and_in_order() -> None:
+    loop = asyncio.new_event_loop()
+    sent: list[tuple[Control, threading.Thread]] = []
+    channel = SimpleNamespace(control=lambda message: sent.append((message, threading.current_thread())))
+    run: Any = SimpleNamespace(_client=SimpleNamespace(loop=loop, channel=channel), _thread=threading.current_thread())
+    ClientRun._tell(run, Counted(updates=1))
+    assert len(sent) == 1, "at once, in the loop's own thread"
+
+    def compute() -> None:
+        for updates in (2, 3):
+            ClientRun._tell(run, Counted(updates=updates))
+        loop.call_soon_threadsafe(loop.stop)
+
+    working = threading.Thread(target=compute)
+    working.start()
+    working.join()
+    assert len(sent) == 1
+    loop.run_forever()
+    loop.close()
+    assert sent == [(Counted(updates=updates), threading.current_thread()) for updates in (1, 2, 3)]

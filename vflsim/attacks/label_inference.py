@@ -123,13 +123,7 @@ class LabelInference(AttackOfClients):
         remark_on_epochs(attacked, self.epochs)
 
     def _on_rows(
-        self,
-        seed: int,
-        attacker: str,
-        member: int,
-        seens: Sequence[Seen],
-        models: Mapping[Method, Floats],
-        of: _Rows,
+        self, seed: int, attacker: str, member: int, seens: Sequence[Seen], models: Mapping[Method, Floats], of: _Rows
     ) -> Iterator[Measured]:
         key, count = f"attack.label_inference/{attacker}", len(of.known) // of.classes
         attempts = list(self._attempts(seens, models, of, torch_seed(seed, member, key) % 2**32))

@@ -143,14 +143,7 @@ def kernelled(x: Floats, y: Floats, known: Indices, others: Indices, beside: Flo
 
 
 def decoded(
-    x: Floats,
-    y: Floats,
-    known: Indices,
-    others: Indices,
-    beside: Floats | None = None,
-    *,
-    hidden: int,
-    seed: int,
+    x: Floats, y: Floats, known: Indices, others: Indices, beside: Floats | None = None, *, hidden: int, seed: int
 ) -> Floats:
     """Guess the same by a network with a layer of ``hidden`` units.
 

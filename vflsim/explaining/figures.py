@@ -17,7 +17,7 @@ from vflsim.explaining import Explanation
 from vflsim.explaining.explain import rank_correlation
 from vflsim.intervals.means import means_by
 from vflsim.plotting.looks import Style, kinds_in, protocol_styles, shaded
-from vflsim.plotting.style import Numbers, Picture, bars, frame, legend, metric_label, picture, remark
+from vflsim.plotting.style import Numbers, Picture, bars, beside, frame, legend, metric_label, picture, remark
 from vflsim.vocabulary.metrics import is_share, range_of
 
 CLEAN = "#222222"
@@ -187,7 +187,7 @@ def _scatter(axes: Axes, means: pd.DataFrame, style: Style) -> None:
     near = (abs(points[:, None] - points) <= np.ptp(points, axis=0) * _LABEL).all(axis=2)
     for _, group in means.groupby(connected_components(near)[1]):
         names, place = ", ".join(map(str, group.index)), (group["weight_norm"].max(), group["drop"].max())
-        axes.annotate(names, place, (3, 2), textcoords="offset points", fontsize="small")
+        beside(axes, names, place, (3, 2))
     axes.margins(0.12)
     axes.set_title(" ", loc="left")
 

@@ -8,16 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vflsim.errors import ScenarioError
-from vflsim.exploring.knobs import (
-    NETWORKS,
-    PLAYED,
-    PROTOCOL_KEYS,
-    Knobs,
-    as_said,
-    bandwidth_text,
-    read,
-    seconds_text,
-)
+from vflsim.exploring.knobs import NETWORKS, PLAYED, PROTOCOL_KEYS, Knobs, as_said, bandwidth_text, read, seconds_text
 from vflsim.scenario import emit
 from vflsim.scenario.load import rooted_document_of, validate
 from vflsim.scenario.models import Scenario

@@ -50,6 +50,10 @@ class Curve:
         """Return the mean of a non-negative quantity, or its two bounds: ∫ P(> x) dx by the trapezoidal rule."""
         return tuple(float(self.x[0] + np.trapezoid(1 - cdf, self.x)) for cdf in self.sides())
 
+    def columns(self) -> dict[str, Floats]:
+        """Return the distribution of times as columns: ``seconds``, ``lower``, ``upper``."""
+        return {"seconds": self.x, "lower": self.lower, "upper": self.upper}
+
     def at(self, x: Floats) -> Floats:
         """Evaluate the (lower) distribution function of an integer quantity at integers."""
         return np.concatenate([[0.0], self.lower])[np.searchsorted(self.x, x, side="right")]
@@ -123,7 +127,7 @@ def round_laws(curves: Mapping[str, Curve], kinds: Mapping[str, str], title: str
     if not curves:
         raise ValueError("no protocol's round has a closed form")
     styles = protocol_styles(kinds)
-    columns = {name: {"seconds": c.x, "lower": c.lower, "upper": c.upper} for name, c in curves.items()}
+    columns = {name: curve.columns() for name, curve in curves.items()}
     means = {name: sorted(curve.means()) for name, curve in curves.items()}
     with picture(5.6, 3.6, {"closed_form": stacked(columns)}) as figure:
         axes = figure.add_subplot()

@@ -17,6 +17,7 @@ from vflsim.errors import ResultsError
 from vflsim.plotting.looks import Style, protocol_styles
 from vflsim.plotting.style import (
     Picture,
+    beside,
     columns_of,
     failures,
     frame,
@@ -129,35 +130,16 @@ def _panel(
         axes.barh(row, max(end - left, 0.0), height=0.6, left=left, **look)
         if not math.isnan(low):
             largest = max(largest, high)
-            axes.errorbar(
-                end,
-                row,
-                xerr=[[end - min(max(low, left), end)], [high - end]],
-                color="black",
-                linewidth=1.2,
-                capsize=2.5,
-                capthick=1.2,
-            )
+            span = [[end - min(max(low, left), end)], [high - end]]
+            axes.errorbar(end, row, xerr=span, color="black", linewidth=1.2, capsize=2.5, capthick=1.2)
         if end == 0:
-            axes.annotate("0", (left, row), xytext=(5, 0), textcoords="offset points", va="center", fontsize="small")
+            beside(axes, "0", (left, row), (5, 0), va="center")
         if len(values) > 1:
-            dots: dict[str, Any] = {
-                "markersize": 2.8,
-                "color": "white",
-                "markeredgecolor": "black",
-                "markeredgewidth": 0.6,
-            }
-            axes.plot(values, np.full(len(values), row + 0.2), "o", **dots, zorder=4)
+            dots: dict[str, Any] = {"markersize": 2.8, "markeredgecolor": "black", "markeredgewidth": 0.6}
+            axes.plot(values, np.full(len(values), row + 0.2), "o", color="white", **dots, zorder=4)
         if censored:
-            axes.annotate(
-                f"→ {got} of {several}",
-                (max(end, values.max()), row),
-                xytext=(5, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize="small",
-                color="#333333",
-            )
+            at = max(end, float(values.max())), row
+            beside(axes, f"→ {got} of {several}", at, (5, 0), va="center", color="#333333")
     room = 0.3 if measured["censored"].any() else 0.1
     right = largest * ((largest / left) ** room if logarithmic else 1 + room)
     axes.set_xlim(left, right if right > left else left + 1)  # all costs may be 0
@@ -271,9 +253,7 @@ def _draw(axes: Axes, row: int, ratio: Ratio, style: Style) -> None:
     if ratio.high > ratio.low:
         axes.plot([ratio.low, ratio.high], [row, row], color=style.color, linewidth=1.6)
     axes.plot([ratio.mean], [row], **look)
-    axes.annotate(
-        text, (ratio.mean, row), (0, 6), textcoords="offset points", ha="center", va="bottom", fontsize="small"
-    )
+    beside(axes, text, (ratio.mean, row), (0, 6), ha="center", va="bottom")
 
 
 def _ratio_key(figure: Picture, several: bool, censored: bool) -> None:

@@ -18,6 +18,7 @@ from vflsim.plotting.selection import Place, Window
 from vflsim.plotting.style import (
     Numbers,
     Picture,
+    beside,
     failures,
     frame,
     headline,
@@ -286,17 +287,8 @@ def curve(
 def _targets(axes: Axes, values: list[float]) -> None:
     for value in values:
         axes.axhline(value, color="#888888", linewidth=0.9, linestyle=(0, (2, 2)), zorder=1)
-        axes.annotate(
-            f"target {value:g}",
-            (1, value),
-            xycoords=axes.get_yaxis_transform(),
-            xytext=(3, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize="small",
-            color="#666666",
-            annotation_clip=False,
-        )
+        look: dict[str, Any] = {"va": "center", "color": "#666666", "annotation_clip": False}
+        beside(axes, f"target {value:g}", (1, value), (3, 0), xycoords=axes.get_yaxis_transform(), **look)
 
 
 def limits(axes: Axes, values: Floats) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import EngFormatter
 
 from vflsim.plotting.looks import Style, look
 from vflsim.plotting.style import (
@@ -15,8 +15,8 @@ from vflsim.plotting.style import (
     Picture,
     headline,
     legend,
+    log_ticks,
     picture,
-    plain_number,
     remark,
     spread_widely,
     stacked,
@@ -67,18 +67,10 @@ def fits(observed: Floats, fitted: Mapping[str, Delay], title: str) -> Picture:
     numbers = _of_sample(values) | _of_laws(fitted, values)
     with picture(8.2, 6.6, numbers) as figure:
         (density, ecdf), (pairs, tail) = figure.subplots(2, 2)
-        handles = [_histogram(density, numbers["bins"], factor)]
-        _steps(ecdf, numbers["observed"], factor)
-        _tail_of_sample(tail, numbers["observed"], factor)
-        for name in fitted:
-            tables = {what: shown[shown["law"] == name] for what, shown in numbers.items() if "law" in shown}
-            handles.append(_density(density, tables["density"], factor, styles[name]))
-            _line(ecdf, tables["cdf"], factor, styles[name])
-            _line(tail, tables["survival"], factor, styles[name])
-            _quantile_pairs(pairs, tables["quantiles"], factor, styles[name])
-        _label_densities(density, unit, values, factor)
-        _label_cdfs(ecdf, unit, values, factor)
-        _label_tails(tail, unit, values, factor)
+        handles = _draw((density, ecdf, tail), numbers, values, styles)
+        for name, shown in numbers["quantiles"].groupby("law", sort=False):
+            points = shown["fitted_s"] * factor, shown["observed_s"] * factor
+            pairs.plot(*points, ".", color=styles[str(name)].color, markersize=2.5)
         logarithmic = bool(values[0] > 0 and values[-1] > 20 * values[0])
         low, high = values[0] * factor, values[-1] * factor
         pairs.plot([low, high], [low, high], color="#444444", linewidth=0.8, zorder=1)
@@ -87,8 +79,7 @@ def fits(observed: Floats, fitted: Mapping[str, Delay], title: str) -> Picture:
         pairs.set_ylabel(f"quantile observed [{unit}]")
         x_axis(pairs, "quantile fitted", unit, logarithmic=logarithmic)
         span = (low / 1.5, high * 1.5) if logarithmic else (0, high * 1.05)
-        pairs.set_xlim(*span)
-        pairs.set_ylim(*span)
+        pairs.set(xlim=span, ylim=span)
         density.set_title(title, loc="left")
         remark(density, f"{len(values):,} observations; fits in order of AIC, the best first")
         legend(figure, handles, ["observed", *fitted])
@@ -97,24 +88,45 @@ def fits(observed: Floats, fitted: Mapping[str, Delay], title: str) -> Picture:
 
 def law(delay: Delay, samples: Floats, title: str) -> Picture:
     """Plot a delay's density, cdf and survival over samples (seconds). ``numbers`` as of ``fits``."""
-    values, (unit, factor) = np.sort(samples), _unit(float(np.median(samples)))
-    style = look(0)
+    values = np.sort(samples)
     numbers = _of_sample(values) | _of_laws({title: delay}, values)
     del numbers["quantiles"]
     with picture(9.6, 3.3, numbers) as figure:
-        density, ecdf, tail = figure.subplots(1, 3)
-        sampled = _histogram(density, numbers["bins"], factor)
-        line = _density(density, numbers["density"], factor, style)
-        _steps(ecdf, numbers["observed"], factor)
-        _line(ecdf, numbers["cdf"], factor, style)
-        _tail_of_sample(tail, numbers["observed"], factor)
-        _line(tail, numbers["survival"], factor, style)
-        _label_densities(density, unit, values, factor)
-        _label_cdfs(ecdf, unit, values, factor)
-        _label_tails(tail, unit, values, factor)
+        handles = _draw(figure.subplots(1, 3), numbers, values, {title: look(0)})
         headline(figure, title if len(title) <= 110 else title[:109] + "…")
-        legend(figure, [sampled, line], [f"{len(values):,} samples", "distribution"])
+        legend(figure, handles, [f"{len(values):,} samples", "distribution"])
     return figure
+
+
+def _draw(panels: Sequence[Axes], numbers: Numbers, values: Floats, styles: Mapping[str, Style]) -> list[Any]:
+    """Draw the densities, cdfs and survivals of ascending ``values`` and of laws; return the keys of the legend."""
+    (density, ecdf, tail), (unit, factor) = panels, _unit(float(np.median(values)))
+    bins, observed = numbers["bins"], numbers["observed"].iloc[_kept(len(values))]
+    handles = [density.stairs(bins["density"] / factor, _bounds(bins) * factor, fill=True, **_OBSERVED)]
+    ecdf.plot(observed["seconds"] * factor, observed["cdf"], drawstyle="steps-post", **_DOTS)
+    beyond = observed[(observed["survival"] > 0) & (observed["seconds"] > 0)]
+    tail.plot(beyond["seconds"] * factor, beyond["survival"], drawstyle="steps-post", **_DOTS)
+    for name, style in styles.items():
+        bins, *lines = (numbers[each][numbers[each]["law"] == name] for each in ("density", "cdf", "survival"))
+        handles.append(_density(density, bins, factor, style))
+        for axes, line in zip((ecdf, tail), lines, strict=True):
+            axes.plot(line["seconds"] * factor, line["share"], **_look_of(style))
+    density.set_ylabel(f"density [1/{unit}]")
+    ecdf.set_ylabel("share of delays up to x")
+    low, high = _window(values)
+    for axes in (density, ecdf):
+        x_axis(axes, "delay", unit, logarithmic=False)
+        axes.set_xlim((0.0 if low < 0.3 * high else low) * factor, high * factor)
+    density.set_ylim(bottom=0)
+    ecdf.set_ylim(0, 1.02)
+    tail.set_ylim(0.5 / len(values), 1.3)  # first: a logarithmic axis without positive values has no limits
+    tail.set_yscale("log")
+    tail.set_ylabel("share of delays above x")
+    low, high = _tail_window(values)
+    tail.set_xlim(low * factor, high * factor)  # before the axis chooses its labels
+    x_axis(tail, "delay", unit, logarithmic=True)
+    tail.set_xlim(low * factor, high * factor)
+    return handles
 
 
 def _unit(seconds: float) -> tuple[str, float]:
@@ -173,13 +185,9 @@ def _densities(delay: Delay, values: Floats) -> dict[str, Floats]:
     return {"start_s": x, "end_s": x, "density": delay.density(x)}
 
 
-def _histogram(axes: Axes, bins: pd.DataFrame, factor: float) -> Any:
-    return axes.stairs(bins["density"] / factor, _bounds(bins) * factor, fill=True, **_OBSERVED)
-
-
 def _density(axes: Axes, bins: pd.DataFrame, factor: float, style: Style) -> Any:
     """Draw the density as a line, or per bin if the law has atoms."""
-    look: dict[str, Any] = {"color": style.color, "linestyle": style.dash, "linewidth": 1.3}
+    look = _look_of(style)
     heights = bins["density"].to_numpy(np.float64) / factor
     if (bins["start_s"] < bins["end_s"]).all():
         return axes.stairs(heights, _bounds(bins) * factor, **look)
@@ -194,23 +202,8 @@ def _bounds(bins: pd.DataFrame) -> Floats:
     return edges
 
 
-def _steps(axes: Axes, observed: pd.DataFrame, factor: float) -> None:
-    shown = observed.iloc[_kept(len(observed))]
-    axes.plot(shown["seconds"] * factor, shown["cdf"], drawstyle="steps-post", **_DOTS)
-
-
-def _tail_of_sample(axes: Axes, observed: pd.DataFrame, factor: float) -> None:
-    shown = observed.iloc[_kept(len(observed))[:-1]]
-    shown = shown[shown["seconds"] > 0]
-    axes.plot(shown["seconds"] * factor, shown["survival"], drawstyle="steps-post", **_DOTS)
-
-
-def _line(axes: Axes, points: pd.DataFrame, factor: float, style: Style) -> None:
-    axes.plot(points["seconds"] * factor, points["share"], color=style.color, linestyle=style.dash, linewidth=1.3)
-
-
-def _quantile_pairs(axes: Axes, pairs: pd.DataFrame, factor: float, style: Style) -> None:
-    axes.plot(pairs["fitted_s"] * factor, pairs["observed_s"] * factor, ".", color=style.color, markersize=2.5)
+def _look_of(style: Style) -> dict[str, Any]:
+    return {"color": style.color, "linestyle": style.dash, "linewidth": 1.3}
 
 
 def _kept(count: int) -> Any:
@@ -222,44 +215,10 @@ def _kept(count: int) -> Any:
     return np.unique(np.concatenate([np.arange(ends), middle, np.arange(count - ends, count)]))
 
 
-def _label_densities(axes: Axes, unit: str, values: Floats, factor: float) -> None:
-    low, high = _window(values)
-    axes.set_ylabel(f"density [1/{unit}]")
-    x_axis(axes, "delay", unit, logarithmic=False)
-    axes.set_xlim(_left(low, high) * factor, high * factor)
-    axes.set_ylim(bottom=0)
-
-
-def _label_cdfs(axes: Axes, unit: str, values: Floats, factor: float) -> None:
-    low, high = _window(values)
-    axes.set_ylabel("share of delays up to x")
-    x_axis(axes, "delay", unit, logarithmic=False)
-    axes.set_xlim(_left(low, high) * factor, high * factor)
-    axes.set_ylim(0, 1.02)
-
-
-def _label_tails(axes: Axes, unit: str, values: Floats, factor: float) -> None:
-    axes.set_ylim(0.5 / len(values), 1.3)  # first: a logarithmic axis without positive values has no limits
-    axes.set_yscale("log")
-    axes.set_ylabel("share of delays above x")
-    low, high = _tail_window(values)
-    axes.set_xlim(low * factor, high * factor)  # before the axis chooses its labels
-    x_axis(axes, "delay", unit, logarithmic=True)
-    axes.set_xlim(low * factor, high * factor)
-
-
 def _tail_window(values: Floats) -> tuple[float, float]:
     """Choose the window of the survival: from the 1 % quantile to beyond the longest value."""
     high = 3 * float(values[-1]) or 1.0
     return 0.7 * max(float(np.quantile(values, 0.01)), 1e-6 * high), high
-
-
-def _left(low: float, high: float) -> float:
-    """Begin an axis at 0 unless that would waste most of it."""
-    return 0.0 if low < 0.3 * high else low
-
-
-__all__: Sequence[str] = ["fits", "law"]
 
 
 FIT_POINTS = 500
@@ -353,9 +312,7 @@ def _draw_quantiles(
     what = "factor" if factors else "latency" if any(fit.per_unit for fit in fits) else "time"
     if logarithmic:
         axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 300 * low else (1,), numticks=8))
-        axes.yaxis.set_minor_formatter(NullFormatter())
-        axes.yaxis.set_major_formatter(FuncFormatter(plain_number))
+        log_ticks(axes.yaxis, low, high)
     axes.set_xlim(low, high)
     axes.set_ylim(low, high)
     x_axis(axes, f"{what}, fitted", unit, logarithmic=logarithmic)

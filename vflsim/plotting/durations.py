@@ -134,15 +134,13 @@ def _means(seconds: dict[str, Floats], ages: dict[str, Floats]) -> dict[str, flo
 def _numbers(
     results: Results, seconds: dict[str, Floats], shares: dict[str, Floats], means: dict[str, float]
 ) -> Numbers:
-    curves = {name: curve for name in seconds if (curve := closed.round_duration(results, name)) is not None}
+    forms = {name: closed.round_duration(results, name) for name in seconds}
+    curves = {name: curve.columns() for name, curve in forms.items() if curve is not None}
+    rows = [(name, len(values), means[name]) for name, values in seconds.items()]
     return {
         "durations": stacked({name: {"seconds": seconds[name], "share": shares[name]} for name in seconds}),
-        "means": frame(
-            ("protocol", "rounds", "mean_s"), [(name, len(values), means[name]) for name, values in seconds.items()]
-        ),
-        "closed_form": stacked(
-            {name: {"seconds": each.x, "lower": each.lower, "upper": each.upper} for name, each in curves.items()}
-        ),
+        "means": frame(("protocol", "rounds", "mean_s"), rows),
+        "closed_form": stacked(curves),
     }
 
 

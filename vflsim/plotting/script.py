@@ -217,28 +217,30 @@ def _value(text: str) -> Any:
     return parse_value(text, "plot")[0]
 
 
-def panels_main(name: str, description: str, columns: int) -> None:
-    """Draw several results side by side: ``script.py RESULTS … [--out FILE.png]`` (default: in the first folder).
+def panels_main(description: str, figures: Mapping[str, tuple[str, int]]) -> None:
+    """Draw several results side by side: ``script.py NAME RESULTS … [--out FILE.png]`` (default: in the first folder).
 
-    The process ends with code 2 if results cannot be read or the figure cannot be written.
+    ``figures`` has, by name, what each shows, and how many panels are in a row. The process ends with code 2 if results
+    cannot be read or the figure cannot be written.
     """
     parser = argparse.ArgumentParser(description=description)
+    shows = "; ".join(f"{name}: {what}" for name, (what, _) in figures.items())
+    parser.add_argument("figure", choices=figures, help=shows)
     parser.add_argument("results", type=Path, nargs="+", help="folders that vflsim run (or sweep) has written")
-    parser.add_argument(
-        "--out", type=Path, help=f".png, .svg or .pdf to write (default: {name}.png in the first folder)"
-    )
-    parser.add_argument("--columns", type=int, default=columns, help="panels per row (default: %(default)s)")
+    parser.add_argument("--out", type=Path, help=".png, .svg or .pdf to write (default: NAME.png in the first folder)")
+    parser.add_argument("--columns", type=int, help="panels per row (default: those of the figure)")
     parser.add_argument("--title", action="append", default=[], help="title of a panel; repeat it for each, in order")
     add_options(parser, ("metric", "size", "style"))
     arguments = parser.parse_args()
-    if arguments.columns < 1:
-        parser.error(f"--columns {arguments.columns}: at least 1")
+    columns = figures[arguments.figure][1] if arguments.columns is None else arguments.columns
+    if columns < 1:
+        parser.error(f"--columns {columns}: at least 1")
     try:
-        place = picture_file(arguments.out or arguments.results[0], name, "--out")
+        place = picture_file(arguments.out or arguments.results[0], arguments.figure, "--out")
         shown = [open_folder(folder) for folder in arguments.results]
         with appearance(arguments.style, arguments.size, None):
             named = [labelled(each, {})[0] for each in shown]
-            figure = metric_panels(named, arguments.columns, arguments.metric, arguments.title)
+            figure = metric_panels(named, columns, arguments.metric, arguments.title)
         print(printable(str(write_file(place, figure.rendered(place.suffix)))))
     except VflsimError as error:
         print(error, file=sys.stderr)

@@ -14,6 +14,7 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import Collection
 from matplotlib.figure import Figure
@@ -204,11 +205,7 @@ def x_axis(axes: Axes, label: str, unit: str, *, logarithmic: bool) -> None:
     axes.set_xlabel(f"{label} [{unit}]" if unit else label)
     if logarithmic:
         axes.set_xscale("log")
-        low, high = axes.get_xlim()
-        # Over few decades, powers of ten alone would leave one or two labels.
-        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 300 * low else (1,), numticks=8))
-        axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.xaxis.set_major_formatter(FuncFormatter(plain_number))
+        log_ticks(axes.xaxis, *axes.get_xlim())
     else:
         axes.set_xlim(left=0)
     if unit == "B":
@@ -216,6 +213,18 @@ def x_axis(axes: Axes, label: str, unit: str, *, logarithmic: bool) -> None:
         if not logarithmic:
             axes.xaxis.set_major_locator(MaxNLocator(5))  # their labels are long
         axes.xaxis.set_major_formatter(EngFormatter(unit="B"))
+
+
+def log_ticks(axis: Axis, low: float, high: float, most: int = 8) -> None:
+    """Choose the ticks of a logarithmic axis: over few decades, powers of ten alone would leave one or two labels."""
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 300 * low else (1,), numticks=most))
+    axis.set_minor_formatter(NullFormatter())
+    axis.set_major_formatter(FuncFormatter(plain_number))
+
+
+def beside(axes: Axes, text: str, at: tuple[float, float], offset: tuple[float, float], **look: Any) -> None:
+    """Write a small text at ``offset`` (points) from a place."""
+    axes.annotate(text, at, offset, textcoords="offset points", fontsize="small", **look)
 
 
 def plain_number(value: float, _: object = None) -> str:

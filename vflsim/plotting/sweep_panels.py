@@ -20,13 +20,12 @@ from matplotlib.ticker import (
     FixedLocator,
     Formatter,
     FuncFormatter,
-    LogLocator,
     NullFormatter,
     NullLocator,
 )
 
 from vflsim.plotting.looks import Style, protocol_styles
-from vflsim.plotting.style import Picture, headline, legend, picture, plain_number, sides, spread_widely
+from vflsim.plotting.style import Picture, headline, legend, log_ticks, picture, plain_number, sides, spread_widely
 from vflsim.plotting.theme import current
 from vflsim.results.sweeps.axis import SweepAxis
 from vflsim.results.sweeps.sweep import Sweep
@@ -108,9 +107,7 @@ def measure_axis(axes: Axes, means: pd.DataFrame, label: str) -> None:
     amounts, negative = bool(means["unit"].iloc[0]), bool((means["shown"] < 0).any())
     if logarithmic := spread_widely(means["shown"]) and bool((means["shown"] > 0).all()):
         axes.set_yscale("log")
-        low, high = axes.get_ylim()
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 300 * low else (1,), numticks=9))
-        axes.yaxis.set_minor_formatter(NullFormatter())
+        log_ticks(axes.yaxis, *axes.get_ylim(), most=9)
     elif amounts and not negative:
         axes.set_ylim(bottom=0)
     if logarithmic or means["unit"].iloc[0] in PREFIXED:
@@ -154,6 +151,11 @@ _EMPTY = "#dddddd"
 _BLACK, _WHITE = "#000001", "#fffffe"  # no greys: a report on a dark page inverts greys, but not colour maps
 
 
+def _with_keys(sweep: Sweep, means: pd.DataFrame) -> pd.DataFrame:
+    """Add a column for each key."""
+    return means.assign(**{each.name: [each.values[place] for place in means["position"]] for each in sweep.axes})
+
+
 def heat_map(sweep: Sweep, means: pd.DataFrame, label: str, note: str) -> Picture:
     """Draw a panel per protocol over the values of two keys; the colour and the number in a cell are its mean.
 
@@ -172,9 +174,8 @@ def heat_map(sweep: Sweep, means: pd.DataFrame, label: str, note: str) -> Pictur
     logarithmic = spread_widely(means["shown"]) and least > 0
     amounts = bool(means["unit"].iloc[0])  # metrics, which have no unit, keep the range that they have
     norm = LogNorm(least, most) if logarithmic else Normalize(0 if least > 0 and amounts else least, most)
-    keys = {axis.name: [axis.values[place] for place in means["position"]] for axis in sweep.axes}
     height = max(size[1] * rows + 0.75, _LEAST)
-    with picture(size[0] * columns + _BAR, height, {"times": means.assign(**keys)}) as figure:
+    with picture(size[0] * columns + _BAR, height, {"times": _with_keys(sweep, means)}) as figure:
         panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
         for axes, name in zip(panels.flat, names, strict=False):
             _cells(axes, sweep, means[means["protocol"] == name], name, norm)
@@ -190,7 +191,7 @@ def heat_map(sweep: Sweep, means: pd.DataFrame, label: str, note: str) -> Pictur
             axes.set_visible(False)
         bar = figure.colorbar(ScalarMappable(norm, _COLOURS), ax=panels, label=label, aspect=25, pad=0.02)
         if logarithmic:
-            bar.ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if most < 300 * least else (1,), numticks=9))
+            log_ticks(bar.ax.yaxis, least, most, most=9)
         bar.ax.yaxis.set_major_formatter(number_format(means))
         bar.ax.yaxis.set_minor_formatter(NullFormatter())
         bar.ax.grid(False)
@@ -260,8 +261,7 @@ def small_multiples(sweep: Sweep, means: pd.DataFrame, label: str, note: str) ->
     first, second, *others = (axis.distinct for axis in sweep.axes)
     x = np.asarray(places(first))
     at = np.array([[axis.distinct.place(value) for value in axis.values] for axis in sweep.axes])[:, means["position"]]
-    keys = {axis.name: [axis.values[place] for place in means["position"]] for axis in sweep.axes}
-    means = means.assign(x=x[at[0]], **keys)
+    means = _with_keys(sweep, means.assign(x=x[at[0]]))
     rows = list(product(*(range(len(axis.values)) for axis in others)))
     names = [name for name in sweep.protocols if (means["protocol"] == name).any()]
     styles = protocol_styles(sweep)

@@ -23,12 +23,7 @@ COLUMNS = {"single": 3.5, "double": 7.16}
 """Widths of a figure in one column of a paper, or across both, in inches (those of the IEEE)."""
 
 
-LINES: dict[str, Any] = {
-    "solid": "-",
-    "dashed": (0, (4, 1.5)),
-    "dotted": (0, (1, 1)),
-    "dashdot": (0, (5, 1.5, 1, 1.5)),
-}
+LINES: dict[str, Any] = {"solid": "-", "dashed": (0, (4, 1.5)), "dotted": (0, (1, 1)), "dashdot": (0, (5, 1.5, 1, 1.5))}
 """The lines of protocols by name."""
 
 

@@ -14,9 +14,8 @@ from pathlib import Path
 
 from vflsim.errors import IncompleteRoundError, RunError, VflsimError
 from vflsim.protocol import party_name
-from vflsim.remote.channel import HANDSHAKE_S, Channel, GoneError, LostError, ended
+from vflsim.remote.channel import HANDSHAKE_S, Channel, GoneError, LostError, ended, first_message
 from vflsim.remote.control import (
-    MOST_BYTES,
     Common,
     Control,
     ControlError,
@@ -27,9 +26,8 @@ from vflsim.remote.control import (
     Refused,
     Welcome,
     packed,
-    unpacked,
 )
-from vflsim.remote.frames import CONTROL, HEAD, frame
+from vflsim.remote.frames import CONTROL, frame
 from vflsim.remote.keys import party_of, server_context
 from vflsim.remote.transport import LIFE
 from vflsim.worlds import Timer
@@ -179,10 +177,7 @@ class Admission:
     async def _known(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
         """Return the client that has connected. Raises ``ControlError`` for anybody else."""
         party = party_of(writer.get_extra_info("ssl_object").getpeercert())
-        size, kind = HEAD.unpack(await reader.readexactly(HEAD.size))
-        if kind != CONTROL or size > MOST_BYTES:
-            raise ControlError(f"a first frame of type {kind} and {size} bytes", allowed="a greeting")
-        hello = unpacked(await reader.readexactly(size))
+        hello = await first_message(reader, "a greeting")
         if not isinstance(hello, Hello):
             raise ControlError(f"a {hello.kind!r} message first", allowed="a greeting")
         if party is None or hello.party != party:

@@ -11,17 +11,7 @@ from pathlib import Path
 
 from vflsim.errors import RunError, VflsimError
 from vflsim.protocol import SERVER, party_name
-from vflsim.remote.control import (
-    MOST_BYTES,
-    Beat,
-    Control,
-    ControlError,
-    Hello,
-    Refused,
-    Welcome,
-    packed,
-    unpacked,
-)
+from vflsim.remote.control import MOST_BYTES, Beat, Control, ControlError, Hello, Refused, Welcome, packed, unpacked
 from vflsim.remote.frames import CONTROL, FREE, HEAD, TIMED, frame
 from vflsim.remote.keys import client_context, host_of
 
@@ -225,10 +215,7 @@ async def connected(
             await asyncio.sleep(0.1)
     try:
         writer.write(frame(CONTROL, packed(hello)))
-        size, kind = HEAD.unpack(await asyncio.wait_for(reader.readexactly(HEAD.size), timeout))
-        if kind != CONTROL or size > MOST_BYTES:
-            raise ControlError(f"a first frame of type {kind} and {size} bytes", allowed="a welcome")
-        answer = unpacked(await asyncio.wait_for(reader.readexactly(size), timeout))
+        answer = await asyncio.wait_for(first_message(reader, "a welcome"), timeout)
         if not isinstance(answer, Welcome):
             refused = isinstance(answer, Refused)
             why = answer.why if isinstance(answer, Refused) else f"it sent a {answer.kind!r} message first"
@@ -241,6 +228,14 @@ async def connected(
         await ended(writer)
         raise
     return Channel(peer, reader, writer, most, timeout)
+
+
+async def first_message(reader: asyncio.StreamReader, allowed: str) -> Control:
+    """Read what comes first over a connection. Raises ``ControlError`` for anything but a control message."""
+    size, kind = HEAD.unpack(await reader.readexactly(HEAD.size))
+    if kind != CONTROL or size > MOST_BYTES:
+        raise ControlError(f"a first frame of type {kind} and {size} bytes", allowed=allowed)
+    return unpacked(await reader.readexactly(size))
 
 
 async def ended(writer: asyncio.StreamWriter, of_use: bool = True) -> None:

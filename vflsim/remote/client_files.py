@@ -226,11 +226,7 @@ def with_parts(outcome: Outcome, made: LocalParty, folder: Path, run: str, end: 
 
 
 def merged(
-    outcome: Outcome,
-    recorder: LiveRecorder,
-    parts: Mapping[int, ClientPart],
-    end: float,
-    powers: Mapping[int, Power],
+    outcome: Outcome, recorder: LiveRecorder, parts: Mapping[int, ClientPart], end: float, powers: Mapping[int, Power]
 ) -> Outcome:
     """Add the clients' ``parts`` to the server's outcome of a run that has lasted until ``end`` (s).
 

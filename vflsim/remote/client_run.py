@@ -43,15 +43,7 @@ from vflsim.remote.private_data import PrivateData, digest_of
 from vflsim.remote.transport import Outbox, PeerMail, unconnected
 from vflsim.remote.world import LiveWorld
 from vflsim.scenario import Scenario, setting
-from vflsim.worlds import (
-    Execution,
-    Recorder,
-    Task,
-    coroutine_of,
-    drawing_from,
-    interruptible_of,
-    public_key,
-)
+from vflsim.worlds import Execution, Recorder, Task, coroutine_of, drawing_from, interruptible_of, public_key
 
 
 class ClientHost(Protocol):

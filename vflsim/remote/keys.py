@@ -10,7 +10,6 @@ import os
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from vflsim.errors import VflsimError, of_extra
 from vflsim.remote.control import Voucher
@@ -48,6 +47,7 @@ def make_identities(folder: Path, clients: int, days: int = DAYS) -> list[Path]:
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes
         from cryptography.hazmat.primitives.asymmetric import ec
+        from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
         from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
     begins = datetime.datetime.now(datetime.UTC) - datetime.timedelta(minutes=5)  # clocks differ a little
@@ -69,17 +69,20 @@ def make_identities(folder: Path, clients: int, days: int = DAYS) -> list[Path]:
             encipher_only=False, decipher_only=False,
         )  # fmt: skip
 
+    def secret(key: ec.EllipticCurvePrivateKey) -> bytes:
+        return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
     authority = ec.generate_private_key(ec.SECP256R1())
     root = builder("vflsim authority", authority)
     root = root.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     root = root.add_extension(usage(signs_certificates=True), critical=True)
-    root_certificate = root.sign(authority, hashes.SHA256())
+    root_certificate = root.sign(authority, hashes.SHA256()).public_bytes(Encoding.PEM)
     issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key())
     made: list[Path] = []
     try:
         folder.mkdir(parents=True)
-        _write(folder / AUTHORITY, _pem(root_certificate))
-        _write(folder / AUTHORITY_KEY, _pem_key(authority))
+        _write(folder / AUTHORITY, root_certificate)
+        _write(folder / AUTHORITY_KEY, secret(authority))
         for party in range(SERVER, clients + 1):
             key = ec.generate_private_key(ec.SECP256R1())
             its = builder(party_name(party), key)
@@ -90,9 +93,9 @@ def make_identities(folder: Path, clients: int, days: int = DAYS) -> list[Path]:
             its = its.add_extension(x509.ExtendedKeyUsage(purposes), critical=False).add_extension(issuer, False)
             place = folder / party_name(party)
             place.mkdir(mode=0o700)
-            _write(place / AUTHORITY, _pem(root_certificate))
-            _write(place / CERTIFICATE, _pem(its.sign(authority, hashes.SHA256())))
-            _write(place / KEY, _pem_key(key))
+            _write(place / AUTHORITY, root_certificate)
+            _write(place / CERTIFICATE, its.sign(authority, hashes.SHA256()).public_bytes(Encoding.PEM))
+            _write(place / KEY, secret(key))
             made.append(place)
     except FileExistsError as error:
         raise IdentityError("the folder exists", str(folder), "a new folder", "choose another, or move it") from error
@@ -138,22 +141,6 @@ def _filled(context: ssl.SSLContext, identity: Path) -> ssl.SSLContext:
         what = f"no identity can be read: {error.strerror or error}"
         raise IdentityError(what, str(identity), allowed, "make one with vflsim keys init") from error
     return context
-
-
-def _pem(certificate: object) -> bytes:
-    with of_extra("live", "a live run"):
-        from cryptography.hazmat.primitives.serialization import Encoding
-
-    text: bytes = certificate.public_bytes(Encoding.PEM)  # type: ignore[attr-defined]
-    return text
-
-
-def _pem_key(key: object) -> bytes:
-    with of_extra("live", "a live run"):
-        from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-
-    text: bytes = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())  # type: ignore[attr-defined]
-    return text
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -224,7 +211,8 @@ def checked(voucher: Voucher, identity: Path, run: VouchedRun) -> bytes:
         if not isinstance(public, ec.EllipticCurvePublicKey):
             raise VoucherError(f"the certificate of {who} has a key of another scheme")
         public.verify(signature, run.words(voucher.party, key), ec.ECDSA(hashes.SHA256()))
-        names = _names(certificate)
+        extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+        names = extension.value.get_values_for_type(x509.DNSName)
     except (OSError, ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound) as error:
         raise VoucherError(f"the public key of {who} is not signed by it for this run", remedy=_REMEDY) from error
     if names != [host_of(voucher.party)]:
@@ -232,12 +220,3 @@ def checked(voucher: Voucher, identity: Path, run: VouchedRun) -> bytes:
     if not certificate.not_valid_before_utc <= datetime.datetime.now(datetime.UTC) <= certificate.not_valid_after_utc:
         raise VoucherError(f"the certificate of {who} is not valid today", remedy="make new identities")
     return key
-
-
-def _names(certificate: Any) -> list[str]:
-    with of_extra("live", "a live run"):
-        from cryptography import x509
-
-    extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
-    names: list[str] = extension.value.get_values_for_type(x509.DNSName)
-    return names

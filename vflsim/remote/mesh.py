@@ -11,13 +11,7 @@ from vflsim.errors import RunError
 from vflsim.protocol import party_name
 from vflsim.remote.admission import Admission
 from vflsim.remote.channel import Channel, GoneError, LostError, RefusedError, connected
-from vflsim.remote.control import (
-    Control,
-    ControlError,
-    Hello,
-    Joined,
-    Peer,
-)
+from vflsim.remote.control import Control, ControlError, Hello, Joined, Peer
 
 OnMessage = Callable[[int, bool, bytes], None]
 
@@ -57,11 +51,7 @@ class Mesh:
         self.port = await self._gate.open(host, port)
 
     async def join(
-        self,
-        peers: Mapping[int, Peer],
-        run: Joined,
-        returning: frozenset[int] = frozenset(),
-        again: bool = False,
+        self, peers: Mapping[int, Peer], run: Joined, returning: frozenset[int] = frozenset(), again: bool = False
     ) -> frozenset[int]:
         """Connect to these clients where that has not been done, and wait until all of them are in the same run.
 

@@ -95,11 +95,7 @@ class LiveParty(Party):
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Return how often it has drawn, encoded and taken batches."""
-        return {
-            "draws": dict(self.draws.begun),
-            "encoded": dict(self.wire.encoded),
-            "batches": {"begun": self._begun},
-        }
+        return {"draws": dict(self.draws.begun), "encoded": dict(self.wire.encoded), "batches": {"begun": self._begun}}
 
     def go_on(self, counts: Mapping[str, Mapping[str, int]]) -> None:
         """Go on where another party's ``counts`` have stood."""

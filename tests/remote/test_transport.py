@@ -1,12 +1,15 @@
-"""Messages between clients: handed on once, when both their bytes and their time have come."""
+"""Messages between clients: handed on once, when bytes and time have come; the server learns the time alone."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from vflsim.remote import peers
-from vflsim.remote.control import ControlError, Dropped, IsDue
-from vflsim.remote.transport import PeerMail, numbered
+from vflsim.protocols.fedvs.messages import ModelShare, Sharers
+from vflsim.remote import transport
+from vflsim.remote.control import ControlError, Dropped, IsDue, Passing
+from vflsim.remote.frames import kinds_of
+from vflsim.remote.transport import PeerMail, numbered, stand_in
 from vflsim.world.messages import Message
 
 Got = list[tuple[int, float]]
@@ -86,7 +89,7 @@ def test_a_frame_without_a_new_number_is_refused(body: bytes) -> None:
 def test_a_client_that_sends_far_ahead_of_its_time_is_refused_and_what_was_due_counts_no_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(peers, "MOST_WAITING", 25)  # two of these frames
+    monkeypatch.setattr(transport, "MOST_WAITING", 25)  # two of these frames
     box, got = mail()
     for number in range(10):
         bytes_of(number)(box)
@@ -100,8 +103,39 @@ def test_a_client_that_sends_far_ahead_of_its_time_is_refused_and_what_was_due_c
 
 def test_what_a_former_process_has_left_is_forgotten_with_the_first_word_on_its_successor() -> None:
     box, got = mail()
-    new = peers.LIFE
+    new = transport.LIFE
     for step in (bytes_of(3), bytes_of(4), due(5, 0.5), bytes_of(new), due(4, 1.0), due(new, 2.0), due(3, 3.0)):
         step(box)
     assert got == [(104, 1.0), (100 + new, 2.0)]
     assert box._bytes[2] == 0
+
+
+def stands_for(passing: Passing, clients: frozenset[int] = frozenset({1, 2, 3})) -> Any:
+    return stand_in(passing, 1, kinds_of(()), clients)
+
+
+def passing(to: int = 2, message: str = "model_share") -> Passing:
+    return Passing(to=to, message=message, round=4, size=600, at=0.5)
+
+
+def test_a_message_without_content_stands_for_one_between_clients() -> None:
+    made = stands_for(passing())
+    assert isinstance(made, ModelShare)
+    assert (made.sender, made.receiver, made.round, made.carried) == (1, 2, 4, {})
+    assert isinstance(stands_for(passing(message="sharers")), Sharers), "also with fields of its own"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "clients"),
+    [
+        (passing(to=1), frozenset({1, 2, 3})),
+        (passing(to=0), frozenset({1, 2, 3})),
+        (passing(to=4), frozenset({1, 2, 3})),
+        (passing(message="unheard"), frozenset({1, 2, 3})),
+        (passing(), frozenset()),
+    ],
+    ids=["to itself", "to the server", "to a stranger", "of an unknown kind", "in a run without connections"],
+)
+def test_a_message_that_cannot_be_between_clients_is_refused(wrong: Passing, clients: frozenset[int]) -> None:
+    with pytest.raises(ControlError):
+        stands_for(wrong, clients)
