@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import ast
 import runpy
 import shutil
@@ -14,6 +16,7 @@ import vflsim.plotting
 from vflsim.errors import ResultsError
 from vflsim.plotting import PLOTS, plot, protocol_styles, save_all
 from vflsim.plotting.looks import PALETTE
+from vflsim.plotting.style import FORMATS, Picture, picture
 from vflsim.results import NotRecordedError, Results, RunTables, run_folder, write_run
 
 OF_THEIR_OWN = (
@@ -35,7 +38,11 @@ OF_THEIR_OWN = (
     "orderings_tables",
 )
 """Scripts that draw (or print) sweeps, evaluations, a study, one particular scenario, or the whole gallery."""
+
+
 pytestmark = pytest.mark.usefixtures("few_pixels")
+
+
 PLOTS_FOLDER = Path(__file__).parents[2] / "plots"
 
 
@@ -269,3 +276,20 @@ def test_scripts_draw_from_results_alone(
         runpy.run_path(path, run_name="__main__")
     assert ended.value.code == 2
     assert "no scenario.yaml" in capsys.readouterr().err
+
+
+BEGINS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
+
+
+def drawn() -> Picture:
+    with picture(2, 1.5, {}) as figure:
+        figure.add_subplot().plot([0, 1], [0, 1])
+    return figure
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_equal_figures_give_equal_bytes_in_every_format(suffix: str) -> None:
+    first = drawn().rendered(suffix)
+    assert first.startswith(BEGINS[suffix])
+    assert drawn().rendered(suffix.upper()) == first

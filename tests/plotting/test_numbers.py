@@ -16,17 +16,29 @@ import pytest
 from tiny_worlds import raw
 
 import vflsim
+from vflsim.attacks import ATTACKS
+from vflsim.explaining.figures import _means
+from vflsim.intervals.means import t_interval
 from vflsim.plotting import PLOTS, SWEEP_PLOTS, plot
 from vflsim.plotting.breakdown import WAITING
+from vflsim.plotting.costs import _costs
+from vflsim.plotting.curves import numbers_of
 from vflsim.plotting.delays import fits, law
 from vflsim.plotting.script import metric_panels
 from vflsim.results import Results
 from vflsim.results.sweeps.sweep import Sweep
 from vflsim.timing.delays import Constant, Exponential, Sum
+from vflsim.vocabulary.metrics import REPORTED, range_of
 
 TARGET = 0.25
+
+
 CODED = {"kind": "fedvs", "K": 1, "T": 1}
+
+
 PRIVATE = {"kind": "gaussian", "clip": 1, "noise_multiplier": 0.3, "delta": 1e-5}
+
+
 PROTOCOLS = {
     "wait": {"kind": "synchronous"},
     "deadline": {"kind": "ignore", "deadline": "12 ms"},
@@ -39,7 +51,11 @@ PROTOCOLS = {
     "finish": CODED | {"late": "finished"},
     "sharers": CODED | {"sharers": 3},
 }
+
+
 MODELS = {"client": {"kind": "linear", "embedding": 6}, "aggregate": "mean", "server": {"kind": "mlp", "hidden": [8]}}
+
+
 TIMING = {
     "server": {"compute": "1 ms", "link": {"up": "20 Mbps", "down": "20 Mbps", "latency": "1 ms"}},
     "clients": [
@@ -48,6 +64,8 @@ TIMING = {
         {"select": "all", "power": {"idle": "2 W", "compute": "6 W", "radio": "1 W"}},
     ],
 }
+
+
 COMES_AND_GOES = {
     "kind": "alternating",
     "up": {"kind": "exponential", "mean": "60 ms"},
@@ -128,6 +146,8 @@ BY_HAND: dict[str, Callable[[Results], dict[str, pd.DataFrame]]] = {
     "utilisation": by_hand_events.utilisation,
     "timeline": by_hand_events.timeline,
 }
+
+
 SWEPT_BY_HAND: dict[str, Callable[[Sweep], dict[str, pd.DataFrame]]] = {
     "sweep": partial(by_hand.sweep, of=lambda run: (np.mean(by_hand.lasted(run)),) * 2 + (False,), theory=True),
     "sweep-target": partial(
@@ -136,6 +156,8 @@ SWEPT_BY_HAND: dict[str, Callable[[Sweep], dict[str, pd.DataFrame]]] = {
         theory=False,
     ),
 }
+
+
 UNTRAINED = ("durations", "survival", "waited", "breakdown", "staleness", "utilisation", "timeline")
 
 
@@ -274,3 +296,52 @@ def test_figures_of_delays_draw_what_laws_and_observations_are(figure: str) -> N
             pairs = own["quantiles"]
             ranks = [(np.sum(observed <= x) - 0.5) / len(observed) for x in pairs["observed_s"]]
             assert pairs["fitted_s"].tolist() == pytest.approx([float(delay.quantile(q)) for q in ranks])
+
+
+@pytest.mark.parametrize(
+    ("metric", "ends", "values"),
+    [
+        ("test_accuracy", (0, 1), (0.02, 0.04, 0.2)),
+        ("validation_auc.client-2", (0, 1), (0.8, 0.97, 1.0)),
+        ("test_loss", (0, np.inf), (0.01, 0.02, 0.9)),
+        ("test_rmse", (0, np.inf), (0.01, 0.02, 0.9)),
+        ("test_r2", (-np.inf, 1), (0.4, 0.9, 1.0)),
+    ],
+)
+def test_bands_end_where_the_metric_ends(metric: str, ends: tuple[float, float], values: tuple[float, ...]) -> None:
+    assert range_of(metric) == ends
+    free = t_interval(values)
+    assert free.low < ends[0] or free.high > ends[1], "the example shows nothing"
+    runs = {seed: (np.array([0.0, 1.0]), np.array([value, value])) for seed, value in enumerate(values)}
+    band = numbers_of({"a": runs}, "time_s", metric, {}, ends)["means"].iloc[0]
+    assert (band["low"], band["high"]) == pytest.approx((max(free.low, ends[0]), min(free.high, ends[1])))
+
+
+def test_every_metric_has_a_range() -> None:
+    assert {metric: range_of(metric) for metric in REPORTED} == {
+        "loss": (0, np.inf), "accuracy": (0, 1), "auc": (0, 1), "rmse": (0, np.inf), "r2": (-np.inf, 1)
+    }  # fmt: skip
+
+
+def test_no_cost_is_below_zero() -> None:
+    rows = [
+        ("time_to_target", "a", seed, value, value, False) for seed, value in enumerate((0.0, 1.0, 40.0))
+    ]  # arithmetic: 0 has no logarithm
+    measured = pd.DataFrame(rows, columns=["measure", "protocol", "seed", "value", "lower", "censored"])
+    costs = _costs(measured, ["a"], [("time_to_target", "time to target", "s")])
+    assert t_interval([0, 1, 40]).low < 0
+    assert costs["low"].iloc[0] == 0
+    assert costs["high"].iloc[0] == pytest.approx(t_interval([0, 1, 40]).high)
+
+
+def test_norms_and_metrics_of_clients_end_there_too() -> None:
+    rows = [("a", seed, 1, value, False) for seed, value in enumerate((0.1, 0.1, 3.0))]
+    clients = pd.DataFrame(rows, columns=["protocol", "seed", "client", "weight_norm", "noisy_features"])
+    norms = _means(clients, "weight_norm", (0.0, np.inf))
+    assert norms["low"].iloc[0] == 0
+    assert norms["high"].iloc[0] == pytest.approx(t_interval([0.1, 0.1, 3.0]).high)
+
+
+def test_every_measure_that_an_attack_draws_has_a_range() -> None:
+    for attack in ATTACKS.values():
+        assert set(attack.ranges) == set(attack.drawn), attack
