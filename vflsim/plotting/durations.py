@@ -1,6 +1,5 @@
 """Distribution of round durations, its tail, and their closed forms."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -45,26 +44,22 @@ def round_durations(results: Results, histogram: bool = False, start: Place = No
     NotRecordedError if rounds were not kept.
     """
     window, seconds = Window.of(start, end), durations(results)
-    logarithmic = _spread(seconds, window)
-    styles, ages = protocol_styles(results), _ages(results)
-    means = _means(seconds, ages)
-    shares = {name: _up_to(values, ages[name]) for name, values in seconds.items()}
+    logarithmic, drawn = _spread(seconds, window), _Durations(results, seconds)
+    shares = {name: _up_to(values, drawn.ages[name]) for name, values in seconds.items()}
     bins = _histograms(seconds, logarithmic) if histogram else {}
-    numbers = _numbers(results, seconds, shares, means) | {"histogram": stacked(bins)}
+    numbers = drawn.numbers(shares) | {"histogram": stacked(bins)}
     with picture(5.6, 5.2 if histogram else 3.6, numbers) as figure:
         *above, axes = figure.subplots(2 if histogram else 1, 1, sharex=True, squeeze=False)[:, 0]
         for upper in above:
-            _densities(upper, bins, styles)
+            _densities(upper, bins, drawn.styles)
         for name, values in seconds.items():
-            _distribution(axes, values, shares[name], means[name], styles[name])
+            _distribution(axes, values, shares[name], drawn.means[name], drawn.styles[name])
         x_axis(axes, "round duration", "s", logarithmic=logarithmic)
-        known = _closed_forms(axes, results, seconds, styles, survival=False)
+        known = drawn.closed_forms(axes, survival=False)
         window.show(axes)
         axes.set_ylim(0, 1.02)
         axes.set_ylabel("cumulative share of rounds")
-        headline((above or [axes])[0], results.name)
-        remark((above or [axes])[0], f"all seeds together; markers: means{_censored(ages)}{failures(results)}")
-        _key(figure, seconds, means, styles, known, markers=True)
+        drawn.explain(figure, (above or [axes])[0], known, markers=True)
     return figure
 
 
@@ -80,23 +75,20 @@ def survival(results: Results, start: Place = None, end: Place = None) -> Pictur
     seconds = {name: values for name, values in durations(results).items() if values[-1] > 0}
     if not seconds:
         raise NotRecordedError("no round of these runs took any time", str(results.folder))
-    styles, ages = protocol_styles(results), _ages(results)
-    means = _means(seconds, ages)
-    shares = {name: outlasting(values, ages[name])[:-1] for name, values in seconds.items()}
-    with picture(5.6, 3.6, _numbers(results, seconds, shares, means)) as figure:
+    drawn = _Durations(results, seconds)
+    shares = {name: outlasting(values, drawn.ages[name])[:-1] for name, values in seconds.items()}
+    with picture(5.6, 3.6, drawn.numbers(shares)) as figure:
         axes = figure.add_subplot()
         axes.set_yscale("log")
         for name, values in seconds.items():
-            _tail(axes, values, shares[name], styles[name])
+            _tail(axes, values, shares[name], drawn.styles[name])
         x_axis(axes, "round duration", "s", logarithmic=True)
         axes.set_xlim(left=0.5 * min(float(np.quantile(values[values > 0], 0.01)) for values in seconds.values()))
-        known = _closed_forms(axes, results, seconds, styles, survival=True)
+        known = drawn.closed_forms(axes, survival=True)
         window.show(axes)
         axes.set_ylim(_LOWEST / max(map(len, seconds.values())), 1.3)
         axes.set_ylabel("share of rounds that last longer")
-        headline(axes, results.name)
-        remark(axes, f"all seeds together{_censored(ages)}{failures(results)}")
-        _key(figure, seconds, means, styles, known, markers=False)
+        drawn.explain(figure, axes, known, markers=False)
     return figure
 
 
@@ -113,35 +105,53 @@ def durations(results: Results) -> dict[str, Floats]:
     return pooled
 
 
-def _ages(results: Results) -> dict[str, Floats]:
-    """Return how long rounds had been in progress when runs stopped by time (s), by protocol."""
-    return {name: ages_of([Rounds.of(run) for run in runs]) for name, runs in finished(results, "rounds").items()}
+class _Durations:
+    """The ``seconds`` of rounds by protocol, with how long rounds had been in progress when runs stopped by time."""
 
+    def __init__(self, results: Results, seconds: dict[str, Floats]) -> None:
+        kept = finished(results, "rounds")
+        self.ages = {name: ages_of([Rounds.of(run) for run in runs]) for name, runs in kept.items()}
+        self.means = {name: pooled_mean(values, self.ages[name]) for name, values in seconds.items()}
+        self.styles, self._results, self._seconds = protocol_styles(results), results, seconds
+        forms = {name: closed.round_duration(results, name) for name in seconds}
+        self._curves = {name: curve for name, curve in forms.items() if curve is not None}
 
-def _censored(ages: dict[str, Floats]) -> str:
-    return "; rounds in progress at the end are censored" if any(map(len, ages.values())) else ""
+    def numbers(self, shares: dict[str, Floats]) -> Numbers:
+        """Return the numbers that both figures draw."""
+        seconds = self._seconds
+        rows = [(name, len(values), self.means[name]) for name, values in seconds.items()]
+        return {
+            "durations": stacked({name: {"seconds": seconds[name], "share": shares[name]} for name in seconds}),
+            "means": frame(("protocol", "rounds", "mean_s"), rows),
+            "closed_form": stacked({name: curve.columns() for name, curve in self._curves.items()}),
+        }
+
+    def closed_forms(self, axes: Axes, *, survival: bool) -> dict[str, Artist]:
+        """Draw closed forms within the limits of the simulated rounds; return their legend handles by label."""
+        limits = axes.get_xlim()
+        for name, curve in self._curves.items():
+            closed.draw(axes, curve, self.styles[name], survival=survival)
+        axes.set_xlim(limits)
+        return closed.handles(curve.exact for curve in self._curves.values())
+
+    def explain(self, figure: Picture, axes: Axes, known: dict[str, Artist], *, markers: bool) -> None:
+        """Write title, remark and legend."""
+        headline(axes, self._results.name)
+        note = "; rounds in progress at the end are censored" if any(map(len, self.ages.values())) else ""
+        remark(axes, f"all seeds together{'; markers: means' * markers}{note}{failures(self._results)}")
+        looks = {name: self.styles[name] for name in self._seconds}
+        handles: list[Artist] = [
+            Line2D([], [], **_line(look), marker=look.marker if markers else None, markersize=4)
+            for look in looks.values()
+        ]
+        counts = self._seconds.items()
+        labels = [f"{name} (mean {self.means[name]:.3g} s, n = {len(values)})" for name, values in counts]
+        legend(figure, [*handles, *known.values()], [*labels, *known], columns=2)
 
 
 def _up_to(values: Floats, ages: Floats) -> Floats:
     """Return the share of rounds up to each of the ascending values."""
     return 1 - outlasting(values, ages)[1:] if len(ages) else np.arange(1, len(values) + 1) / len(values)
-
-
-def _means(seconds: dict[str, Floats], ages: dict[str, Floats]) -> dict[str, float]:
-    return {name: pooled_mean(values, ages[name]) for name, values in seconds.items()}
-
-
-def _numbers(
-    results: Results, seconds: dict[str, Floats], shares: dict[str, Floats], means: dict[str, float]
-) -> Numbers:
-    forms = {name: closed.round_duration(results, name) for name in seconds}
-    curves = {name: curve.columns() for name, curve in forms.items() if curve is not None}
-    rows = [(name, len(values), means[name]) for name, values in seconds.items()]
-    return {
-        "durations": stacked({name: {"seconds": seconds[name], "share": shares[name]} for name in seconds}),
-        "means": frame(("protocol", "rounds", "mean_s"), rows),
-        "closed_form": stacked(curves),
-    }
 
 
 def _spread(seconds: dict[str, Floats], window: Window) -> bool:
@@ -175,38 +185,8 @@ def _tail(axes: Axes, values: Floats, shares: Floats, style: Style) -> None:
     axes.step(values[ranks], shares[ranks], where="pre", **_line(style))
 
 
-def _closed_forms(
-    axes: Axes, results: Results, protocols: Iterable[str], styles: dict[str, Style], *, survival: bool
-) -> dict[str, Artist]:
-    """Draw closed forms within the limits of the simulated rounds; return their legend handles by label."""
-    limits, exact = axes.get_xlim(), []
-    for name in protocols:
-        if (curve := closed.round_duration(results, name)) is not None:
-            closed.draw(axes, curve, styles[name], survival=survival)
-            exact.append(curve.exact)
-    axes.set_xlim(limits)
-    return closed.handles(exact)
-
-
 def _line(style: Style) -> dict[str, Any]:
     return {"color": style.color, "linestyle": style.dash, "linewidth": 1.8}
-
-
-def _key(
-    figure: Picture,
-    seconds: dict[str, Floats],
-    means: dict[str, float],
-    styles: dict[str, Style],
-    theory: dict[str, Artist],
-    *,
-    markers: bool,
-) -> None:
-    handles: list[Artist] = [
-        Line2D([], [], **_line(styles[name]), marker=styles[name].marker if markers else None, markersize=4)
-        for name in seconds
-    ]
-    labels = [f"{name} (mean {means[name]:.3g} s, n = {len(values)})" for name, values in seconds.items()]
-    legend(figure, [*handles, *theory.values()], [*labels, *theory], columns=2)
 
 
 def _histograms(seconds: dict[str, Floats], logarithmic: bool) -> dict[str, dict[str, Any]]:
