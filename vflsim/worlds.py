@@ -37,11 +37,11 @@ from vflsim.files import array_of as array_of, json_of as json_of, parsed_json a
 from vflsim.learning.data.loaded import SPLITS as SPLITS, Windows as Windows
 from vflsim.learning.execution.operations import Executor as Executor, ImmediateExecutor as ImmediateExecutor
 from vflsim.learning.learners.inputs import KeptValue as KeptValue
+from vflsim.learning.learners.releases import BatchKey as BatchKey, Releases as Releases, Rows as Rows
 from vflsim.learning.learners.staleness import StepFacts as StepFacts
 from vflsim.learning.learners.watch import Watch as Watch, from_outside as from_outside
 from vflsim.learning.models.build import drawing_apart as drawing_apart, drawing_from as drawing_from
 from vflsim.learning.privacy.blinding import public_key as public_key
-from vflsim.learning.privacy.releases import BatchKey as BatchKey, Releases as Releases, Rows as Rows
 from vflsim.learning.states import named as named, under as under
 from vflsim.learning.training import Training as Training
 from vflsim.protocols.capabilities import (

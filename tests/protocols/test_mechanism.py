@@ -13,8 +13,8 @@ from tiny_worlds import EAGER, RANDOM_TIMING, data_of, events, metrics, rounds, 
 from torch import Tensor
 
 from vflsim.errors import BudgetError, ScenarioError
+from vflsim.learning.learners.releases import Releases
 from vflsim.learning.privacy.accounting import epsilon_of
-from vflsim.learning.privacy.releases import Releases
 from vflsim.protocols import PROTOCOLS
 from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.streams import generator

@@ -8,7 +8,7 @@ from tiny_worlds import data_of, tiny
 
 from vflsim.errors import ProtocolError
 from vflsim.learning.batches import BatchSequence
-from vflsim.learning.privacy.releases import Releases
+from vflsim.learning.learners.releases import Releases
 from vflsim.remote.control import Control, ControlError, NoiseAdded
 from vflsim.remote.expected import ReleaseCounts, telling
 from vflsim.scenario.resolve import setting
@@ -35,7 +35,7 @@ def test_the_server_accounts_for_what_a_client_has_released(batches: str) -> Non
     own.told = telling(sent.append)
     for index in (0, 1, 1, 7):
         batch = sequence(given, 2).batch(index)
-        own.begin("embed", batch.ids, (batch.origin, batch.index)).commit()
+        own.begin("embed", batch).commit()
     own.begin("first_fill", slice(None)).commit()
     for message in sent:
         assert isinstance(message, NoiseAdded)

@@ -8,9 +8,9 @@ import pytest
 from tiny_worlds import raw
 
 import vflsim
+from vflsim.learning.learners.releases import Releases
 from vflsim.learning.privacy.accounting import epsilon_of
 from vflsim.learning.privacy.mechanisms import Gaussian
-from vflsim.learning.privacy.releases import Releases
 from vflsim.results.facts import PrivacyFacts
 from vflsim.results.statistics.summary import summarise
 from vflsim.results.tables.comparison import comparison_table, markdown

@@ -11,10 +11,10 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
+from vflsim.learning.learners.releases import Releases
 from vflsim.learning.privacy.base import Mechanism
 from vflsim.learning.privacy.blinding import BlindedSum
 from vflsim.learning.privacy.mechanisms import GaussianNoise
-from vflsim.learning.privacy.releases import Releases
 from vflsim.streams import few, party_name
 from vflsim.timing.capacity import AnyCapacity, Link, capacity_profile
 from vflsim.world.networks import FLUID, AnyNetwork, AnyTransport

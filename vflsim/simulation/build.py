@@ -9,11 +9,11 @@ from functools import partial
 from vflsim.learning.batches import BatchSequence
 from vflsim.learning.learners.inputs import KeptValue
 from vflsim.learning.learners.party import PartyLearner
+from vflsim.learning.learners.releases import Releases
 from vflsim.learning.learners.watch import Watch, from_outside
 from vflsim.learning.models.build import drawing_apart
 from vflsim.learning.models.client import ModuleClient
 from vflsim.learning.models.server import ModuleServer
-from vflsim.learning.privacy.releases import Releases
 from vflsim.protocols import Protocol
 from vflsim.protocols.hook_checks import learners_of
 from vflsim.scenario.evaluate import ViewRecording

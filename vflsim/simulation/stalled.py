@@ -10,7 +10,7 @@ from typing import Any
 
 from vflsim.errors import NoProgressError
 from vflsim.learning.execution.operations import Operation
-from vflsim.learning.privacy.releases import Releases
+from vflsim.learning.learners.releases import Releases
 from vflsim.results.facts import StalledClient
 from vflsim.simulation.build import Parties
 from vflsim.stopping.end_rule import EndRule

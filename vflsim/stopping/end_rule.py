@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from vflsim.books.counts import Counts
 from vflsim.intervals.steady import Variation
-from vflsim.learning.privacy.releases import Releases
+from vflsim.learning.learners.releases import Releases
 from vflsim.recurrences.chunk import Chunk, undecided
 from vflsim.recurrences.stages import Ints
 from vflsim.setting.resolved import BatchPlan

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field
 from typing_extensions import override
 
 from vflsim.books.counts import Counts
-from vflsim.learning.privacy.releases import Releases
+from vflsim.learning.learners.releases import Releases
 from vflsim.stopping.end_rule import UNKNOWN, CountLimit, End, EndRule, Limit, Plain, RoundFacts, Stretch, Tally
 from vflsim.stopping.precision import PrecisionField, PrecisionRule
 from vflsim.vocabulary.base import Refinable

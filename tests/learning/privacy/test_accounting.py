@@ -98,7 +98,7 @@ def test_the_accountant_is_named_with_its_version() -> None:
 @pytest.mark.slow
 def test_the_library_is_loaded_by_the_first_question_and_not_before() -> None:
     code = (
-        "import sys, vflsim.learning.privacy.releases as r; from vflsim.learning.privacy.accounting import epsilon_of; "
+        "import sys, vflsim.learning.learners.releases; from vflsim.learning.privacy.accounting import epsilon_of; "
         "print('dp_accounting' in sys.modules); epsilon_of(1.0, 1e-5); print('dp_accounting' in sys.modules)"
     )
     done = run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

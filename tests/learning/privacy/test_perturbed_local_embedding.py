@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from vflsim.errors import ScenarioError
 from vflsim.learning.batches import Batch
 from vflsim.learning.learners.client import affine_layers, perturbed
+from vflsim.learning.learners.releases import Releases
 from vflsim.learning.privacy.accounting import Released, epsilon_of, sampled_mu_of
 from vflsim.learning.privacy.base import Plan
 from vflsim.learning.privacy.mechanisms import PerturbedLocalEmbedding
-from vflsim.learning.privacy.releases import Releases
 from vflsim.scenario.models import Scenario
 from vflsim.streams import generator
 from vflsim.studies.checks.data import read_and_check

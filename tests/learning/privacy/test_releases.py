@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from vflsim.errors import BudgetError
+from vflsim.learning.learners.releases import Releases
 from vflsim.learning.privacy.mechanisms import Gaussian
-from vflsim.learning.privacy.releases import Releases
 
 H = torch.zeros(3, 4, dtype=torch.float64)
 LOUD = Gaussian(clip=1.0, delta=1e-5, noise_multiplier=1.0)

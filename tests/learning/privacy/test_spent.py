@@ -10,8 +10,8 @@ from thorough import in_turn
 from tiny_worlds import EAGER, RANDOM_TIMING, WORLDS, data_of, events, metrics, rounds, run, tiny
 
 from vflsim.errors import BudgetError, ScenarioError
+from vflsim.learning.learners.releases import Releases
 from vflsim.learning.privacy.accounting import Released, epsilon_of, noise_multiplier_for, sampled_epsilon_of
-from vflsim.learning.privacy.releases import Releases
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.simulation.vectorised import obstacles

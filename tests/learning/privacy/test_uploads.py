@@ -12,8 +12,8 @@ from tiny_worlds import EAGER, RANDOM_TIMING, data_of, run, tiny
 from torch import Tensor
 
 from vflsim.learning.learners.client import ClientLearner
+from vflsim.learning.learners.releases import Release
 from vflsim.learning.privacy.mechanisms import GaussianNoise
-from vflsim.learning.privacy.releases import OneRelease
 from vflsim.scenario.resolve import setting
 from vflsim.vocabulary.execution_options import USUAL, Execution
 
@@ -45,14 +45,14 @@ def test_uploads_are_clipped_rows_plus_noise_of_the_stated_deviation(
     """Three tests of the noise, each failing one sound implementation in ten thousand; the seed is fixed."""
     before: list[Tensor] = []
     after: list[Tensor] = []
-    release = OneRelease.__call__
+    release = Release.__call__
 
-    def watched(self: OneRelease, h: Tensor) -> Tensor:
+    def watched(self: Release, h: Tensor) -> Tensor:
         before.append(h.detach())
         after.append(release(self, h))
         return after[-1]
 
-    monkeypatch.setattr(OneRelease, "__call__", watched)
+    monkeypatch.setattr(Release, "__call__", watched)
     rates = {"training__client_optimizer": {"kind": "sgd", "lr": 0.02}}
     scenario = tiny({"dp": {**KINDS[name], "mechanism": mechanism}}, timing=RANDOM_TIMING, stop={"rounds": 24}, **rates)
     outcome = run(scenario, execution=execution)

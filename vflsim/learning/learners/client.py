@@ -17,11 +17,10 @@ from vflsim.learning.learners.graphs import LOCAL, KeptGraph, check_finite
 from vflsim.learning.learners.inputs import ByEmbeddings, EmbedWork, LocalWork, PartyParts, Received, Rows, StepWork
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.party_model import PartyModel, descend
-from vflsim.learning.learners.releases import Release
+from vflsim.learning.learners.releases import Release, Rows as ReleasedRows
 from vflsim.learning.optimizers import Optimizer
 from vflsim.learning.privacy.base import Mechanism
 from vflsim.learning.privacy.blinding import BlindedSum
-from vflsim.learning.privacy.releases import Rows as ReleasedRows
 from vflsim.vocabulary.on_demand import Tensor, nn, torch
 
 
@@ -190,9 +189,7 @@ class ClientLearner(PartyLearner):
         present = self.parts.present
         if present is None:
             return super().release(kind, rows)
-        return Release(self.releases, kind, rows, self.blinder if isinstance(rows, Batch) else None).of_those(
-            present["train"]
-        )
+        return Release(self.releases, kind, rows, self.blinder, present["train"])
 
     def embed_split(self, split: Split, kind: str = "evaluate") -> Operation[Handle[Tensor]]:
         """Embed every row of a split, in evaluation mode: a handle of shape (rows, embedding).
@@ -201,7 +198,7 @@ class ClientLearner(PartyLearner):
         """
         features, evaluates = self.features(split), kind == "evaluate"
         result = self.promise(len(features), self.width)
-        release = Release(None if evaluates else self.releases, kind, slice(None)).of_those(self._present(split))
+        release = Release(None if evaluates else self.releases, kind, slice(None), present=self._present(split))
 
         def run() -> None:
             for model in self.models.values():

@@ -14,11 +14,10 @@ from vflsim.learning.learners.graphs import KeptGraph, finite_loss
 from vflsim.learning.learners.inputs import PartyParts
 from vflsim.learning.learners.joint import PartyStack
 from vflsim.learning.learners.party_model import PartyModel, descend
-from vflsim.learning.learners.releases import AS_THEY_ARE, Blinder, Release
+from vflsim.learning.learners.releases import AS_THEY_ARE, Blinder, Release, Releases, Rows as ReleasedRows
 from vflsim.learning.models.build import seeded
 from vflsim.learning.optimizers import Optimizer
 from vflsim.learning.privacy.blinding import KEY_BYTES
-from vflsim.learning.privacy.releases import Releases, Rows as ReleasedRows
 from vflsim.learning.states import State, as_state, from_state, named, of_modules, tensors_in, under
 from vflsim.streams import party_name, torch_seed
 from vflsim.vocabulary.on_demand import Tensor, nn, torch
@@ -240,7 +239,7 @@ class PartyLearner:
         """
         if self.releases is None and self.blinder is None:
             return AS_THEY_ARE
-        return Release(self.releases, kind, rows, self.blinder if isinstance(rows, Batch) else None)
+        return Release(self.releases, kind, rows, self.blinder)
 
     def bounded(self, h: Tensor) -> Tensor:
         """Bound embeddings row by row, where there is a mechanism."""
@@ -263,7 +262,7 @@ class PartyLearner:
         if self.releases is not None:
             self.releases.draw_privately()
         if self.blinder is not None:
-            self.blinder.has(os.urandom(KEY_BYTES))
+            self.blinder.private = os.urandom(KEY_BYTES)
 
     # --- being interrupted ------------------------------------------------------------------------------------------
 
