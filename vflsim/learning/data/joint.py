@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from itertools import pairwise
 from math import ceil
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,20 +21,27 @@ from vflsim.learning.data.spec import Scale
 from vflsim.streams import BLOCK, SHARED, Uniforms
 
 Rows = NDArray[np.int64]
-_SPLITS = "train", "validation", "test"
 
 
-@dataclass(frozen=True)
-class RowSplit:
+class Splits(NamedTuple):
+    """One array a split; the first axis of each counts its rows."""
+
+    train: Array
+    validation: Array
+    test: Array
+
+    @classmethod
+    def of(cls, values: Array, rows: RowSplit) -> Splits:
+        """Return the ``values`` of the rows of each split."""
+        return cls(*(values[each] for each in rows))
+
+
+class RowSplit(Splits):
     """Indices of the rows of each split, ascending; ``validation`` may be empty."""
-
-    train: Rows
-    validation: Rows
-    test: Rows
 
     def where(self, present: NDArray[np.bool_]) -> RowSplit:
         """Keep the rows that are ``present``, (rows,)."""
-        return RowSplit(*(rows[present[rows]] for rows in (self.train, self.validation, self.test)))
+        return RowSplit(*(rows[present[rows]] for rows in self))
 
     def digest(self, ids: Array | None, present: Array | None) -> str:
         """Return a SHA-256 of the rows of each split: of their ``ids`` (or indices), and of the parties that hold them.
@@ -42,7 +49,7 @@ class RowSplit:
         ``present``, (rows, parties), is None where all parties hold all rows.
         """
         hasher = sha256()
-        for rows in (self.train, self.validation, self.test):
+        for rows in self:
             hasher.update(f"{len(rows)} rows\n".encode())
             names = rows if ids is None else ids[rows]
             numbers = names.dtype.kind in "iu"  # of any width: files of one party may have been written by another
@@ -96,10 +103,10 @@ def given_split(column: Array, where: str) -> RowSplit:
     Raises DataError for anything else, and unless there are rows to train on and rows to test.
     """
     words = np.char.strip(column) if column.dtype.kind == "U" else column.astype(str)
-    if len(other := np.flatnonzero(~np.isin(words, _SPLITS))):
+    if len(other := np.flatnonzero(~np.isin(words, Splits._fields))):
         what = f"row {other[0] + 1} is {words[other[0]].item()!r} ({len(other)} such rows in all)"
-        raise DataError(what, where, ", ".join(_SPLITS), "correct the column, or `split_column`")
-    split = RowSplit(*(np.flatnonzero(words == name) for name in _SPLITS))
+        raise DataError(what, where, ", ".join(Splits._fields), "correct the column, or `split_column`")
+    split = RowSplit(*(np.flatnonzero(words == name) for name in Splits._fields))
     for name, rows in (("train", split.train), ("test", split.test)):
         if not len(rows):
             raise DataError(f"no row is {name}", where, "rows of train and of test", "correct the column")

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
 import numpy as np
 
 from vflsim.errors import DataError
 from vflsim.learning.data.catalogue import CATALOGUE
 from vflsim.learning.data.files import read_entry
-from vflsim.learning.data.joint import RowSplit, edges, given_split, split_rows, window
+from vflsim.learning.data.joint import RowSplit, Splits, edges, given_split, split_rows, window
 from vflsim.learning.data.labels import EncodedLabels, encode
 from vflsim.learning.data.partition import Partition, cut
 from vflsim.learning.data.preparing import joined_splits, prepared
@@ -47,15 +47,6 @@ class PartyData:
 
 
 @dataclass(frozen=True)
-class Splits:
-    """One array a split; the first axis of each counts its rows."""
-
-    train: Array
-    validation: Array
-    test: Array
-
-
-@dataclass(frozen=True)
 class PartitionedData:
     """A data set, cut up: row k of a split is the same sample at every party and in the labels.
 
@@ -66,12 +57,12 @@ class PartitionedData:
     number; ``guessed``: the task follows from the labels alone; ``outputs`` is the number of columns that the
     server predicts (classes for multiclass, otherwise 1). ``facts`` tell how the files were prepared.
     ``present`` says, per split, which rows the server (if ``active``) and each client hold, (rows, parties) of bool;
-    None: all. Features of other rows are 0. ``columns`` and ``shapes`` are those of ``parties``. ``rows_digest`` is a
-    SHA-256 of which rows are in which split: of their ids, where they have some, and of the parties that hold them.
+    None: all. Features of other rows are 0. ``rows_digest`` is a SHA-256 of which rows are in which split: of their
+    ids, where they have some, and of the parties that hold them.
     """
 
     name: str
-    parties: Sequence[PartyData]
+    parties: Holders
     joint: Splits
     labels: Splits
     task: TaskName
@@ -81,8 +72,6 @@ class PartitionedData:
     active: PartyData | None = None
     facts: DataFacts = field(default_factory=DataFacts)
     present: Splits | None = None
-    columns: tuple[slice, ...] = ()
-    shapes: tuple[tuple[int, ...], ...] = ()
     rows_digest: str = ""
 
     @property
@@ -103,7 +92,7 @@ class PartitionedData:
     @property
     def sizes(self) -> dict[str, int]:
         """Number of rows of the train, validation and test splits."""
-        return {split: len(getattr(self.labels, split)) for split in ("train", "validation", "test")}
+        return {split: len(labels) for split, labels in self.labels._asdict().items()}
 
 
 def load(
@@ -137,20 +126,21 @@ def load(
     splits = [split if raw.present is None else split.where(raw.present[:, place]) for place in range(len(views))]
     views, facts = prepared(views, splits, data, np.dtype(dtype), names)
     joint = Splits(*joined_splits(views, split, splits, data.scale, np.dtype(dtype), names))
-    values = _labels(target, dtype, raw.where)
-    labels = Splits(values[split.train], values[split.validation], values[split.test])
+    labels = Splits.of(_labels(target, dtype, raw.where), split)
     name = data.name or Path(data.file or f"{len(views)} party files").name
     classes = len(target.class_names) or None
     parties = Holders(views, joint, names, edges(views), _shapes(views))
-    active, holders = (parties[0], parties[1:]) if partition.active else (None, parties)
-    if not holders:
+    active, holders = (parties[0], parties.but_first()) if partition.active else (None, parties)
+    if not len(holders):
         raise DataError("only the server would hold features", "partition", "at least one client", "add clients")
     if data.noise is not None:
         _make_noisy(joint, holders, data.noise, data.split_seed, symbols or {})
     present = None
     if raw.present is not None:
-        present = Splits(raw.present[split.train], raw.present[split.validation], raw.present[split.test])
-        _clear(joint, parties, present)
+        present = Splits.of(raw.present, split)
+        for array, here in zip(joint, present, strict=True):
+            for place, columns in enumerate(parties.columns):
+                array[~here[:, place], columns] = 0  # in the place of rows that a party lacks
     return PartitionedData(
         name,
         holders,
@@ -163,8 +153,6 @@ def load(
         active,
         replace(facts, alignment=raw.alignment),
         present,
-        holders.columns,
-        holders.shapes,
         split.digest(raw.ids, raw.present),
     )
 
@@ -176,7 +164,6 @@ def describe(data: Data, partition: Partition, folder: Path | str | None = None)
     """
     loaded = load(data, partition, folder=folder)
     holders = (*([] if loaded.active is None else [loaded.active]), *loaded.parties)
-    arrays = (loaded.joint.train, loaded.joint.validation, loaded.joint.test)
     return {
         "name": loaded.name,
         "rows": loaded.sizes,
@@ -185,7 +172,7 @@ def describe(data: Data, partition: Partition, folder: Path | str | None = None)
         "task": loaded.task,
         "classes": loaded.classes,
         "outputs": loaded.outputs,
-        "bytes": sum(array.nbytes for array in arrays),
+        "bytes": sum(array.nbytes for array in loaded.joint),
         "parties": [{"name": p.name, "source": p.source, "feature_shape": p.feature_shape} for p in holders],
     }
 
@@ -229,31 +216,18 @@ def _split(data: Data, raw: RawData, target: EncodedLabels) -> RowSplit:
     )
 
 
-def _make_noisy(
-    joint: Splits, clients: Sequence[PartyData], noise: FeatureNoise, seed: int, symbols: Mapping[str, float]
-) -> None:
+def _make_noisy(joint: Splits, clients: Holders, noise: FeatureNoise, seed: int, symbols: Mapping[str, float]) -> None:
     try:
         noisy = tuple(members(noise.select, {**symbols, "N": len(clients)}))
     except ValueError as error:
         raise DataError(str(error), "data.noise.select") from None
     for client in noisy:
-        if isinstance(clients[client - 1].feature_shape, TableShape):
+        if isinstance(clients.shapes[client - 1], TableShape):
             what = f"client {client} has categorical columns, and noise is for numbers"
             raise DataError(what, "data.noise.select", "clients with numbers alone", "set `encoding: one_hot`")
-    columns = {client: clients[client - 1].columns for client in noisy}
-    for split, array in (("train", joint.train), ("validation", joint.validation), ("test", joint.test)):
+    columns = {client: clients.columns[client - 1] for client in noisy}
+    for split, array in joint._asdict().items():
         noise.put_on(array, columns, split, seed)
-
-
-def _clear(joint: Splits, parties: Holders, present: Splits) -> None:
-    """Put zeros in the place of rows that a party lacks."""
-    for array, here in (
-        (joint.train, present.train),
-        (joint.validation, present.validation),
-        (joint.test, present.test),
-    ):
-        for place, columns in enumerate(parties.columns):
-            array[~here[:, place], columns] = 0
 
 
 def _labels(target: EncodedLabels, dtype: Dtype, where: str) -> Array:
@@ -269,35 +243,30 @@ def _labels(target: EncodedLabels, dtype: Dtype, where: str) -> Array:
     return target.values.astype(dtype)
 
 
-class Holders(Sequence[PartyData]):
+@dataclass(frozen=True)
+class Holders:
     """The parties' data. Each is made when it is asked for; ``columns`` and ``shapes`` are there for all."""
 
-    def __init__(
-        self,
-        views: Sequence[View],
-        joint: Splits,
-        names: Sequence[str],
-        columns: Sequence[slice],
-        shapes: Sequence[tuple[int, ...]],
-    ) -> None:
-        self._views, self._joint, self._names = views, joint, names
-        self.columns, self.shapes = tuple(columns), tuple(shapes)
+    views: Sequence[View]
+    joint: Splits
+    names: Sequence[str]
+    columns: Sequence[slice]
+    shapes: Sequence[tuple[int, ...]]
 
     def __len__(self) -> int:
-        return len(self._views)
+        return len(self.views)
 
-    @overload
-    def __getitem__(self, place: int) -> PartyData: ...
-    @overload
-    def __getitem__(self, place: slice) -> Holders: ...
-    def __getitem__(self, place: int | slice) -> PartyData | Holders:
-        if isinstance(place, slice):
-            rest = self._names[place], self.columns[place], self.shapes[place]
-            return Holders(self._views[place], self._joint, *rest)
-        view, columns = self._views[place], self.columns[place]
-        splits = self._joint.train, self._joint.validation, self._joint.test
-        arrays = (window(joint, view, columns) for joint in splits)
-        return PartyData(self._names[place], view.name, self.shapes[place], feature_names(view), columns, *arrays)
+    def __getitem__(self, place: int) -> PartyData:
+        view, columns = self.views[place], self.columns[place]
+        arrays = (window(joint, view, columns) for joint in self.joint)
+        return PartyData(self.names[place], view.name, self.shapes[place], feature_names(view), columns, *arrays)
+
+    def __iter__(self) -> Iterator[PartyData]:
+        return map(self.__getitem__, range(len(self)))
+
+    def but_first(self) -> Holders:
+        """Return all but the first of them."""
+        return Holders(self.views[1:], self.joint, self.names[1:], self.columns[1:], self.shapes[1:])
 
 
 def _shapes(views: Sequence[View]) -> list[tuple[int, ...]]:

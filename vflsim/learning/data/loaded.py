@@ -10,7 +10,7 @@ from typing import overload
 from vflsim.errors import DataError
 from vflsim.learning.batches import Split
 from vflsim.learning.data.load import PartitionedData
-from vflsim.learning.data.raw import DataFacts
+from vflsim.learning.data.raw import Array, DataFacts
 from vflsim.learning.learners.inputs import PartyParts
 from vflsim.learning.models.shapes import TableShape
 from vflsim.learning.privacy.base import Mechanism
@@ -81,13 +81,14 @@ class LoadedData:
     def of(cls, data: PartitionedData, training: Training) -> LoadedData:
         """The tensors of ``data``, whose memory they share."""
         task = task_of(data.task)
-        arrays = {split: getattr(data.joint, split) for split in SPLITS}
+        arrays: dict[Split, Array] = dict(zip(SPLITS, data.joint, strict=True))
         outlines = {split: TensorOutline(array.shape, training.torch_dtype, array) for split, array in arrays.items()}
         joint = OnDemand[Split](outlines, lambda split: torch.from_numpy(arrays[split]))
-        columns, shapes = data.columns, data.shapes
+        columns, shapes = tuple(data.parties.columns), tuple(data.parties.shapes)
         features = Windows(joint, columns, shapes)
-        outlined = {split: task.outline(getattr(data.labels, split), training.dtype) for split in SPLITS}
-        labels = OnDemand[Split](outlined, lambda split: task.target(getattr(data.labels, split), training.torch_dtype))
+        known: dict[Split, Array] = dict(zip(SPLITS, data.labels, strict=True))
+        outlined = {split: task.outline(values, training.dtype) for split, values in known.items()}
+        labels = OnDemand[Split](outlined, lambda split: task.target(known[split], training.torch_dtype))
         outputs = task.outputs(data.classes)
         active = None if data.active is None else _window(joint, data.active.columns, data.active.feature_shape)
         shape = () if data.active is None else data.active.feature_shape
@@ -106,7 +107,7 @@ class LoadedData:
             active,
             shape,
             data.facts,
-            None if there is None else {split: torch.from_numpy(getattr(there, split)) for split in SPLITS},
+            there and {split: torch.from_numpy(rows) for split, rows in zip(SPLITS, there, strict=True)},
             data.rows_digest,
         )
 

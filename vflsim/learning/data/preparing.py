@@ -31,7 +31,7 @@ def coded(
         order = np.searchsorted(places, values[:, column]).clip(max=len(places) - 1)
         values[:, column] = np.where(places[order] == values[:, column], order + 1, 0)
         known[column] = tuple(known[column][place] for place in places.astype(np.int64))
-        others = (int((values[rows, column] == 0).sum()) for rows in (split.validation, split.test))
+        others = (int((values[rows, column] == 0).sum()) for rows in split[1:])
         vocabularies.append(Vocabulary.of(party, view.names[column], known[column], *others))
     view = replace(view, values=values, categories=tuple(known))
     return _one_hot(view, party) if encoding == "one_hot" else _checked(view, dtype, party), tuple(vocabularies)
@@ -81,7 +81,7 @@ def filled(view: View, split: RowSplit, rule: Missing, party: str) -> tuple[View
             raise DataError(f"{view.name}: {what}", party, "a value in at least one training row", remedy)
         value = 0.0 if rule == "zero" else float(known.mean())
         values[gaps[:, column], column] = value
-        counts = (int(gaps[rows, column].sum()) for rows in (split.train, split.validation, split.test))
+        counts = (int(gaps[rows, column].sum()) for rows in split)
         filled_columns.append(FilledColumn(party, view.names[column], rule, value, *counts))
     marks = [column for column, each in zip(columns, filled_columns, strict=True) if rule == "indicator" and each.train]
     return replace(
@@ -191,7 +191,7 @@ def joined_splits(
         fit(strip.start) if len(strip) == 1 else _of_strip(view, strip, splits[strip.start], each, fit)
         for view, strip in zip(wide, places, strict=True)
     ]
-    for rows, what in ((split.train, "training"), (split.validation, "validation"), (split.test, "test")):
+    for rows, what in zip(split, ("training", "validation", "test"), strict=True):
         try:
             yield joined(wide, scalers, rows, dtype, what, of_strips)
         except DataError:  # party by party, to name the one

@@ -158,7 +158,7 @@ RUNAWAY = 100
 class Blinder:
     """Blinds the embeddings of client ``party`` in a ``group`` of clients.
 
-    Its ``private`` key, 32 bytes, follows from ``seed`` unless it is given another one. It keeps the public keys through
+    Its ``private`` key, 32 bytes, follows from ``seed`` unless it is given another one. It keeps the public keys in
     crashes, as it keeps its weights. A mask serves once: a client that redoes a message, after a crash, uploads the
     same integers again, and never goes back to an earlier one.
     """
