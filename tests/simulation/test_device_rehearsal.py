@@ -25,7 +25,7 @@ from vflsim.vocabulary.execution_options import Execution
 
 ROUNDS, EVERY = (6, 3) if is_thorough() else (4, 2)
 EVALUATION = {"vocabulary/metrics.py", "learning/learners/graphs.py"}
-SET_UP = {"learning/batching/features.py"}
+SET_UP = {"learning/learners/inputs.py"}
 END = {"simulation/run.py"}
 IN_ROUNDS = {
     "learning/learners/releases.py": "blinded uploads",
@@ -115,7 +115,7 @@ def test_a_synchronous_run_reads_losses_when_it_evaluates_and_nothing_else() -> 
     assert rehearsal.reads == {
         "learning/learners/graphs.py": ROUNDS,
         "vocabulary/metrics.py": 2 * rows + 2 * rows * ("validation" in rehearsal.reads),
-        "learning/batching/features.py": 1,
+        "learning/learners/inputs.py": 1,
     }
 
 

@@ -122,7 +122,6 @@ class LatticeQuantiser(Compressor):
         return (scale[0] + scale[1] * points.reshape(-1)[: int(np.prod(shape))]).reshape(shape)
 
     def _dither(self, key: int, count: int, like: Tensor) -> Tensor | None:
-        """Return the dither of a tensor with this key, (codes, together)."""
         if self.dither == "none":
             return None
         # The raw words are covered by numpy's compatibility promise, the methods of Generator are not.
@@ -332,7 +331,6 @@ class TopK(Compressor):
         return torch.zeros_like(flat).scatter_(1, places, flat.gather(1, places)).reshape(x.shape)
 
     def _sizes(self, shape: Shape) -> tuple[int, int, int]:
-        """Return the number of rows, their length, and k."""
         elements = int(np.prod(shape))
         length = shape[-1] if self.per == "row" and shape else elements
         count = self.count if self.fraction is None else max(1, round(self.fraction * length))

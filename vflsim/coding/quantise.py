@@ -143,7 +143,6 @@ def choose_bits(field: PrimeField, magnitude: float, columns: int, weight_bound:
 
 
 def _worst(data_bits: int, weight_bits: int, magnitude: float, columns: int, weight_bound: float) -> int:
-    """The largest |Σ X̄W̄| that rounding to so many bits can give."""
     rows = math.floor(Fraction(magnitude) * (1 << data_bits) + Fraction(columns, 2))
     return rows * _weight_limit(weight_bound, weight_bits)
 

@@ -114,7 +114,6 @@ class BatchSequence:
         return self._latest
 
     def _cut(self, epoch: int) -> tuple[Batch, ...]:
-        """Cut an epoch into batches, once for all parties."""
         first, size, permutation = epoch * self.per_epoch, self.size, self._drawn(epoch)
         permutation.setflags(write=False)
         batches = tuple(

@@ -84,7 +84,6 @@ class Loss(Part, ABC):
         return value, slope
 
     def _differentiated(self, trial: Trial, where: str, prediction: Tensor, target: Tensor) -> tuple[float, Tensor]:
-        """Return the loss, and its gradient by the prediction."""
         name, leaf = f"{trial.name}.value", prediction.requires_grad_()
         value = self.value(leaf, target)
         scalar = isinstance(value, Tensor) and value.shape == ()

@@ -8,8 +8,8 @@ from thorough import examples
 from torch import Tensor
 
 from vflsim.learning.batches import Batch
-from vflsim.learning.batching import features
-from vflsim.learning.batching.features import StackedFeatures
+from vflsim.learning.learners import inputs
+from vflsim.learning.learners.inputs import StackedFeatures
 
 ROWS, TEST = 9, 4
 LAYOUTS: dict[str, tuple[int, list[tuple[int, int]]]] = {
@@ -74,7 +74,7 @@ def test_a_whole_split_of_everybody(case: Case) -> None:
 
 @layouts
 def test_a_whole_split_in_pieces(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(features, "_BLOCK", 4)
+    monkeypatch.setattr(inputs, "_BLOCK", 4)
     for split, lengths in (("train", [4, 4, 1]), ("test", [4]), ("validation", [0])):
         pieces = list(case.features.blocks(split))
         assert [len(piece) for piece in pieces] == lengths

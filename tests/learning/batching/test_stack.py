@@ -17,11 +17,11 @@ from torch import Tensor
 
 from vflsim.errors import BudgetError, NonFiniteError
 from vflsim.learning.batches import Batch
-from vflsim.learning.batching.features import StackedFeatures
 from vflsim.learning.batching.kernels import KERNELS
 from vflsim.learning.batching.stack import Stack
 from vflsim.learning.execution.operations import Handle, Operation, run_together
 from vflsim.learning.learners.client import ClientLearner, ClientParts
+from vflsim.learning.learners.inputs import StackedFeatures
 from vflsim.learning.learners.joint import total_of
 from vflsim.learning.models.build import seeded
 from vflsim.learning.models.client import ClientModel, LinearClient, MlpClient, PolynomialClient
@@ -313,7 +313,7 @@ def test_a_sum_that_was_read_is_not_what_clients_step_along_when_each_has_its_ow
 @models
 @layouts
 def test_the_sum_over_a_split_may_be_taken_in_pieces(model: str, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vflsim.learning.batching.features._BLOCK", 2)
+    monkeypatch.setattr("vflsim.learning.learners.inputs._BLOCK", 2)
     twins = Twins(model, layout, joint=True)
     pairs = twins.both(lambda learner, place: learner.embed_split("test"), [0, 1, 2, 3])
     for some in (pairs, pairs[1:3], pairs[3:]):

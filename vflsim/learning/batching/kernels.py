@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
 from vflsim.learning.batches import Split
-from vflsim.learning.batching.features import StackedFeatures
 from vflsim.learning.batching.products import LayeredStack, ProductStack
 from vflsim.learning.batching.stack import Stack
 from vflsim.learning.learners.client import ClientLearner
+from vflsim.learning.learners.inputs import StackedFeatures
 from vflsim.learning.models.aggregates import Aggregate, MeanAggregate, SumAggregate
 from vflsim.learning.models.client import (
     ClientModel,

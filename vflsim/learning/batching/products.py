@@ -8,7 +8,7 @@ from functools import partial
 from typing import TypeAlias
 
 from vflsim.learning.batches import Batch
-from vflsim.learning.batching.stack import Backward, Graph, Stack
+from vflsim.learning.batching.stack import Backward, Graph, Stack, pieces_of
 from vflsim.learning.learners.inputs import Rows
 from vflsim.vocabulary.on_demand import Tensor, nn, torch, without_gradients
 
@@ -32,7 +32,7 @@ class LayeredStack(Stack):
 
     def through(self, parameters: Sequence[Tensor], x: Tensor) -> tuple[Tensor, Backward]:
         """Every client's layers on its own rows, piece by piece: what they compute stays in the processor's cache."""
-        return through_pieces(self._layers, parameters, x, self.pieces(*x.shape[:2]))
+        return through_pieces(self._layers, parameters, x, pieces_of(self.parameters, *x.shape[:2]))
 
     def total(self, places: Sequence[int], rows: Rows, parameters: Sequence[Tensor]) -> Tensor:
         """Σ_m h_m, (rows, width); that over all clients at their present weights is kept for its gradients."""
@@ -59,7 +59,7 @@ class LayeredStack(Stack):
             h, back = through_layers(self._layers, some, features)
             return h.sum(0), lambda received: back(received.expand(h.shape))
         *body, weight, bias = some
-        pieces, inner = self.pieces(len(places), len(x)), self._layers[:-1]
+        pieces, inner = pieces_of(self.parameters, len(places), len(x)), self._layers[:-1]
         passes: list[tuple[Tensor, Backward]] = []
         total = bias.sum(0).expand(len(x), -1).clone()
         for piece in pieces:

@@ -6,20 +6,19 @@ from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 from weakref import WeakSet
 
 from vflsim.errors import NonFiniteError
 from vflsim.learning.batches import Batch, Split
-from vflsim.learning.batching.features import StackedFeatures
 from vflsim.learning.execution.operations import Operation, placed
 from vflsim.learning.learners.graphs import LOCAL, RECEIVED, check_finite
-from vflsim.learning.learners.inputs import ByEmbeddings, EmbedWork, LocalWork, Rows, StepWork
-from vflsim.learning.learners.joint import ClientStack, Joint, PartyStack
-from vflsim.learning.optimizers import STACKED, Optimizer
-from vflsim.learning.privacy.base import Mechanism
+from vflsim.learning.learners.inputs import ByEmbeddings, EmbedWork, LocalWork, Rows, StackedFeatures, StepWork
+from vflsim.learning.learners.joint import PartyStack
+from vflsim.learning.learners.party import PartyLearner
+from vflsim.learning.optimizers import STACKED
 from vflsim.learning.states import named, under
-from vflsim.vocabulary.on_demand import Tensor, nn, torch, without_gradients
+from vflsim.vocabulary.on_demand import Tensor, torch, without_gradients
 
 _PIECE = 2**20
 """Bytes of a layer's output that are computed at once."""
@@ -43,33 +42,6 @@ def those_at(places: Sequence[int], count: int, parameters: Sequence[Tensor]) ->
     return [parameter.index_select(0, index) for parameter in parameters]
 
 
-class StackedParts(Protocol):
-    """The update rule of a stacked model, and the mechanism that protects its embeddings."""
-
-    @property
-    def optimizer(self) -> Optimizer:
-        """The rule."""
-
-    @property
-    def mechanism(self) -> Mechanism | None:
-        """The mechanism, if any."""
-
-
-class Stacked(Protocol):
-    """What a stack reads of a learner, and what it tells it: the stack, and the place there."""
-
-    stack: PartyStack | None
-    place: int
-
-    @property
-    def model(self) -> nn.Module:
-        """The embedding model."""
-
-    @property
-    def parts(self) -> StackedParts:
-        """The rule and the mechanism, which are the same for all in a stack."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class StackKernel:
     """A function that runs equal operations of a stack's clients together, each for the same number of rows."""
@@ -91,8 +63,40 @@ class Graph:
     back: Backward
 
 
-class Stack(ClientStack):
-    """S clients of one architecture; client ``place`` is ``learners[place]``.
+class Joint:
+    """h_m of the clients at ``places`` of a stack for the same ``rows``: each by itself, or only their sum.
+
+    Nothing is computed before it is needed. Invariant: the embeddings are those of the weights at the time of making;
+    the stack calls ``settle`` before its weights move.
+    """
+
+    def __init__(self, stack: Stack, places: tuple[int, ...], rows: Rows) -> None:
+        self.stack, self.places, self.rows = stack, places, rows
+        self.weights: list[Tensor] | None = None
+        """The weights to embed with, if the stack's have moved since."""
+        self._each: Tensor | None = None
+        stack.unsettled.add(self)
+
+    def of(self, place: int) -> Tensor:
+        """Return the embedding of one of the clients, (rows, width)."""
+        if self._each is None:
+            self._each = self.stack.embeddings(self.places, [self.rows] * len(self.places), self._parameters())
+        return self._each[self.places.index(place)]
+
+    def total(self, places: Sequence[int]) -> Tensor:
+        """Return Σ h_m over ``places``, some of its own: (rows, width)."""
+        return self.stack.total(places, self.rows, self._parameters())
+
+    def settle(self) -> None:
+        """Keep a copy of the weights: they are about to move."""
+        self.weights = [parameter.clone() for parameter in self.stack.parameters]
+
+    def _parameters(self) -> Sequence[Tensor]:
+        return self.stack.parameters if self.weights is None else self.weights
+
+
+class Stack(PartyStack):
+    """S clients of one architecture, rule and mechanism; client ``place`` is ``learners[place]``.
 
     Each of ``parameters`` has the shape (S, …). The learners' models are views of them; a narrower client's model is a
     view of a part, and the rest stays zero. If ``joint``, training needs only the sum of the embeddings, and if
@@ -106,14 +110,15 @@ class Stack(ClientStack):
     """
 
     def __init__(
-        self, learners: Sequence[Stacked], features: StackedFeatures, joint: bool, joint_evaluation: bool
+        self, learners: Sequence[PartyLearner], features: StackedFeatures, joint: bool, joint_evaluation: bool
     ) -> None:
         self.learners, self.features = learners, features
         self.parameters = self._side_by_side()
-        parts = learners[0].parts
-        self.optimizer = STACKED[type(parts.optimizer)](parts.optimizer, self.parameters)
+        rule = next(iter(learners[0].models.values())).rule
+        self.optimizer = STACKED[type(rule)](rule, self.parameters)
         self.unsettled: WeakSet[Joint] = WeakSet()
-        self.mechanism, self.joint, self._joint_evaluation = parts.mechanism, joint, joint_evaluation
+        """The joints that need copies of the parameters before they move."""
+        self.mechanism, self.joint, self._joint_evaluation = learners[0].held.mechanism, joint, joint_evaluation
         self._kernels: dict[tuple[str, int | Split, Hashable], StackKernel] = {}
         self._graph: Graph | None = None
         self._joint_graph: Graph | None = None
@@ -165,10 +170,6 @@ class Stack(ClientStack):
     def embeddings(self, places: Sequence[int], rows: Sequence[Rows], parameters: Sequence[Tensor]) -> Tensor:
         """h_m of the clients at ``places``, each for its own rows (of one length): (G, rows, width)."""
         return self._bounded(self.through(self._of(places, parameters), self._x(places, rows))[0])
-
-    def pieces(self, clients: int, rows: int) -> list[slice]:
-        """Cut a number of clients as ``pieces_of`` does."""
-        return pieces_of(self.parameters, clients, rows)
 
     # --- being interrupted ------------------------------------------------------------------------------------------
 
@@ -257,8 +258,9 @@ class Stack(ClientStack):
         places = [each.place for each in work]
         parameters, x = self._of(places, self.parameters), self._x(places, [each.batch for each in work])
         gradients: list[Sequence[Tensor]] = []
-        for piece in self.pieces(len(places), x.shape[1]):
-            received = [joined(tensors) for tensors in zip(*[_values(each) for each in work[piece]], strict=True)]
+        for piece in pieces_of(self.parameters, len(places), x.shape[1]):
+            values = [[handle.value for handle in each.received] for each in work[piece]]
+            received = [joined(tensors) for tensors in zip(*values, strict=True)]
             weights = [parameter[piece] for parameter in parameters]
             gradients.append(self.local_gradients(gradient, weights, x[piece], received, operations[piece]))
         self.move(places, [torch.cat(each) for each in zip(*gradients, strict=True)])
@@ -309,7 +311,6 @@ class Stack(ClientStack):
         return those_at(places, len(self.learners), parameters)
 
     def _bounded(self, h: Tensor) -> Tensor:
-        """Bound the embeddings row by row, if there is a mechanism."""
         if self.mechanism is None:
             return h
         return self.mechanism.bounded(h.reshape(-1, h.shape[-1])).view(h.shape)
@@ -326,10 +327,6 @@ def same(one: Rows, other: Rows) -> bool:
 
 def _all_one(tensors: Sequence[Tensor]) -> bool:
     return all(tensor is tensors[0] for tensor in tensors)
-
-
-def _values(work: LocalWork) -> list[Tensor]:
-    return [handle.value for handle in work.received]
 
 
 def joined(tensors: Sequence[Tensor]) -> Tensor:

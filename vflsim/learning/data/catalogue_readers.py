@@ -93,7 +93,6 @@ def read_emnist_balanced(files: Sequence[Path]) -> RawData:
 
 
 def _members(archive: zipfile.ZipFile, path: Path, split: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Images, upright, and labels of one split of EMNIST's archive."""
     read = []
     for what, dimensions in (("images-idx3", 3), ("labels-idx1", 1)):
         name = f"gzip/emnist-balanced-{split}-{what}-ubyte.gz"

@@ -144,7 +144,6 @@ def _climbed(split: _Split, rng: np.random.Generator, cost: Callable[[float], fl
 
 
 def _clustered(correlation: Floats) -> npt.NDArray[np.intp]:
-    """Return the features in the order of a hierarchical clustering: similar ones side by side."""
     from scipy.cluster.hierarchy import leaves_list, linkage  # slow to import
     from scipy.spatial.distance import squareform
 

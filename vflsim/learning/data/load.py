@@ -184,7 +184,6 @@ def _read(data: Data, folder: Path) -> RawData:
 
 
 def _dropped(raw: RawData, drop: tuple[str, ...]) -> RawData:
-    """Leave columns of a catalogued data set out."""
     if any(view.is_image for view in raw.views):
         raise DataError("pixels cannot be dropped", "data.drop", "columns of a table", "leave `drop` out")
     known = [name for view in raw.views for name in view.names]

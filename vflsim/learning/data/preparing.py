@@ -213,7 +213,6 @@ def _of_strip(
 
 
 def _scaler(name: str, views: Sequence[View], split: RowSplit, scale: Scale) -> Scaler | None:
-    """Fit on the features of all ``views``."""
     first, values = views[0], [chosen(view.values, split.train) for view in views]
     try:
         together = values[0] if len(values) == 1 else np.concatenate([v.reshape(len(v), -1) for v in values], axis=1)

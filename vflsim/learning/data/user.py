@@ -167,7 +167,6 @@ def read_parties(data: Data, folder: Path) -> RawData:
 
 
 def _only(holders: Sequence[Holder], name: str, role: str) -> int:
-    """Return which of the files has a column."""
     where = [number for number, holder in enumerate(holders) if name in holder.names]
     if len(where) != 1:
         known = sorted({known for holder in holders for known in holder.names})

@@ -259,7 +259,6 @@ class ClientLearner(PartyLearner):
         return self.bounded(self.embedding(features))
 
     def _h_of(self, batch: Batch) -> Tensor:
-        """Compute the bounded embeddings of a training batch, as a release needs them."""
         with self._perturbed(f"{batch.origin}/{batch.index}"):
             return self._h(self.x(batch))
 
@@ -271,7 +270,6 @@ class ClientLearner(PartyLearner):
         return perturbed(self.inner_layers, mechanism.inner_noise, partial(releases.inner_bits, rows=rows))
 
     def _add_upload(self, *models: PartyModel) -> KeptGraph:
-        """Add the forward pass of what is uploaded."""
         self.graphs["upload"] = KeptGraph(lambda batch: batch, self._h_of, models)
         return self.graphs["upload"]
 

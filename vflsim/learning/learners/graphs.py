@@ -163,7 +163,6 @@ class KeptGraph:
 
     @cached_property
     def _parts(self) -> list[tuple[str, nn.Module]]:
-        """The models' modules, and those that they contain, each with a name."""
         models = enumerate(self.models)
         return [(f"{n}.{name}", module) for n, model in models for name, module in model.module.named_modules()]
 

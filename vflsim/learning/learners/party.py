@@ -329,7 +329,6 @@ def _held(what: T | None, name: str, party: int) -> T:
 
 
 def _handles(result: Any) -> Iterator[Handle[Any]]:
-    """The handles of a result, in its own order."""
     if isinstance(result, Handle):
         yield result
     elif isinstance(result, Mapping):

@@ -129,7 +129,6 @@ class Releases:
         self._limit[1]()
 
     def _after(self, rows: Rows, batch: BatchKey | None) -> tuple[Released, BatchKey, tuple[int, int]]:
-        """Return what has been released with one release more, and the batch's entry."""
         counts = self.counts[rows]
         most = max(self.released.most, int(counts.max(initial=-1)) + 1)
         # Rows that are no batch count as a sample of all rows, which claims nothing.

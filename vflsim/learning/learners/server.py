@@ -151,7 +151,6 @@ class ServerLearner(PartyLearner):
         return SummedTable(rows, self._widths[0], coefficients, self.parts.dtype, self.device)
 
     def _mixing(self) -> FlatModel | None:
-        """Own the model of an aggregate that is trained."""
         aggregate, parties, dtype = self.parts.aggregate, len(self._widths), self.parts.dtype
         draft = aggregate.module(parties)
         if draft is None:

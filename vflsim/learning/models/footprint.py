@@ -107,7 +107,6 @@ class _Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _bytes(tensors: Iterable[Tensor], without: set[int]) -> int:
-    """The bytes of distinct storages, some left out."""
     sizes = {_storage(tensor): tensor.untyped_storage().nbytes() for tensor in tensors}
     return sum(size for key, size in sizes.items() if key not in without)
 

@@ -123,7 +123,6 @@ def sampled_epsilon_of(noise_multiplier: float, delta: float, released: Released
 
 @lru_cache(maxsize=256)
 def _divergence(rate: float, noise_multiplier: float) -> NDArray[np.float64]:
-    """Give the Rényi divergence of one sub-sampled release, for each of ``ORDERS``."""
     with of_extra("privacy", _NEEDED_BY):
         from dp_accounting import GaussianDpEvent, NeighboringRelation, SampledWithoutReplacementDpEvent
         from dp_accounting.rdp import RdpAccountant

@@ -15,7 +15,6 @@ from vflsim.learning.learners.inputs import EmbedWork, Received, Rows, StepWork,
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.releases import Release
 from vflsim.learning.learners.staleness import Staleness
-from vflsim.learning.optimizers import Optimizer
 from vflsim.protocols.answering import of_parties
 from vflsim.protocols.base import Traits
 from vflsim.setting import Setting
@@ -34,14 +33,6 @@ PREDICTORS = Traits(
 """Rounds in which every party trains a prediction net of its own."""
 
 
-@dataclass(frozen=True, slots=True)
-class NetParts:
-    """The update rule of an embedding net. Nothing protects its embeddings but masks, which are added afterwards."""
-
-    optimizer: Optimizer
-    mechanism: None = None
-
-
 class TwoNets(PartyLearner):
     """Holds h(θ, D), of ``models.client`` or ``models.active``, and p(θ, E), of ``models.predictor`` or
     ``models.server``. One optimiser rule trains both."""
@@ -50,7 +41,6 @@ class TwoNets(PartyLearner):
         super().__init__(setting.data.parts(party, setting.training, seed, blinded_sum=setting.blinded_sum))
         model, shape = setting.embedding_model_of(party), setting.feature_shape_of(party)
         self.width, self.outputs, rule = model.embedding, setting.data.outputs, setting.optimizer_of(party)
-        self.parts = NetParts(rule)
         embed, predict = (
             partial(model.build, shape),
             partial(setting.predictor_of(party).build, self.width, self.outputs),

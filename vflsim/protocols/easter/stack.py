@@ -8,7 +8,6 @@ from typing import Any
 
 from vflsim.errors import RunError
 from vflsim.learning.batches import Batch, Split
-from vflsim.learning.batching.features import StackedFeatures
 from vflsim.learning.batching.kernels import KERNELS, cut
 from vflsim.learning.batching.products import layers_of, side_by_side, through_pieces
 from vflsim.learning.batching.stack import (
@@ -23,7 +22,7 @@ from vflsim.learning.batching.stack import (
     those_at,
 )
 from vflsim.learning.execution.operations import Operation
-from vflsim.learning.learners.inputs import StepWork
+from vflsim.learning.learners.inputs import StackedFeatures, StepWork
 from vflsim.learning.learners.joint import PartyStack
 from vflsim.learning.models.client import ClientModel
 from vflsim.learning.models.server import ModuleServer, ServerModel

@@ -9,10 +9,9 @@ import numpy as np
 
 from vflsim.errors import CheckpointError, NonFiniteError
 from vflsim.learning.batches import Batch
-from vflsim.learning.batching.stack import Stack
+from vflsim.learning.batching.stack import Joint, Stack
 from vflsim.learning.execution.operations import Handle
 from vflsim.learning.learners.inputs import KeptValue, Plain, Rows
-from vflsim.learning.learners.joint import ClientStack, Joint
 from vflsim.learning.states import State
 from vflsim.simulation.build import Parties
 from vflsim.streams import party_name
@@ -171,7 +170,7 @@ class ValueWriter:
     def __init__(self, parties: Parties, tensors: TensorWriter) -> None:
         self.shared: dict[str, list[Plain]] = {}
         self._tensors, self._sequence = tensors, parties.shared.sequence
-        self._stacks: dict[ClientStack, int] = {stack: n for n, stack in enumerate(stacks_of(parties))}
+        self._stacks: dict[Stack, int] = {stack: n for n, stack in enumerate(stacks_of(parties))}
         self._numbers: dict[Any, int] = {}
 
     def handle(self, handle: Handle[Any]) -> Plain:
