@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, TypeAlias, cast
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +23,7 @@ from vflsim.learning.data.raw import RawData, View, numbers
 from vflsim.learning.data.table import Table, read_table
 
 _UNSIGNED_BYTE = 0x08
+_Pair: TypeAlias = tuple[NDArray[np.uint8], NDArray[np.uint8]]
 _DAMAGED = "delete the file and fetch it again, or put an intact copy in its place"
 
 
@@ -64,7 +65,7 @@ def _shape(header: bytes, dimensions: int, where: str) -> tuple[int, ...]:
     return struct.unpack(f">{dimensions}I", header[4:])
 
 
-def images_and_labels(images: Path, labels: Path) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+def images_and_labels(images: Path, labels: Path) -> _Pair:
     """Read a pair of IDX files: images (rows, height, width) and labels (rows,). DataError if the counts differ."""
     pixels, classes = read_idx(images, 3), read_idx(labels, 1)
     _check_pair(pixels, classes, str(images), labels.name)
@@ -92,7 +93,7 @@ def read_emnist_balanced(files: Sequence[Path]) -> RawData:
     return _joined(train, test, f"{archive}: train labels", f"{archive}: test images")
 
 
-def _members(archive: zipfile.ZipFile, path: Path, split: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+def _members(archive: zipfile.ZipFile, path: Path, split: str) -> _Pair:
     read = []
     for what, dimensions in (("images-idx3", 3), ("labels-idx1", 1)):
         name = f"gzip/emnist-balanced-{split}-{what}-ubyte.gz"
@@ -112,12 +113,7 @@ def _check_pair(pixels: NDArray[np.uint8], labels: NDArray[np.uint8], images: st
         raise DataError(what, images, "one label per image", "use the two files of the same data set and split")
 
 
-def _joined(
-    train: tuple[NDArray[np.uint8], NDArray[np.uint8]],
-    test: tuple[NDArray[np.uint8], NDArray[np.uint8]],
-    where: str,
-    where_test: str,
-) -> RawData:
+def _joined(train: _Pair, test: _Pair, where: str, where_test: str) -> RawData:
     """Put the test rows after the training rows; ``where`` and ``where_test`` name the files for errors."""
     (pixels, labels), (test_pixels, test_labels) = train, test
     if pixels.shape[1:] != test_pixels.shape[1:]:

@@ -4,10 +4,9 @@ import hashlib
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from platformdirs import user_cache_dir
@@ -51,11 +50,13 @@ def read_entry(entry: CatalogueEntry) -> RawData:
         path = locate(entry, file)
         if path is None:
             searched = ", ".join(str(folder / entry.folder) for folder in folders())
+            fetching = f"fetch it with `vflsim data get {entry.name}`"
+            fetching = fetching if file.urls else f"{file.by_hand} and put it into one of them"
             raise DataError(
                 f"the file {file.name} is not there",
                 f"data set {entry.name}",
                 f"in one of {searched}",
-                f"{_fetching(entry, file)}, or {_variable()} to the folder that holds {entry.folder}/{file.name}",
+                f"{fetching}, or {_variable()} to the folder that holds {entry.folder}/{file.name}",
             )
         verify(path, file)
         paths.append(path)
@@ -74,12 +75,6 @@ def _compare(entry: CatalogueEntry, raw: RawData, paths: Sequence[Path]) -> None
         where = ", ".join(str(path) for path in paths)
         remedy = f"put an intact copy of {entry.files[0].name} in its place"
         raise DataError(f"holds {words.format(*counts)}", where, words.format(*announced), remedy)
-
-
-def _fetching(entry: CatalogueEntry, file: RemoteFile) -> str:
-    return (
-        f"fetch it with `vflsim data get {entry.name}`" if file.urls else f"{file.by_hand} and put it into one of them"
-    )
 
 
 def _variable() -> str:
@@ -175,13 +170,14 @@ def _retrieve(url: str, file: RemoteFile, target: Path, progress: bool) -> Path:
     with of_extra("download", "a download"):  # slow to import
         import pooch
 
-    with _bar(file.name, progress) as bar, _quiet(pooch.get_logger()):
+    bar = _Bar(file.name) if progress else None
+    with nullcontext() if bar is None else bar.progress, _quiet(pooch.get_logger()):
         path = pooch.retrieve(
             url,
             known_hash=f"sha256:{file.sha256}",
             fname=file.name,
             path=target,
-            downloader=pooch.HTTPDownloader(progressbar=bar, timeout=60),
+            downloader=pooch.HTTPDownloader(progressbar=bar or False, timeout=60),
         )
     return Path(path)
 
@@ -215,13 +211,3 @@ class _Bar:
 
     def close(self) -> None:
         self.progress.refresh()
-
-
-@contextmanager
-def _bar(name: str, progress: bool) -> Iterator[Any]:
-    if not progress:
-        yield False
-        return
-    bar = _Bar(name)
-    with bar.progress:
-        yield bar

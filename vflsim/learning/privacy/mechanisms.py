@@ -70,11 +70,6 @@ class GaussianNoise(Mechanism, ABC):
         """Whether the noise is calibrated for a whole run."""
 
     @property
-    @abstractmethod
-    def asked_for(self) -> str:
-        """What the noise follows from, in words."""
-
-    @property
     def accountant(self) -> str:
         """dp-accounting, and what it computes."""
         return accountant(self.secret)
