@@ -55,9 +55,8 @@ from vflsim.errors import (
     VflsimError as VflsimError,
 )
 from vflsim.learning.batches import Batch as Batch, BatchSequence as BatchSequence, Split as Split
-from vflsim.learning.execution.operations import Handle as Handle, Operation as Operation
+from vflsim.learning.execution.operations import Handle as Handle, Operation as Operation, finite_loss as finite_loss
 from vflsim.learning.learners.client import ClientLearner as ClientLearner
-from vflsim.learning.learners.graphs import finite_loss as finite_loss
 from vflsim.learning.learners.inputs import Received as Received
 from vflsim.learning.learners.party import PartyLearner as PartyLearner
 from vflsim.learning.learners.server import ServerLearner as ServerLearner

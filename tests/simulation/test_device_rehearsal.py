@@ -24,7 +24,7 @@ from vflsim.simulation.vectorised import run_trained
 from vflsim.vocabulary.execution_options import Execution
 
 ROUNDS, EVERY = (6, 3) if is_thorough() else (4, 2)
-EVALUATION = {"vocabulary/metrics.py", "learning/learners/graphs.py"}
+EVALUATION = {"vocabulary/metrics.py", "learning/execution/operations.py"}
 SET_UP = {"learning/learners/inputs.py"}
 END = {"simulation/run.py"}
 IN_ROUNDS = {
@@ -113,7 +113,7 @@ def test_a_synchronous_run_reads_losses_when_it_evaluates_and_nothing_else() -> 
     _, rehearsal = rehearse({"kind": "synchronous"})
     rows = 1 + ROUNDS // EVERY
     assert rehearsal.reads == {
-        "learning/learners/graphs.py": ROUNDS,
+        "learning/execution/operations.py": ROUNDS,
         "vocabulary/metrics.py": 2 * rows + 2 * rows * ("validation" in rehearsal.reads),
         "learning/learners/inputs.py": 1,
     }

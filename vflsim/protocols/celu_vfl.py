@@ -13,9 +13,8 @@ from vflsim.analysis.findings import ClosedForm, Finding
 from vflsim.analysis.lockstep import lockstep_law
 from vflsim.analysis.rounds import ROUND, conditions_of, slowed
 from vflsim.learning.batches import Batch
-from vflsim.learning.execution.operations import Handle, Operation
+from vflsim.learning.execution.operations import Handle, Operation, check_loss
 from vflsim.learning.learners.client import ClientLearner
-from vflsim.learning.learners.graphs import check_loss
 from vflsim.learning.learners.inputs import Received, in_client_order
 from vflsim.learning.learners.joint import Used
 from vflsim.learning.learners.server import ServerLearner, ServerStep

@@ -8,9 +8,8 @@ from functools import cached_property
 from typing import Any, ClassVar, Literal, cast
 
 from vflsim.learning.batches import Batch
-from vflsim.learning.execution.operations import Handle, Operation
+from vflsim.learning.execution.operations import LOCAL, Handle, Operation, check_finite
 from vflsim.learning.learners.client import ClientLearner, ClientParts
-from vflsim.learning.learners.graphs import LOCAL, check_finite
 from vflsim.learning.learners.inputs import Received, in_client_order
 from vflsim.learning.learners.party_model import descend
 from vflsim.learning.learners.server import OwnEmbedding, ServerLearner, ServerParts, ServerStep

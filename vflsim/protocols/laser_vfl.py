@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from pydantic import model_validator
 
 from vflsim.learning.batches import Batch, Split
-from vflsim.learning.execution.operations import Handle, Operation
-from vflsim.learning.learners.graphs import set_loss
+from vflsim.learning.execution.operations import Handle, Operation, set_loss
 from vflsim.learning.learners.inputs import Received, in_client_order
 from vflsim.learning.learners.party_model import descend
 from vflsim.learning.learners.server import OwnEmbedding, ServerLearner

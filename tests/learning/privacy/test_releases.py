@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vflsim.errors import BudgetError
 from vflsim.learning.learners.client import ClientLearner
-from vflsim.learning.learners.releases import Release, Releases
+from vflsim.learning.learners.releases import Releases
 from vflsim.learning.privacy.mechanisms import Gaussian, GaussianNoise
 from vflsim.scenario.resolve import setting
 from vflsim.vocabulary.execution_options import USUAL, Execution
@@ -141,14 +141,15 @@ def test_uploads_are_clipped_rows_plus_noise_of_the_stated_deviation(
     """Three tests of the noise, each failing one sound implementation in ten thousand; the seed is fixed."""
     before: list[Tensor] = []
     after: list[Tensor] = []
-    release = Release.__call__
+    noise = Releases.noise
 
-    def watched(self: Release, h: Tensor) -> Tensor:
+    def watched(self: Releases, kind: str, index: int, h: Tensor) -> Tensor:
+        drawn = noise(self, kind, index, h)
         before.append(h.detach())
-        after.append(release(self, h))
-        return after[-1]
+        after.append(h.detach() + drawn)
+        return drawn
 
-    monkeypatch.setattr(Release, "__call__", watched)
+    monkeypatch.setattr(Releases, "noise", watched)
     rates = {"training__client_optimizer": {"kind": "sgd", "lr": 0.02}}
     scenario = tiny({"dp": {**KINDS[name], "mechanism": mechanism}}, timing=RANDOM_TIMING, stop={"rounds": 24}, **rates)
     outcome = run(scenario, execution=execution)

@@ -11,8 +11,7 @@ from weakref import WeakSet
 
 from vflsim.errors import NonFiniteError
 from vflsim.learning.batches import Batch, Split
-from vflsim.learning.execution.operations import Operation, placed
-from vflsim.learning.learners.graphs import LOCAL, RECEIVED, check_finite
+from vflsim.learning.execution.operations import LOCAL, RECEIVED, Operation, check_finite, placed
 from vflsim.learning.learners.inputs import ByEmbeddings, EmbedWork, LocalWork, Rows, StackedFeatures, StepWork
 from vflsim.learning.learners.joint import PartyStack
 from vflsim.learning.learners.party import PartyLearner

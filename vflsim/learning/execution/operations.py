@@ -8,11 +8,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, Literal, NoReturn, Protocol, TypeVar
 
-from vflsim.errors import RunError, VflsimError
+from vflsim.errors import NonFiniteError, RunError, VflsimError
 from vflsim.streams import party_name
-from vflsim.vocabulary.on_demand import dtype as dtype_named, torch
+from vflsim.vocabulary.on_demand import Tensor, dtype as dtype_named, torch
 
 T = TypeVar("T")
 
@@ -123,6 +124,52 @@ def check_kept(handle: Handle[Any], kind: str) -> None:
     if tuple(shape) != tuple(handle.shape):
         what = f"{kind} promised a tensor of shape {tuple(handle.shape)}, and its value has the shape {tuple(shape)}"
         raise RunError(what, remedy="promise the shape of the value: the bytes of a message follow from it")
+
+
+RECEIVED, LOCAL = "the gradient received", "the gradient of the local objective"
+
+
+def finite_loss(loss: Tensor, where: str = "") -> float:
+    """Return the loss as a number. Raises ``NonFiniteError`` if it is none.
+
+    Example::
+
+        finite_loss(torch.tensor(0.5))  # 0.5
+    """
+    value = float(loss)
+    if not math.isfinite(value):
+        raise NonFiniteError(f"the training loss became {value}", where)
+    return value
+
+
+def set_loss(handle: Handle[float], loss: Tensor, where: str = "") -> None:
+    """Fulfil the promise of a step's loss, a tensor () without a graph.
+
+    On the CPU, raises ``NonFiniteError`` if it is not finite. On a GPU nobody waits for it: whoever reads the handle
+    gets the error.
+
+    Example::
+
+        promised: Handle[float] = Handle()
+        set_loss(promised, torch.tensor(0.5))
+        promised.value  # 0.5
+    """
+    if loss.device.type == "cpu":
+        handle.set(finite_loss(loss, where))
+    else:
+        handle.defer(partial(finite_loss, loss, where))
+
+
+def check_loss(loss: Tensor) -> None:
+    """Raise ``NonFiniteError`` for a loss on the CPU that is not finite. On a GPU the next loss read shows it."""
+    if loss.device.type == "cpu":
+        finite_loss(loss)
+
+
+def check_finite(gradient: Tensor, what: str = RECEIVED) -> None:
+    """Raise ``NonFiniteError`` for a gradient on the CPU that is not finite. On a GPU the next loss shows it."""
+    if gradient.device.type == "cpu" and not torch.isfinite(gradient).all():
+        raise NonFiniteError(f"{what} is not finite")
 
 
 class Kernel(Protocol):

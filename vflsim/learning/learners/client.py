@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from vflsim.learning.batches import Batch, Split as Split
-from vflsim.learning.execution.operations import Handle, Operation
-from vflsim.learning.learners.graphs import LOCAL, KeptGraph, check_finite
+from vflsim.learning.execution.operations import LOCAL, Handle, Operation, check_finite
+from vflsim.learning.learners.graphs import KeptGraph
 from vflsim.learning.learners.inputs import ByEmbeddings, EmbedWork, LocalWork, PartyParts, Received, Rows, StepWork
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.party_model import PartyModel, descend

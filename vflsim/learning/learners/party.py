@@ -9,8 +9,8 @@ from typing import Any, Literal, TypeVar
 
 from vflsim.errors import RunError
 from vflsim.learning.batches import Batch, Split
-from vflsim.learning.execution.operations import Handle, Operation, check_kept, nothing
-from vflsim.learning.learners.graphs import KeptGraph, finite_loss
+from vflsim.learning.execution.operations import Handle, Operation, check_kept, finite_loss, nothing
+from vflsim.learning.learners.graphs import KeptGraph
 from vflsim.learning.learners.inputs import PartyParts
 from vflsim.learning.learners.joint import PartyStack
 from vflsim.learning.learners.party_model import PartyModel, descend

@@ -9,10 +9,9 @@ from functools import cached_property, partial
 from weakref import ref
 
 from vflsim.learning.batches import Batch, Split
-from vflsim.learning.execution.operations import Handle, Operation
+from vflsim.learning.execution.operations import Handle, Operation, set_loss
 from vflsim.learning.learners.client import ClientParts
 from vflsim.learning.learners.embedding_table import EmbeddingTable, SummedTable
-from vflsim.learning.learners.graphs import set_loss
 from vflsim.learning.learners.inputs import PartyParts, Received, in_client_order
 from vflsim.learning.learners.joint import Joining, PartyDropout, Used, arrivals_of, groups_of
 from vflsim.learning.learners.party import PartyLearner

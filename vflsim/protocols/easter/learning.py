@@ -9,8 +9,7 @@ from statistics import fmean
 from typing import TypeVar
 
 from vflsim.learning.batches import Batch, Split
-from vflsim.learning.execution.operations import Handle, Operation
-from vflsim.learning.learners.graphs import set_loss
+from vflsim.learning.execution.operations import Handle, Operation, set_loss
 from vflsim.learning.learners.inputs import EmbedWork, Received, Rows, StepWork, in_client_order
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.releases import Release

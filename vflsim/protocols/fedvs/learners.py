@@ -7,9 +7,8 @@ from typing import Any
 
 from vflsim.learning.batches import Batch, Split
 from vflsim.learning.batching.products import ProductStack
-from vflsim.learning.execution.operations import Handle, Operation, placed
+from vflsim.learning.execution.operations import Handle, Operation, placed, set_loss
 from vflsim.learning.learners.client import ClientLearner
-from vflsim.learning.learners.graphs import set_loss
 from vflsim.learning.learners.inputs import StackedFeatures
 from vflsim.learning.learners.server import ServerLearner, ServerParts
 from vflsim.learning.learners.staleness import StepFacts

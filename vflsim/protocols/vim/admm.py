@@ -8,9 +8,8 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from vflsim.errors import NonFiniteError
 from vflsim.learning.batches import Batch
-from vflsim.learning.execution.operations import Handle, Operation
+from vflsim.learning.execution.operations import Handle, Operation, check_loss, set_loss
 from vflsim.learning.learners.client import ClientLearner, ClientParts
-from vflsim.learning.learners.graphs import check_loss, set_loss
 from vflsim.learning.learners.inputs import Received, in_client_order
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.server import ServerLearner, ServerParts, ServerStep

@@ -7,9 +7,8 @@ from typing import Any, Literal
 
 from vflsim.learning.batches import Batch, Split
 from vflsim.learning.batching.stack import Backward, Stack, checked
-from vflsim.learning.execution.operations import Handle, Operation
+from vflsim.learning.execution.operations import LOCAL, Handle, Operation, check_finite, set_loss
 from vflsim.learning.learners.client import ClientLearner, ClientParts, affine_layers
-from vflsim.learning.learners.graphs import LOCAL, check_finite, set_loss
 from vflsim.learning.learners.inputs import ByEmbeddings, PartyParts, Received, in_client_order
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.party_model import PartyModel, descend

@@ -12,9 +12,8 @@ from vflsim.errors import NonFiniteError, RunError, VflsimError
 from vflsim.learning.batches import Batch, BatchSequence
 from vflsim.learning.batching.kernels import whole
 from vflsim.learning.batching.stack import Stack
-from vflsim.learning.execution.operations import Handle
+from vflsim.learning.execution.operations import RECEIVED, Handle, finite_loss
 from vflsim.learning.learners.client import ClientLearner
-from vflsim.learning.learners.graphs import RECEIVED, finite_loss
 from vflsim.learning.learners.inputs import Received
 from vflsim.learning.learners.joint import Used, groups_of
 from vflsim.learning.learners.party import PartyLearner

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from vflsim.errors import RunError, VflsimError
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.execution.deferred import DeferredExecutor
-from vflsim.learning.learners.graphs import finite_loss
+from vflsim.learning.execution.operations import finite_loss
 from vflsim.learning.models.build import drawing_from
 from vflsim.protocols.capabilities import evaluated_splits, evaluates_wired
 from vflsim.recurrences.chunk import Chunk, UndecidedError, undecided
