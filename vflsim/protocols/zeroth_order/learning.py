@@ -9,15 +9,13 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from vflsim.codecs.frame import ONLY
 from vflsim.learning.batches import Batch
-from vflsim.learning.execution.operations import Handle, Operation
+from vflsim.learning.execution.operations import Handle, Operation, check_finite, set_loss
 from vflsim.learning.learners.client import ClientLearner, ClientParts
-from vflsim.learning.learners.graphs import check_finite, set_loss
 from vflsim.learning.learners.inputs import Received
 from vflsim.learning.learners.joint import Used
-from vflsim.learning.learners.releases import Release
+from vflsim.learning.learners.releases import Release, Releases
 from vflsim.learning.learners.server import ServerLearner, ServerParts, ServerStep
 from vflsim.learning.privacy.mechanisms import Gaussian
-from vflsim.learning.privacy.releases import Releases
 from vflsim.protocols.fedbcd import HeldEmbedding
 from vflsim.streams import SERVER, torch_seed
 from vflsim.vocabulary.on_demand import Tensor, nn, torch
