@@ -298,7 +298,6 @@ def numeric(features: Tensor, shape: tuple[int, ...]) -> Floats:
 
 
 def _of(data: LoadedData, party: int) -> Tensor:
-    """Return a party's training features."""
     if party == SERVER:
         assert data.active is not None, "the server holds features"
         return data.active["train"]

@@ -279,7 +279,6 @@ def differences(base: Base, raw: Mapping[str, Any]) -> list[str]:
 
 
 def _entries(raw: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the entries of ``timing.clients`` as a list in its place."""
     timing = raw.setdefault("timing", {})
     entries = timing.get("clients") or []
     timing["clients"] = entries if isinstance(entries, list) else [entries]
@@ -288,7 +287,6 @@ def _entries(raw: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _straggle(entries: list[dict[str, Any]], stragglers: int, delay: Any, all_of_them: bool) -> None:
-    """Give the last clients this upload delay, and nobody else any."""
     for entry in entries:
         entry.pop("upload_delay", None)
     entries[:] = [entry for entry in entries if entry.keys() - {"select"}]

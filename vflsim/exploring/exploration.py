@@ -222,7 +222,6 @@ class Exploration:
             return {"choices": choices_at_once(scenario, ScenarioData(scenario, self._shelf))}
 
     def _scenario(self, knobs: Mapping[str, Any], name: str | None = None) -> tuple[dict[str, Any], Scenario]:
-        """Return the scenario of positions of knobs, as plain values and loaded."""
         raw = turned(self.base, knobs, name)
         return raw, load(raw)
 

@@ -244,5 +244,4 @@ def _rounds(outcome: Outcome, waited: Mapping[int, float], by_events: str = "") 
 
 
 def _used(rounds: pa.Table) -> int:
-    """Count the embeddings that rounds have used."""
     return int(pc.sum(pc.list_value_length(rounds.column("used"))).as_py() or 0)

@@ -99,7 +99,6 @@ def handles(exact: Iterable[bool]) -> dict[str, Artist]:
 
 
 def _curves(results: Results, protocol: str, quantity: str) -> dict[int, Curve]:
-    """Return the curves of a quantity by client."""
     table = results.closed_forms
     if table is None:
         return {}

@@ -86,7 +86,6 @@ def costs_to_target(results: Results, target: Mapping[str, Any] | None = None) -
 
 
 def _costs(measured: pd.DataFrame, protocols: list[str], panels: Sequence[tuple[str, str, str]]) -> pd.DataFrame:
-    """Compute the end and the interval of every bar."""
     rows = []
     for measure, _, unit in panels:
         outcomes = measured[measured["measure"] == measure]

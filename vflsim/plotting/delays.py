@@ -160,7 +160,6 @@ def _of_sample(values: Floats) -> Numbers:
 
 
 def _of_laws(laws: Mapping[str, Delay], values: Floats) -> Numbers:
-    """Evaluate the laws over the range of the ascending values."""
     low, high = _window(values)
     x = np.linspace(0.0 if low < 0.3 * high else low - 0.05 * (high - low), high, _POINTS)
     far, kept = np.geomspace(*_tail_window(values), _POINTS), _kept(len(values))
@@ -326,7 +325,6 @@ def _draw_quantiles(
 def _draw_sizes(
     axes: Axes, name: str, fits: Sequence[FittedTime], numbers: pd.DataFrame, colours: Mapping[str, str]
 ) -> None:
-    """Draw times against sizes, with the fitted means."""
     frame = numbers[numbers["fit"].isin([_name(fit) for fit in fits])]
     unit, factor = _fit_unit(float(frame["measured_s"].median()))
     of = ("message", "B") if fits[0].additive else ("work", "FLOPs")
@@ -347,5 +345,4 @@ def _draw_sizes(
 
 
 def _fit_unit(seconds: float) -> tuple[str, float]:
-    """Choose the unit in which a time is neither tiny nor huge."""
     return next(((unit, factor) for unit, factor in _FIT_UNITS if seconds * factor >= 1), _FIT_UNITS[-1])

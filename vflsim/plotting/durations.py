@@ -168,7 +168,6 @@ def _ranks(n: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
 
 
 def _distribution(axes: Axes, values: Floats, shares: Floats, mean: float, style: Style) -> None:
-    """Draw the empirical distribution function, with a dot at the mean."""
     ranks = _ranks(len(values))
     x, y = np.concatenate([values[:1], values[ranks]]), np.concatenate([[0.0], shares[ranks]])
     axes.step(x, y, where="post", **_line(style))

@@ -209,7 +209,6 @@ class Fitting:
         return before, after
 
     def _title_height(self) -> float:
-        """Return the pixels that the title of the figure takes."""
         title = self.figure.get_suptitle()
         return sum(self._box(text).height + _GAP for text in self.figure.texts if title and text.get_text() == title)
 
@@ -251,7 +250,6 @@ class Fitting:
         return lacking > 1 and self._higher(lacking / self.figure.dpi)
 
     def _higher(self, inches: float) -> bool:
-        """Make the figure higher, if it may be."""
         if self.grows:
             self.figure.set_figheight(self.figure.get_figheight() + inches)
         return self.grows
@@ -285,7 +283,6 @@ def _right_of(axes: Axes, other: Axes) -> bool:
 
 
 def _shown(axis: Axis) -> list[Text]:
-    """Return the labels of ticks that are drawn."""
     low, high = sorted(axis.get_view_interval())
     pairs = zip(axis.get_majorticklocs(), axis.get_majorticklabels(), strict=False)
     return [text for at, text in pairs if low <= at <= high and text.get_visible() and text.get_text()]

@@ -114,7 +114,6 @@ def _joined(panels: Sequence[Numbers]) -> Numbers:
 
 
 def _panels(shown: Results | Sweep) -> list[tuple[str, Results]]:
-    """Return (title, results) of every panel of these results."""
     if isinstance(shown, Results):
         return [(shown.name, shown)]
     one = len(shown.keys) == 1

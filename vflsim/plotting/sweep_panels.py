@@ -152,7 +152,6 @@ _BLACK, _WHITE = "#000001", "#fffffe"  # no greys: a report on a dark page inver
 
 
 def _with_keys(sweep: Sweep, means: pd.DataFrame) -> pd.DataFrame:
-    """Add a column for each key."""
     return means.assign(**{each.name: [each.values[place] for place in means["position"]] for each in sweep.axes})
 
 
@@ -231,12 +230,10 @@ def _cell(axes: Axes, at: tuple[int, int], colour: Any, text: str, ink: str, hat
 
 
 def _bounds(rows: Any) -> Any:
-    """Return which means are lower bounds."""
     return rows["reached"] < rows["n"]
 
 
 def _why(sweep: Sweep, position: int, name: str) -> str:
-    """State why a point has no value for a protocol."""
     lost = [run for run in sweep.results[position].failed if run.protocol == name]
     return "—" if not lost else "diverged" if all(run.diverged for run in lost) else "failed"
 

@@ -319,7 +319,6 @@ def _moved(events: Activities, out: dict[int, Spans]) -> dict[tuple[int, int], S
 
 
 def _groups(keys: Ints) -> Iterable[tuple[int, Ints]]:
-    """Return (key, its positions) for every key."""
     order = np.argsort(keys, kind="stable")
     distinct, first = np.unique(keys[order], return_index=True)
     return zip(distinct, np.split(order, first[1:]), strict=False)

@@ -243,7 +243,6 @@ class ServerRun:
         return self._made.stays_away
 
     def _come_back(self, client: int) -> None:
-        """Let a new process of a client prepare for the run."""
         self._clients[client] = self._host.connected[client]
         self._attend(client)
         self._comebacks.came(client)
