@@ -248,9 +248,7 @@ class FlashStates(_Devices):
 _TRIP = re.compile(r"\btime[=<]([\d.]+) ?ms")
 _COLUMN = "rtt_ms"
 _FINISHED = "what iperf3 --json writes of a finished measurement"
-_LEAST_BPS, _MOST_BPS = 1.0, 1e15
-_LONGEST_MS = 1e9
-"""A round trip of 11 days, far above what any network has."""
+_LEAST_BPS, _MOST_BPS, _LONGEST_MS = 1.0, 1e15, 1e9  # far beyond what any network has
 
 
 class Links(Format):
