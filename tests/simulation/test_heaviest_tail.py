@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from vflsim.results.facts import HeavyTail
-from vflsim.simulation import facts_of_laws as module
-from vflsim.simulation.facts_of_laws import heaviest
+from vflsim.simulation import variation as module
+from vflsim.simulation.variation import heaviest
 from vflsim.timing.delays import Constant, Exponential, MarkovModulated, Pareto, State
 from vflsim.timing.delays.base import Delay
 from vflsim.timing.floats import Floats
@@ -68,7 +68,7 @@ def test_delays_that_differ_in_scale_alone_share_one_quadrature(monkeypatch: pyt
         asked.append(law)
         return tail_share(law, draws)
 
-    module._remembered.cache_clear()
+    module._share_of.cache_clear()
     monkeypatch.setattr(module, "tail_share", counted)
     means = [0.1 + 0.001 * k for k in range(500)]
     found = heaviest(

@@ -1,22 +1,30 @@
-"""Find what a setting says of how rounds vary: its slowest change, and times without a finite variance."""
+"""What laws of delays say of a run, for run.json: how its rounds vary, and its delay of the heaviest tail."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+
+import pyarrow as pa
 
 from vflsim.analysis.findings import ClosedForm
 from vflsim.analysis.rounds import ROUND
 from vflsim.intervals.steady import CYCLES, MOST_ROUNDS, PERIODS, SKEWED, Variation
+from vflsim.learning.data.loaded import LoadedData
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.capabilities import closed_forms_of
+from vflsim.results.facts import HeavyTail
+from vflsim.results.store.schema import RunInfo
+from vflsim.scenario.models import Scenario
+from vflsim.scenario.resolve import party_timings, setting
 from vflsim.setting import Setting
 from vflsim.streams import SERVER, few, party_name
+from vflsim.timing.compute import law
 from vflsim.timing.delays.base import Delay
 from vflsim.timing.laws.law import Law
-from vflsim.timing.laws.order import skewness
-from vflsim.timing.party import Cycle, by_timing, cycles_of, delays_of, sort_of, work_of
+from vflsim.timing.laws.order import skewness, tail_share
+from vflsim.timing.party import Cycle, PartyTiming, by_timing, cycles_of, delays_of, sort_of, work_of
 
 MOST_CLIENTS = 2_000
 """Most clients for which the law of a round is computed to see how its tail is."""
@@ -115,3 +123,65 @@ def _rounds_of_law(protocol: Protocol, setting: Setting) -> int | None:
         return max(map(rounds_for, laws)) if finite else None
     except Exception:  # no closed form, or none whose numbers can be computed: nothing speaks for a light tail
         return None
+
+
+def heaviest(
+    timings: Sequence[PartyTiming], participants: Sequence[int], rounds: int, seconds: float
+) -> HeavyTail | None:
+    """Find the delay of the participants (from 1) with the largest share of variance in one of ``rounds`` draws.
+
+    Bursts count by their cycles within so many ``seconds``, if those are fewer. None without rounds, or if no delay
+    varies. ``timings`` are those of the server (0) and of all clients.
+    """
+    if not rounds:
+        return None
+    owners: dict[tuple[str, int], list[int]] = {}  # by identity: an own delay may have fields without a hash
+    delays: dict[tuple[str, int], Delay] = {}
+    for clients in by_timing(timings, participants):
+        for activity, delay in _delays(timings[clients[0]]):
+            owners.setdefault((activity, id(delay)), []).extend(clients)
+            delays[activity, id(delay)] = delay
+    shares = {key: _share(delay, _draws(delay, rounds, seconds)) for key, delay in delays.items()}
+    worst = max(shares, key=lambda key: shares[key], default=None)
+    if worst is None or shares[worst] <= 0:
+        return None
+    activity, delay = worst[0], delays[worst]
+    alike = [key for key, share in shares.items() if key[0] == activity and math.isclose(share, shares[worst])]
+    return HeavyTail(
+        activity=activity,
+        kind=delay.kind,
+        draws=_draws(delay, rounds, seconds),
+        clients=tuple(sorted(client for key in alike for client in owners[key])),
+        share=round(shares[worst], 6),
+        infinite=math.isinf(delay.variance()),
+    )
+
+
+def _draws(delay: Delay, rounds: int, seconds: float) -> float:
+    return min(rounds, seconds / delay.cycle_s) if delay.cycle_s > 0 else rounds
+
+
+def _share(delay: Delay, draws: float) -> float:
+    try:
+        return _share_of(delay.standard, float(f"{draws:.2g}"))  # a share does not depend on the scale
+    except TypeError:  # not to be hashed
+        return tail_share(delay, draws)
+
+
+@lru_cache(maxsize=4096)  # the runs of a study have the same delays, and about as many rounds
+def _share_of(delay: Law, draws: float) -> float:
+    return tail_share(delay, draws)
+
+
+def _delays(timing: PartyTiming) -> Iterator[tuple[str, Delay]]:
+    yield "upload delay", timing.upload_delay
+    yield "compute time", law(timing.compute)
+    yield "latency", timing.link.latency
+
+
+def with_facts_of_laws(info: RunInfo, metrics: pa.Table, scenario: Scenario, data: LoadedData) -> RunInfo:
+    """Return a run's facts with its delay of the heaviest tail, and how its rounds vary."""
+    seconds = metrics.column("time_s")[-1].as_py() if metrics.num_rows else 0.0
+    variation = variation_of(scenario.protocols[info.protocol].protocol, setting(scenario, info.protocol, data))
+    tail = heaviest(party_timings(scenario), info.participants, info.counts["rounds"], seconds)
+    return info.model_copy(update={"heavy_tail": tail, "variation": variation})

@@ -25,10 +25,10 @@ from vflsim.scenario.load import dump
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.checkpoints import Keeper
 from vflsim.simulation.checkpoints.files import CheckpointFiles
-from vflsim.simulation.facts_of_laws import with_facts_of_laws
 from vflsim.simulation.info import versions
 from vflsim.simulation.reporter import Progress
 from vflsim.simulation.run import Outcome
+from vflsim.simulation.variation import with_facts_of_laws
 from vflsim.studies.runs.identity import Identity, Rules
 from vflsim.studies.runs.interrupt import Interrupt
 from vflsim.studies.runs.progress import Report, StudyRun
@@ -116,7 +116,7 @@ class StudySpec:
 
     def write(self, run: StudyRun, outcome: Outcome, data: LoadedData) -> Report:
         """Write a run that has ended, whole or not at all; return its report. Raises ResultsError."""
-        info = with_facts_of_laws(outcome, self.scenario, data)
+        info = with_facts_of_laws(outcome.info, outcome.tables.metrics, self.scenario, data)
         info = info.model_copy(update={"inputs": self.identity(run.protocol).inputs})
         place, tables = self.address(run.protocol, run.seed), self.scenario.record.tables
         write_run(place, outcome.tables, outcome.weights, info, tables, outcome.extra, outcome.views)
