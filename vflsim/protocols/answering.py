@@ -9,8 +9,7 @@ from typing import Any, ClassVar, TypeAlias
 from vflsim.errors import ProtocolError
 from vflsim.learning.execution.operations import Handle, Operation, nothing
 from vflsim.learning.learners.client import Split
-from vflsim.learning.learners.server import ServerLearner
-from vflsim.setting import Learners, Setting
+from vflsim.setting import Learners, Setting, split_prediction
 from vflsim.streams import party_name
 from vflsim.vocabulary.on_demand import Tensor, torch
 from vflsim.world.messages import EvaluationAnswer, EvaluationRequest, Message
@@ -106,14 +105,19 @@ class Answering:
 
         They are in party order, that of an active server (party 0) first, and at least one is there.
         """
-        server: ServerLearner = learners.server
-        return server.predict([*embeddings.values()])
+        answer: Tensor = self._prediction(learners).predict([*embeddings.values()])
+        return answer
 
     def own(self, learners: Learners[Any, Any]) -> Tensor | None:
         """Embed the server's own features of all test rows, in evaluation mode: (rows, width); None if it has none."""
-        server = learners.server
-        active = isinstance(server, ServerLearner) and server.embedding is not None
-        return server.own_embedding("test") if active else None
+        try:
+            own = self._prediction(learners).own
+        except ValueError:  # it says itself how it answers
+            return None
+        return None if own is None else own("test")
+
+    def _prediction(self, learners: Learners[Any, Any]) -> Any:
+        return getattr(self, "prediction", split_prediction)(learners)
 
 
 # --- evaluation -------------------------------------------------------------------------------------------------------

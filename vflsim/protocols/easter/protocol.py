@@ -150,16 +150,6 @@ class Easter(Answering, Protocol):
         active: ActiveParty = learners.server
         return prediction_of(active, active.predict_mean, lambda split: active.embedding(active.features(split)))
 
-    def answer(self, learners: Learners[Any, Any], embeddings: Mapping[int, Tensor | None]) -> Tensor:
-        """Return the active party's prediction from the mean of the embeddings that came, its own included."""
-        active: ActiveParty = learners.server
-        return active.predict_mean([*embeddings.values()])
-
-    def own(self, learners: Learners[Any, Any]) -> Tensor:
-        """Return the active party's embedding."""
-        active: ActiveParty = learners.server
-        return active.embedding(active.features("test"))
-
     def describe(self, setting: Setting) -> str:
         """Count the models."""
         return f"{1 + len(setting.clients)} models, one for each party"
@@ -252,16 +242,6 @@ class AggVfl(Answering, WholeNets, RoundTrips):
         """Make parties with whole models."""
         clients = ClientsMade(WholeClient, setting.clients, lambda client: whole_party(setting, client, seed))
         return Learners(WholeActive(setting, seed, self.combine), clients)
-
-    def answer(self, learners: Learners[Any, Any], embeddings: Mapping[int, Tensor | None]) -> Tensor:
-        """Combine the active party's prediction with those that came."""
-        active: WholeActive = learners.server
-        return active.combined([*embeddings.values()])
-
-    def own(self, learners: Learners[Any, Any]) -> Tensor:
-        """Return the active party's prediction from its own features."""
-        active: WholeActive = learners.server
-        return active.whole(active.features("test"))
 
 
 class Local(WholeNets):

@@ -118,11 +118,6 @@ class WholeModels(Answering, LinearHeads):
         """Return the combined logits of the clients as a function of embeddings."""
         return prediction_of(learners.server, learners.server.combined)
 
-    def answer(self, learners: Learners[Any, Any], embeddings: Mapping[int, Tensor | None]) -> Tensor:
-        """Combine the logits that came."""
-        combined: Tensor = learners.server.combined([*embeddings.values()])
-        return combined
-
 
 class Fdml(WholeModels):
     """Round t: clients send logits of B(t), the server returns the gradient of the loss by the logits, clients step.
