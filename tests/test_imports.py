@@ -55,7 +55,6 @@ ROOMS: dict[str, list[set[str]]] = {
         {"answering", "blinded", "in_flight"},
         {"base"},
         {"capabilities"},
-        {"own_pace"},
         {"fedbcd", "fedvs", "hook_checks", "synchronous", "vafl"},
         {"bs_vfl", "celu_vfl", "ef_vfl", "laser_vfl", "sharing", "vim", "zeroth_order"},
         {"easter"},

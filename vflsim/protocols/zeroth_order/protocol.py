@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 from vflsim.learning.learners.client import ClientLearner
 from vflsim.learning.privacy.mechanisms import Gaussian
 from vflsim.protocols.base import TABLE, CheckContext, Traits, replace
-from vflsim.protocols.own_pace import OwnPaceProtocol
+from vflsim.protocols.vafl import OwnPaceProtocol
 from vflsim.protocols.zeroth_order.learning import (
     Directions,
     Law,
