@@ -332,9 +332,11 @@ class Release:
 
     def _count(self, releases: Releases) -> None:
         if not self._counted:
-            batch = self._rows if isinstance(self._rows, Batch) else None
-            rows, key = (self._rows, None) if batch is None else (batch.ids, (batch.origin, batch.index))
-            self._counted, self._refused = True, releases.count(rows, key)
+            if isinstance(batch := self._rows, Batch):
+                refused = releases.count(batch.ids, (batch.origin, batch.index))
+            else:
+                refused = releases.count(batch, None)
+            self._counted, self._refused = True, refused
 
 
 AS_THEY_ARE = Release(None, "", slice(None))
