@@ -13,11 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from vflsim.api.expected import check
-from vflsim.api.finished import evaluate, explain, report, trace
+from vflsim.api.finished import evaluate, explain, read_sweep, report, sweep_answers, trace
 from vflsim.api.fits import fit
-from vflsim.api.sweep_frames import read_sweep, sweep_answers
-from vflsim.api.timing import analyze
+from vflsim.api.scenarios import analyze, check
 from vflsim.errors import VflsimError
 from vflsim.version import __version__ as __version__
 

@@ -1,14 +1,16 @@
-"""What finished runs show: a page, a trace, attacks, the importance of clients."""
+"""What finished runs show: a page, a trace, attacks, the importance of clients; and a sweep, as frames of pandas."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vflsim.party_names import naming
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from vflsim.attacks import Evaluation
     from vflsim.explaining import Explanation
     from vflsim.results.read import Results
@@ -118,3 +120,37 @@ def _chosen(results: Results, protocols: Sequence[str], seeds: Sequence[int]) ->
     for seed in seeds:
         check_known(str(seed), [*map(str, results.seeds)], "seed", "seeds")
     return results
+
+
+def read_sweep(folder: str | Path, target: Mapping[str, Any] | None = None) -> pd.DataFrame:
+    """Read all runs of a sweep as one tidy frame: a row per run, its keys, protocol, seed and measures as columns.
+
+    ``target`` replaces the scenario's: ``{"test_accuracy": 0.9}``. See :func:`vflsim.results.sweeps.frame.sweep_frame`.
+    Raises ``ResultsError``.
+
+    Example: ``vflsim.read_sweep("results/batches")[["protocol", "seed"]]``
+    """
+    from vflsim.results.sweeps.frame import sweep_frame
+    from vflsim.results.sweeps.sweep import Sweep
+
+    return sweep_frame(Sweep.open(folder, target))
+
+
+def sweep_answers(sweep: Sweep | str | Path, target: Mapping[str, Any] | None = None) -> pd.DataFrame:
+    """Say which values of a sweep's keys are best for each protocol: a row per comparison, protocol and point.
+
+    Compared are time, bytes and energy to the target; of protocols that reached it nowhere, the main metric after as
+    much of these as all have spent. ``verdict`` says how a point did for its protocol (best, not told apart, behind,
+    not reached, failed), ``place`` how the protocol did among all. ``target`` replaces the scenario's. See
+    :func:`vflsim.results.sweeps.answers.answers_frame` for the columns. Raises ``ResultsError``.
+
+    Example: ``vflsim.sweep_answers("results/batches").query("verdict == 'best'")``
+    """
+    from dataclasses import replace
+
+    from vflsim.results.sweeps.answers import answers_frame
+    from vflsim.results.sweeps.sweep import Sweep
+
+    if isinstance(sweep, Sweep):
+        return answers_frame(sweep if target is None else replace(sweep, targets=target))
+    return answers_frame(Sweep.open(sweep, target))

@@ -1,4 +1,4 @@
-"""Shared by all commands: the application, consoles, options and error output."""
+"""Shared by all commands: the application, consoles, options, error output, and formats of tables."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ from vflsim.vocabulary.figure_options import FIGURE_OPTIONS
 
 if TYPE_CHECKING:
     from vflsim.scenario.models import Scenario
+    from vflsim.tables import DataTable
+    from vflsim.tables.formats import FormatName
 
 
 class OnceCommand(TyperCommand):
@@ -239,3 +241,50 @@ def _parameter(name: str) -> Parameter:
 def again() -> str:
     """Return the given command with --resume, and without --anew, which would undo it."""
     return shlex.join(["vflsim", *(part for part in sys.argv[1:] if part not in ("--resume", "--anew")), "--resume"])
+
+
+# --- results --------------------------------------------------------------------------------------------------------
+
+
+Trust = Annotated[
+    bool, typer.Option("--trust", help="Import the modules that the results name, which runs their code.")
+]
+OnlySeeds = Annotated[list[int] | None, typer.Option("--seed", help="Only this seed (may be repeated).")]
+
+
+Latex = Annotated[
+    bool, typer.Option("--latex", help="Print the tables for LaTeX, with booktabs and siunitx, and nothing else.")
+]
+Markdown = Annotated[bool, typer.Option("--markdown", help="Print the tables as Markdown, and nothing else.")]
+Csv = Annotated[bool, typer.Option("--csv", help="Print the tables as CSV, cells and their numbers, and nothing else.")]
+Metric = Annotated[
+    str | None,
+    typer.Option(
+        help="Show this at every point of a sweep: a metric (test_loss), a measure (rounds, bytes, one of your own), "
+        "or a percentile of the rounds (p99). Of a budget: rank by this metric."
+    ),
+]
+Html = Annotated[bool, typer.Option("--html", help="Print the tables as HTML, and nothing else.")]
+
+
+def form_of(command: str, latex: bool, markdown: bool, csv: bool, html: bool) -> FormatName | None:
+    """Return the format that was asked for, if any. Raises ScenarioError for several."""
+    wanted: dict[FormatName, bool] = {"latex": latex, "markdown": markdown, "csv": csv, "html": html}
+    names = [name for name, wished in wanted.items() if wished]
+    if len(names) > 1:
+        options = " ".join(f"--{name}" for name in names)
+        raise ScenarioError("several formats at once", f"vflsim {command} {options}", "one of them")
+    return names[0] if names else None
+
+
+def show(page: Console, tables: Sequence[DataTable], form: FormatName | None) -> None:
+    """Print tables for people, or in a format, as it is and without colours, to the standard output."""
+    if form is not None:
+        from vflsim.tables.formats import written
+
+        sys.stdout.write(written(tables, form))
+        return
+    for number, table in enumerate(tables):
+        if number:
+            page.print()
+        page.print(table)

@@ -12,8 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 import vflsim
-from vflsim.cli.app import Application, app, console, say
-from vflsim.cli.output import Trust
+from vflsim.cli.app import Application, Trust, app, console, say
 from vflsim.errors import ScenarioError, VflsimError
 from vflsim.vocabulary.amounts import Amount, quantity
 

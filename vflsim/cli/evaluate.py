@@ -1,16 +1,25 @@
 """``vflsim evaluate`` and ``vflsim explain``: attacks on runs, certificates against them, and which clients matter."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from shlex import quote
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import vflsim
-from vflsim.cli.app import Protocols, ResultsFolder, app, say
-from vflsim.cli.output import Seeds, Trust, beside, opened, written_and_shown
+from vflsim.cli.app import OnlySeeds, Protocols, ResultsFolder, Trust, app, console, known, say
 from vflsim.errors import ScenarioError
+from vflsim.party_names import name_from_now_on
+
+if TYPE_CHECKING:
+    from rich.console import ConsoleRenderable
+
+    from vflsim.plotting.style import Picture
+    from vflsim.results.read import Results
 
 
 @app.command()
@@ -23,7 +32,7 @@ def evaluate(
         list[str] | None, typer.Option("--set", help="An option: pgd.omega=1,2", metavar="ATTACK.OPTION=VALUES")
     ] = None,
     protocol: Protocols = None,
-    seed: Seeds = None,
+    seed: OnlySeeds = None,
     trust: Trust = False,
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder of tables and figures (default: RESULTS-evaluated).")
@@ -48,7 +57,7 @@ def evaluate(
 def explain(
     results: ResultsFolder,
     protocol: Protocols = None,
-    seed: Seeds = None,
+    seed: OnlySeeds = None,
     trust: Trust = False,
     sd: Annotated[
         float, typer.Option(help="Standard deviation of the noise on test features, in scaled units.", min=0)
@@ -90,3 +99,49 @@ def _share(text: str) -> float:
     except ValueError:
         what, allowed = f"{text!r} is not a share of clients", "per cent such as 50%,20%, or 0.5,0.2"
         raise ScenarioError(what, "vflsim explain --top", allowed) from None
+
+
+def opened(
+    folder: Path, protocols: Iterable[str] | None, seeds: Iterable[int] | None, command: str, trust: bool
+) -> Results:
+    """Open results. Raises ScenarioError for a protocol or a seed that they do not have."""
+    from vflsim.results.read import Results
+
+    results = Results.open(folder, trust)
+    name_from_now_on(results.scenario)
+    for each in protocols or ():
+        known(each, results.protocols, "protocol", f"vflsim {command} --protocol")
+    for number in seeds or ():
+        known(str(number), results.seeds, "seed", f"vflsim {command} --seed")
+    return results
+
+
+def beside(results: Path, out: Path | None, what: str) -> Path:
+    """Return ``out``, or the folder ``RESULTS-<what>`` beside the results."""
+    whole = results.resolve()
+    return out or (results if results.name == whole.name else whole).with_name(f"{whole.name}-{what}")
+
+
+def written_and_shown(
+    folder: Path,
+    save: Callable[[Path], list[Path]],
+    figures: Iterable[tuple[str, Picture]],
+    tables: Iterable[ConsoleRenderable],
+    left_out: Mapping[str, str],
+) -> None:
+    """Write tables and figures, then print the tables, what was left out, and the files.
+
+    A reader that closes the pipe early costs no file.
+    """
+    from vflsim.results.store.write import write_file
+
+    paths = save(folder)
+    paths += [write_file(folder / f"{name}.png", figure.png()) for name, figure in figures]
+    page = console()
+    for table in tables:
+        page.print(table)
+        page.print()
+    for name, why in left_out.items():
+        say(f"left out: {name}: {why}")
+    for path in paths:
+        say(str(path))

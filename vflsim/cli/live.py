@@ -7,8 +7,19 @@ from typing import Annotated, Literal
 
 import typer
 
-from vflsim.cli.app import Application, Overrides, Protocols, ScenarioFile, Seeds, app, complain, console, load, say
-from vflsim.cli.output import Trust
+from vflsim.cli.app import (
+    Application,
+    Overrides,
+    Protocols,
+    ScenarioFile,
+    Seeds,
+    Trust,
+    app,
+    complain,
+    console,
+    load,
+    say,
+)
 from vflsim.cli.runs import present
 from vflsim.errors import ScenarioError
 

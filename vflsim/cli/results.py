@@ -11,19 +11,27 @@ import typer
 
 import vflsim
 from vflsim.cli.app import (
+    Csv,
+    Html,
+    Latex,
+    Markdown,
+    Metric,
+    OnlySeeds,
     Protocols,
     ResultsFolder,
+    Trust,
     Workers,
     app,
     complain,
     console,
+    form_of,
     known,
     must_be_folder,
     of_figures,
     say,
+    show,
     with_options,
 )
-from vflsim.cli.output import Csv, Html, Latex, Markdown, Metric, Seeds, Trust, form_of, show
 from vflsim.errors import ResultsError, ScenarioError
 
 if TYPE_CHECKING:
@@ -186,7 +194,7 @@ def verify(
         bool, typer.Option("--rerun", help="Also compute runs again, and compare the bytes of tables and weights.")
     ] = False,
     protocol: Protocols = None,
-    seed: Seeds = None,
+    seed: OnlySeeds = None,
     rounds: Annotated[
         int | None, typer.Option(min=1, help="With --rerun: only this many rounds of each run, its first.", metavar="N")
     ] = None,

@@ -8,6 +8,11 @@ import typer
 
 from vflsim.cli.app import (
     EXECUTION,
+    Csv,
+    Html,
+    Latex,
+    Markdown,
+    Metric,
     Overrides,
     Protocols,
     ScenarioFile,
@@ -16,11 +21,12 @@ from vflsim.cli.app import (
     app,
     complain,
     console,
+    form_of,
     overriding,
     say,
+    show,
     with_execution,
 )
-from vflsim.cli.output import Csv, Html, Latex, Markdown, Metric, form_of, show
 from vflsim.cli.runs import conclude
 from vflsim.errors import ScenarioError
 from vflsim.vocabulary.execution_options import ExecutionOptions

@@ -17,7 +17,7 @@ import numpy as np
 
 from vflsim.analysis.cycles import Unanalysable
 from vflsim.analysis.findings import ClosedForm
-from vflsim.api.timing import Analyses
+from vflsim.api.scenarios import Analyses
 from vflsim.errors import VflsimError
 from vflsim.exploring.figures import finite, number, simulations, timeline
 from vflsim.exploring.rounds import MESSAGES as AT_FIRST, SimulatedRounds, by_arrays, simulated
