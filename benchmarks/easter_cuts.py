@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import vflsim
-from vflsim.scenario.data import ScenarioData
+from vflsim.scenario.resolve import ScenarioData
 
 TABLE = Path(__file__).parents[1] / "scenarios" / "easter" / "table2.yaml"
 SIDE = 28

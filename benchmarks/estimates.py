@@ -29,7 +29,7 @@ LEAST, MOST = 0.5, 2.0
 def measured(path: str, seconds: float) -> list[dict[str, float | str]]:
     """Estimate and run every protocol of a scenario, shortened to so many seconds."""
     import vflsim
-    from vflsim.scenario.data import ScenarioData
+    from vflsim.scenario.resolve import ScenarioData
     from vflsim.stopping.rules import Stop
     from vflsim.studies.checks.data import read_and_check
     from vflsim.studies.checks.expected import expectation

@@ -28,7 +28,7 @@ from unittest import mock
 
 from timing import bare_simpy, best, scenario
 
-from vflsim.scenario.data import ScenarioData
+from vflsim.scenario.resolve import ScenarioData
 from vflsim.simulation import collector
 from vflsim.simulation.run import run_protocol
 

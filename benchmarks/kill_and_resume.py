@@ -24,8 +24,8 @@ from ruamel.yaml import YAML
 
 from vflsim.learning.execution.deferred import DeferredExecutor
 from vflsim.scenario import load
-from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
+from vflsim.scenario.resolve import ScenarioData
 from vflsim.simulation.checkpoints import Keeper
 from vflsim.simulation.reporter import Progress
 from vflsim.simulation.run import run_protocol

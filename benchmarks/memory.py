@@ -55,8 +55,10 @@ def run(rounds: int, *names: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         vflsim.run(scenario.model_copy(update={"protocols": chosen}), folder)
     peak = _peak()
-    from vflsim.scenario.data import ScenarioData
-    from vflsim.scenario.resolve import setting  # to look at what was held, after the run
+    from vflsim.scenario.resolve import (
+        ScenarioData,
+        setting,  # to look at what was held, after the run
+    )
 
     data = ScenarioData(scenario).of(scenario.training)
     tables, models = [], []

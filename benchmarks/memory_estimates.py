@@ -158,8 +158,7 @@ CASES: dict[str, Case] = {
 def measured(name: str) -> dict[str, Any]:
     """Run a case in this process: what is predicted and the peak, in bytes without the features, and what it holds."""
     import vflsim
-    from vflsim.scenario.data import ScenarioData
-    from vflsim.scenario.resolve import setting
+    from vflsim.scenario.resolve import ScenarioData, setting
     from vflsim.studies.checks.sizes import run_size
 
     case = CASES[name]

@@ -27,8 +27,8 @@ import simpy
 import vectorised
 
 import vflsim
-from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
+from vflsim.scenario.resolve import ScenarioData
 from vflsim.simulation.run import run_protocol
 from vflsim.simulation.vectorised import run_vectorised
 from vflsim.studies.runs.simulator_choice import PathWish

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 import vflsim
-from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
+from vflsim.scenario.resolve import ScenarioData
 from vflsim.simulation.collector import patient_collector
 from vflsim.simulation.vectorised import run_vectorised
 

@@ -31,9 +31,8 @@ from vflsim.learning.execution.operations import Operation
 from vflsim.learning.tasks import MULTICLASS
 from vflsim.protocols.vim import admm as duals_module
 from vflsim.protocols.vim.admm import lagrangian, proximal
-from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
-from vflsim.scenario.resolve import setting
+from vflsim.scenario.resolve import ScenarioData, setting
 from vflsim.simulation.collector import patient_collector
 from vflsim.simulation.run import run_protocol
 from vflsim.streams import SERVER

@@ -13,8 +13,8 @@ from vflsim.intervals.means import t_interval
 from vflsim.results import Results
 from vflsim.results.statistics.plateau import plateau_of
 from vflsim.results.sweeps.tuning import Tuning, leaf, tuning_markdown
-from vflsim.scenario.emit import flow
 from vflsim.tables.formats import markdown_table
+from vflsim.vocabulary.plain_yaml import flow
 
 
 def results_table(tuning: Tuning, common: Results, own: Results) -> Iterator[str]:

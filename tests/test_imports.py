@@ -92,7 +92,7 @@ ROOMS: dict[str, list[set[str]]] = {
 # Modules that need each other, counted with imports for types, inside functions, and by a path in a string.
 MUTUAL = [
     {"timing.delays", "timing.delays.composite", "timing.delays.modulated"},  # delays that hold delays
-    {"scenario.depends", "scenario.models", "scenario.resolve"},  # a scenario checks protocols that are added to it
+    {"scenario.models", "scenario.resolve"},  # a scenario checks protocols that are added to it
 ]
 # The public facades, each for its kind of users; what stands on them needs no other module.
 FACADES = ("errors", "finished", "plotting", "protocol", "scenario", "streams", "worlds")

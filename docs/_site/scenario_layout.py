@@ -11,9 +11,8 @@ from vflsim.learning.data.partition import Partition
 from vflsim.learning.data.spec import Data, FeatureNoise
 from vflsim.learning.privacy.blinding import Blinding
 from vflsim.learning.training import Dropout, Training, TrainingOverride
-from vflsim.scenario.evaluate import Evaluate, Recording, ViewRecording
 from vflsim.scenario.models import ClientTiming, Scenario, ServerTiming, Timing
-from vflsim.scenario.protocol_entry import Models, ModelsOverride, ProtocolEntry
+from vflsim.scenario.sections import Evaluate, Models, ModelsOverride, ProtocolEntry, Recording, ViewRecording
 from vflsim.stopping.precision import Precision
 from vflsim.stopping.rules import Stop
 from vflsim.timing.capacity import Link

@@ -16,7 +16,7 @@ from tiny_worlds import data_of, raw, tiny
 
 from vflsim.analysis.findings import ClosedForm
 from vflsim.scenario import load
-from vflsim.scenario.data import ScenarioData
+from vflsim.scenario.resolve import ScenarioData
 from vflsim.simulation.run import run_protocol
 from vflsim.simulation.vectorised import obstacles, run_vectorised
 from vflsim.studies.checks.closed_forms import analyse, closed_forms

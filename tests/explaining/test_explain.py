@@ -25,8 +25,8 @@ from vflsim.explaining.explain import (
 )
 from vflsim.results.read import Results
 from vflsim.scenario import load
-from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
+from vflsim.scenario.resolve import ScenarioData
 from vflsim.studies.study import run_study
 
 each = pytest.mark.parametrize("name", EXPLAINED)

@@ -16,9 +16,9 @@ from vflsim.exploring.base import Base, turned
 from vflsim.exploring.figures import AT_ONCE, ROUNDS, delay_curves, figures, timeline
 from vflsim.exploring.rounds import MESSAGES, by_events, simulated
 from vflsim.exploring.slow_figures import ROUNDS_AT_ONCE, VALUES_AT_ONCE, choices, choices_at_once, closed_forms, tables
-from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.load import load
 from vflsim.scenario.models import Scenario
+from vflsim.scenario.resolve import ScenarioData
 from vflsim.studies.checks.expected import expectation
 from vflsim.timing.delays import Constant, Exponential, LogNormal, Pareto, Weibull
 

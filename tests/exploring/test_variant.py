@@ -11,12 +11,12 @@ import pytest
 
 from vflsim.errors import ScenarioError
 from vflsim.exploring.base import Base, base_of, differences, turned
-from vflsim.scenario import emit
 from vflsim.scenario.load import load
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import party_timings
 from vflsim.shipped import shipped
 from vflsim.timing.delays import Constant, Weibull
+from vflsim.vocabulary import plain_yaml
 
 WEIBULL = {"kind": "weibull", "shape": 0.7, "mean": "2 s"}
 FREE = [name for name in shipped() if name.split("/")[0] not in {"easter", "vim", "vafl", "rounding"}]
@@ -31,7 +31,7 @@ def begun(tmp_path: Path, template: Base, **changed: Any) -> Base:
 
 def held_by(scenario: Scenario, tmp_path: Path) -> Mapping[str, Any]:
     file = tmp_path / "written.yaml"
-    file.write_text(emit.dump(scenario.document.raw))
+    file.write_text(plain_yaml.dump(scenario.document.raw))
     return base_of(file).held
 
 

@@ -14,7 +14,7 @@ from tiny_worlds import metrics, run, same_weights, tiny
 
 from vflsim.errors import ScenarioError
 from vflsim.learning.tasks import Focal
-from vflsim.scenario.depends import run_text
+from vflsim.scenario.resolve import run_text
 from vflsim.studies.checks.data import read_and_check
 
 HEADS = {"aggregate": "concat", "server": {"kind": "linear", "bias": False}}

@@ -18,7 +18,7 @@ import vflsim
 from vflsim.errors import ScenarioError
 from vflsim.results.read import Results
 from vflsim.results.tables.comparison import comparison_table
-from vflsim.scenario.depends import run_text
+from vflsim.scenario.resolve import run_text
 from vflsim.simulation.run import run_protocol
 from vflsim.simulation.vectorised.run import run_vectorised
 from vflsim.studies.checks.data import read_and_check

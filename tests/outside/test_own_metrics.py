@@ -17,7 +17,7 @@ import vflsim
 from vflsim.errors import ResultsError, RunError, ScenarioError
 from vflsim.plotting import PLOTS
 from vflsim.results.verify.runs import verify_run
-from vflsim.scenario.depends import run_text
+from vflsim.scenario.resolve import run_text
 from vflsim.studies.runs.identity import ends_alike
 from vflsim.vocabulary.targets import Target
 

@@ -13,7 +13,7 @@ from own_mistakes import assert_refused_with_file_line_and_remedy
 from tiny_worlds import RANDOM_TIMING, events, rounds, run, same_weights, tiny
 
 from vflsim.errors import ScenarioError
-from vflsim.scenario.depends import run_text
+from vflsim.scenario.resolve import run_text
 from vflsim.simulation.vectorised.eligibility import obstacles
 
 

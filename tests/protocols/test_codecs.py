@@ -18,8 +18,8 @@ import vflsim
 from vflsim.errors import ScenarioError
 from vflsim.results.tables.comparison import comparison_table
 from vflsim.scenario import load
-from vflsim.scenario.evaluate import Recording
 from vflsim.scenario.models import Scenario
+from vflsim.scenario.sections import Recording
 from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.simulation.vectorised import obstacles
 

@@ -15,7 +15,7 @@ from scipy import stats
 from thorough import is_thorough
 
 import vflsim
-from vflsim.scenario.data import ScenarioData
+from vflsim.scenario.resolve import ScenarioData
 from vflsim.simulation.run import run_protocol
 
 N, T, STEPS = 8, 3, 2_500 if is_thorough() else 1_000

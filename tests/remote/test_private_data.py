@@ -25,9 +25,8 @@ from vflsim.remote.frames import pack_message
 from vflsim.remote.party import LocalParty, local_party, refuse_unfit
 from vflsim.remote.private_data import PrivateData, label_splits, largest_between_clients, private_data
 from vflsim.remote.world import LiveWorld
-from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
-from vflsim.scenario.resolve import setting
+from vflsim.scenario.resolve import ScenarioData, setting
 from vflsim.world.mailbox import Mailbox
 from vflsim.world.messages import Message
 from vflsim.world.transport import Transport

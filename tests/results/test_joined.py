@@ -23,8 +23,9 @@ from vflsim.results.statistics.pairs import ratio
 from vflsim.results.statistics.summary import outcomes
 from vflsim.results.store.json_files import read_scenario
 from vflsim.results.tables.comparison import comparison_table
-from vflsim.scenario import emit, load
+from vflsim.scenario import load
 from vflsim.studies.study import run_study
+from vflsim.vocabulary import plain_yaml
 
 WAIT, ASYNC = {"wait": {"kind": "synchronous"}}, {"async": {"kind": "asynchronous"}}
 FEDVS = {"fedvs": {"kind": "fedvs", "K": 1, "models": {"client": {"kind": "polynomial", "degree": 2, "embedding": 6}}}}
@@ -182,7 +183,7 @@ def test_without_its_modules_a_scenario_is_compared_by_its_text(study: Study, tm
         page = tmp_path / name / "scenario.yaml"
         scenario = dict(read_scenario(page)) | {"modules": str(tmp_path / "gone" / name)}
         scenario["timing"] = {"server": {"compute": {"kind": "module", "path": "gone:Delay"}}}
-        page.write_text(emit.dump(scenario))
+        page.write_text(plain_yaml.dump(scenario))
     joined = JoinedResults.of([Results.open(tmp_path / name) for name in "ab"])
     assert joined.unpaired("wait (b)", "wait (a)").startswith("modules: ")
 

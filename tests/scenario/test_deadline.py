@@ -14,7 +14,7 @@ from vflsim.protocol import Learners, ServerPrediction, Synchronous, split_predi
 from vflsim.protocols import PROTOCOLS
 from vflsim.protocols.capabilities import answering_of
 from vflsim.scenario import dump, load
-from vflsim.scenario.depends import run_text
+from vflsim.scenario.resolve import run_text
 
 TWO = {"reference": {"kind": "centralised"}, "wait": {"kind": "synchronous"}}
 NOISE = {"kind": "gaussian", "clip": 1, "delta": 1e-5, "noise_multiplier": 1}

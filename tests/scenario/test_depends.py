@@ -10,8 +10,8 @@ from protocols_by_kind import KINDS
 from tiny_worlds import NEEDS_ACTIVE, RANDOM_TIMING, raw, run, tiny
 
 from vflsim.scenario import load
-from vflsim.scenario.depends import course_digest, run_part, run_text
 from vflsim.scenario.models import Scenario
+from vflsim.scenario.resolve import course_digest, run_part, run_text
 from vflsim.simulation.run import Outcome
 
 STUDY: dict[str, Any] = {"timing": RANDOM_TIMING, "stop": {"rounds": 4}, "evaluate": {"every": "2 rounds"}}

@@ -11,7 +11,7 @@ from tiny_worlds import raw
 from vflsim.errors import ScenarioError
 from vflsim.scenario import load
 from vflsim.scenario.load import dump
-from vflsim.scenario.presets import Preset, names
+from vflsim.scenario.overrides import Preset, preset_names
 from vflsim.scenario.resolve import party_timings
 from vflsim.timing.compute import Flops
 
@@ -37,7 +37,7 @@ def test_a_preset_gives_the_timing_of_the_papers_scenario(preset: str, file: str
     assert short.timing.network == said.timing.network
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", preset_names())
 def test_a_stored_scenario_holds_what_its_preset_says(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -51,7 +51,7 @@ def test_a_stored_scenario_holds_what_its_preset_says(
     preset = Preset.read(name)
     assert all([preset.title, preset.source, preset.ours])
     assert scenario.timing.preset is None
-    monkeypatch.setattr("vflsim.scenario.presets.FOLDER", Path("nowhere"))
+    monkeypatch.setattr("vflsim.scenario.overrides.FOLDER", Path("nowhere"))
     again = load(dump(scenario))
     assert again == scenario
     assert party_timings(again) == party_timings(scenario)
@@ -86,7 +86,7 @@ def test_an_unknown_preset_is_refused_with_those_there_are(tmp_path: Path) -> No
     file.write_text(dump(load(raw("synchronous", timing={}))).replace("timing: {}", "timing: {preset: fedvs-6.3}"))
     with pytest.raises(ScenarioError, match=r"s\.yaml:\d+: timing\.preset: there is no preset 'fedvs-6\.3'") as caught:
         load(file)
-    assert caught.value.allowed == f"{', '.join(names())}; or a file that ends in .yaml"
+    assert caught.value.allowed == f"{', '.join(preset_names())}; or a file that ends in .yaml"
     assert "'fedvs-6.2'" in caught.value.remedy
 
 

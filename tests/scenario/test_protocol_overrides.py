@@ -7,7 +7,7 @@ from tiny_worlds import data_of, learners, raw, run
 
 from vflsim.errors import ScenarioError
 from vflsim.scenario import load
-from vflsim.scenario.data import ScenarioData
+from vflsim.scenario.resolve import ScenarioData
 from vflsim.studies.checks.describe import described, overrides
 
 POLYNOMIAL = {"kind": "polynomial", "degree": 2, "embedding": 5}

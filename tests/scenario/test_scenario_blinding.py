@@ -9,8 +9,7 @@ from vflsim.errors import ScenarioError
 from vflsim.learning.privacy.blinding import Blinding
 from vflsim.protocols import PROTOCOLS
 from vflsim.scenario import dump, load, schema
-from vflsim.scenario.depends import course_digest
-from vflsim.scenario.resolve import setting
+from vflsim.scenario.resolve import course_digest, setting
 from vflsim.simulation.vectorised import obstacles
 from vflsim.studies.checks.describe import overrides
 from vflsim.studies.checks.expected import expectation

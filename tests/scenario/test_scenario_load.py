@@ -10,7 +10,7 @@ from vflsim.learning.training import Training
 from vflsim.protocols.synchronous import Ignore
 from vflsim.protocols.vafl import TSynchronous
 from vflsim.scenario import Scenario, client_models, load, party_timings
-from vflsim.scenario.evaluate import Every
+from vflsim.scenario.sections import Every
 from vflsim.timing.delays import Constant, Exponential
 
 

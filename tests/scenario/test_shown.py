@@ -15,7 +15,7 @@ def test_a_notebook_shows_protocols_and_text_and_no_name_becomes_part_of_the_pag
     text = page.partition("<pre>")[2].partition("</pre>")[0]
     assert vflsim.load(text) == scenario  # no character of it needs escaping
     file = {"file": "<img src=x>.csv", "label": "y"}
-    from vflsim.scenario.emit import html
+    from vflsim.vocabulary.plain_yaml import html
 
     shown = html({"name": "<b>", "data": file, "protocols": {"<i>": {"kind": "synchronous"}}}, 2, (0,))
     assert "<img" not in shown

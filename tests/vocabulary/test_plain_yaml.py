@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from vflsim.errors import ScenarioError
-from vflsim.scenario.emit import dump
-from vflsim.vocabulary.plain_yaml import MAX_DEPTH, parse_value
+from vflsim.vocabulary.plain_yaml import MAX_DEPTH, dump, parse_value
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20)
 PLAIN = st.recursive(

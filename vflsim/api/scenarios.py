@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from vflsim.analysis.findings import Choices, ClosedForm, Formula
     from vflsim.plotting.style import Picture
-    from vflsim.scenario.data import ScenarioData
     from vflsim.scenario.models import Scenario
+    from vflsim.scenario.resolve import ScenarioData
     from vflsim.studies.checks.closed_forms import Analysis
     from vflsim.studies.checks.expected import Expectation
     from vflsim.studies.checks.run_speed import Speed

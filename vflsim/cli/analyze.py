@@ -260,8 +260,8 @@ def timing(
     if not 0 < median < _LONGEST_MS:
         raise ScenarioError(f"{median:g} ms", "vflsim timing --median", f"more than 0 and less than {_LONGEST_MS:g} ms")
     from vflsim.results.store.write import write_file
-    from vflsim.scenario import emit
     from vflsim.timing.foreign import Wishes, read_timing
+    from vflsim.vocabulary import plain_yaml
 
     wanted = _number_or_names(clients)
     read = read_timing(sources, form, Wishes(server, wanted, seed, interrupted, median))
@@ -269,7 +269,7 @@ def timing(
     say(f"{read.preset['title']}: {len(read.names):,} clients: {names}")
     for note in read.notes:
         say(f"note: {note}")
-    text = emit.dump(read.preset)
+    text = plain_yaml.dump(read.preset)
     if out is None:
         page = console()
         page.print()

@@ -114,12 +114,12 @@ def fit_command(
 
 def _recommend(page: Console, fits: Fits) -> None:
     """Print what a scenario can take: the best law that is not rejected, if there is one, and the delays themselves."""
-    from vflsim.scenario import emit
     from vflsim.tables import DataTable
     from vflsim.timing.measured.fitting import quantiles
+    from vflsim.vocabulary import plain_yaml
 
     def entry(title: str, delay: dict[str, Any]) -> None:
-        page.print(Text(f"# {title}\n{emit.dump({'upload_delay': delay})}".rstrip()), soft_wrap=True)
+        page.print(Text(f"# {title}\n{plain_yaml.dump({'upload_delay': delay})}".rstrip()), soft_wrap=True)
 
     themselves = "the observations themselves"
     if fits.good and fits.best.delay is not None and fits.best.rejected:
@@ -239,7 +239,7 @@ def calibrate(
     trust: Trust = False,
 ) -> None:
     """Fit compute models, latencies and bandwidths to what was measured, as timing for scenarios."""
-    from vflsim.scenario import emit
+    from vflsim.vocabulary import plain_yaml
 
     if encryption != (source is None) or (encryption and (run or out or figure)):
         what = "--encryption beside another source or option" if encryption else "no source"
@@ -262,7 +262,7 @@ def calibrate(
     page.print(_table(fitted))
     for note in fitted.notes:
         say(note)
-    text = emit.dump(fitted.preset())
+    text = plain_yaml.dump(fitted.preset())
     if out is None:
         page.print()
         page.print(Text(text.rstrip()), soft_wrap=True)

@@ -63,9 +63,9 @@ def _kinds(category: str) -> Iterator[Texts]:
 
 
 def _presets() -> Iterator[Texts]:
-    from vflsim.scenario.presets import Preset, names
+    from vflsim.scenario.overrides import Preset, preset_names
 
-    for preset in map(Preset.read, names()):
+    for preset in map(Preset.read, preset_names()):
         yield preset.name, preset.title, preset.source, preset.ours
 
 

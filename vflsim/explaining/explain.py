@@ -20,17 +20,17 @@ from vflsim.learning.data.spec import FeatureNoise
 from vflsim.results.read import Results, StoredRun
 from vflsim.results.store.manifest import stored_scenario
 from vflsim.results.store.write import frame_table, write_file
-from vflsim.scenario import emit
-from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
+from vflsim.scenario.resolve import ScenarioData
 from vflsim.streams import SHARED, generator, party_name
 from vflsim.tables import Cell, DataTable
 from vflsim.tables.formats import TABLES_FILE, markdown, packed
 from vflsim.timing.floats import Floats
 from vflsim.trained import TrainedModels
+from vflsim.vocabulary import plain_yaml
 from vflsim.vocabulary.amounts import Amount
+from vflsim.vocabulary.expressions import members
 from vflsim.vocabulary.metrics import higher_is_better
-from vflsim.vocabulary.selections import members
 
 
 def client_table(run: StoredRun, models: HeadedModels, scenario: Scenario, sd: float) -> pd.DataFrame:
@@ -313,7 +313,7 @@ def summarised(explanation: Explanation, shares: Sequence[float]) -> str:
     raw["name"] = f"{raw['name'][: _NAME_LENGTH - 16]}-summarised"
     raw["protocols"] = entries
     title = "# Clients by the norm of their linear heads, from vflsim explain:"
-    return "\n".join([title, *head, "", emit.dump(raw)])
+    return "\n".join([title, *head, "", plain_yaml.dump(raw)])
 
 
 def _entry(explanation: Explanation, name: str, included: Sequence[int]) -> dict[str, Any]:

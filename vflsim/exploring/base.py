@@ -9,12 +9,12 @@ from typing import Any
 
 from vflsim.errors import ScenarioError
 from vflsim.exploring.knobs import NETWORKS, PLAYED, PROTOCOL_KEYS, Knobs, as_said, bandwidth_text, read, seconds_text
-from vflsim.scenario import emit
 from vflsim.scenario.load import rooted_document_of, validate
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import party_timings
 from vflsim.shipped import started
 from vflsim.timing.delays import Constant
+from vflsim.vocabulary import plain_yaml
 from vflsim.vocabulary.plain_yaml import Location
 
 NAME = "explored"
@@ -184,7 +184,7 @@ def _kept(raw: Mapping[str, Any], held: Mapping[str, Any]) -> Iterator[str]:
         if not any(_covers(pattern, loc) for pattern in owned):
             _keep(parts, raw, loc, value)
     for loc, value in parts.items():
-        text = f"{'.'.join(map(str, loc))}: {emit.flow(value)}"
+        text = f"{'.'.join(map(str, loc))}: {plain_yaml.flow(value)}"
         yield text if len(text) <= _LONG else f"{text[: _LONG - 1]}…"
 
 

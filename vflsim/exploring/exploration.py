@@ -18,11 +18,11 @@ from vflsim.exploring.slow_figures import Later, choices_at_once
 from vflsim.learning.data.shelf import Shelf
 from vflsim.reporting.serving import Follower
 from vflsim.results.store.write import REPORT, write_file
-from vflsim.scenario import emit
-from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.load import load
 from vflsim.scenario.models import FolderName, Scenario
+from vflsim.scenario.resolve import ScenarioData
 from vflsim.studies.checks.data import read_and_check
+from vflsim.vocabulary import plain_yaml
 from vflsim.vocabulary.base import Part
 
 _TOLD = 4_000
@@ -38,7 +38,7 @@ def saved(raw: Mapping[str, Any], source: str, folder: Path, overwrite: bool = F
     file = folder / f"{raw['name']}.yaml"
     if file.exists() and not overwrite:
         raise ScenarioError("this file exists", file.name, "a new name", "choose another name, or replace the file")
-    return write_file(file, f"# Made by vflsim explore from {printable(source, '')}.\n\n{emit.dump(dict(raw))}")
+    return write_file(file, f"# Made by vflsim explore from {printable(source, '')}.\n\n{plain_yaml.dump(dict(raw))}")
 
 
 class RunningStudy:
@@ -58,7 +58,7 @@ class RunningStudy:
         with self._changing:
             if self._process is not None and self._process.poll() is None:
                 raise ResultsError("a study is running", str(self._results), remedy="wait for its end, or stop it")
-            scenario = write_file(Path(self._place.name) / f"{raw['name']}.yaml", emit.dump(dict(raw)))
+            scenario = write_file(Path(self._place.name) / f"{raw['name']}.yaml", plain_yaml.dump(dict(raw)))
             results = Path("results") / f"{raw['name']}{'-timing' if timing_only else ''}"
             command = [*self._program, "run", str(scenario), "--out", str(results)]
             command += ["--timing-only"] if timing_only else []
@@ -214,7 +214,7 @@ class Exploration:
             except ValueError:
                 read_and_check(scenario, training=False, shelf=self._shelf)  # names the key that does not fit the data
                 raise
-        return {**answer, "yaml": emit.dump(raw), "changed": differences(self.base, raw)}
+        return {**answer, "yaml": plain_yaml.dump(raw), "changed": differences(self.base, raw)}
 
     def _choices(self, body: Any) -> Mapping[str, Any]:
         _, scenario = self._scenario(read(Positions, body).knobs)

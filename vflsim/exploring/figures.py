@@ -9,9 +9,8 @@ import numpy as np
 from vflsim.exploring.rounds import SimulatedRounds, by_events, simulated
 from vflsim.plotting.looks import kinds_in
 from vflsim.reporting.charts import looks, panels
-from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
-from vflsim.scenario.resolve import party_timings
+from vflsim.scenario.resolve import ScenarioData, party_timings
 from vflsim.timing.delays.base import Delay
 from vflsim.timing.floats import Floats
 

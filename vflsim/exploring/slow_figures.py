@@ -23,12 +23,11 @@ from vflsim.exploring.figures import finite, number, simulations, timeline
 from vflsim.exploring.rounds import MESSAGES as AT_FIRST, SimulatedRounds, by_arrays, simulated
 from vflsim.protocols.base import Protocol, UnsuitableError
 from vflsim.results.store.closed_forms import curves_of
-from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.load import load
 from vflsim.scenario.models import Scenario
-from vflsim.scenario.resolve import check_context
-from vflsim.studies.checks.closed_forms import analyse
+from vflsim.scenario.resolve import ScenarioData, check_context
 from vflsim.studies.checks.data import read_and_check
+from vflsim.studies.checks.rounds import analyse
 from vflsim.tables import shown
 
 _POINTS = 240

@@ -30,9 +30,9 @@ from vflsim.results.tables.budgets import budget_tables
 from vflsim.results.tables.comparison import comparison_table, difference_table
 from vflsim.results.tables.footnotes import round_measure, targets_in
 from vflsim.results.tables.ranking import Ranking, ranking
-from vflsim.scenario.emit import flow
 from vflsim.tables import Cell, DataTable
 from vflsim.version import __version__
+from vflsim.vocabulary.plain_yaml import flow
 
 SWEEP_CAPTIONS = {"sweep": "The mean round at every point", "sweep-target": "The time to the target at every point"}
 """The figures of a sweep's report by name."""

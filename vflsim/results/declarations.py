@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from vflsim.errors import ResultsError
-from vflsim.scenario.evaluate import Evaluate
+from vflsim.scenario.sections import Evaluate
 from vflsim.vocabulary.metrics import Known
 from vflsim.vocabulary.quantities import Number
 from vflsim.vocabulary.targets import Target, Targets, named

@@ -22,7 +22,7 @@ from vflsim.results.sweeps.table import sweep_tables
 from vflsim.results.sweeps.tuning import TUNING, Tuning, tuning_table
 from vflsim.results.tables.comparison import comparison_table
 from vflsim.results.tables.footnotes import baseline_of
-from vflsim.scenario.evaluate import Evaluate
+from vflsim.scenario.sections import Evaluate
 from vflsim.streams import few
 from vflsim.tables import DataTable
 from vflsim.vocabulary.budgets import Budget
@@ -211,7 +211,7 @@ def differences(one: RunSet, name: str, other: RunSet, others_name: str) -> list
     written = _written(one, name), _written(other, others_name)
     if written[0] == written[1]:
         return []
-    from vflsim.scenario.emit import changed  # imports all that a scenario may say
+    from vflsim.vocabulary.plain_yaml import changed  # imports all that a scenario may say
 
     lines = list(changed(*written))
     try:

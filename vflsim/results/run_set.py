@@ -20,7 +20,7 @@ from vflsim.results.store.json_files import read_info, read_scenario
 from vflsim.results.store.run import NotRecordedError, StoredRun
 from vflsim.results.store.schema import TableName, split_of
 from vflsim.results.store.write import SCENARIO, SWEEP
-from vflsim.scenario.evaluate import Evaluate
+from vflsim.scenario.sections import Evaluate
 from vflsim.streams import party_name
 from vflsim.vocabulary.budgets import Budget, Budgets
 from vflsim.vocabulary.metrics import is_known

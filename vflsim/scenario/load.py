@@ -13,15 +13,17 @@ from vflsim.errors import DataError, check_known
 from vflsim.files import content, machine_memory
 from vflsim.learning.data.partition import clients_hint
 from vflsim.party_names import names_of, with_names
-from vflsim.scenario import document as documents, emit, own_modules, presets
+from vflsim.scenario import document as documents, own_modules
 from vflsim.scenario.checks import problems_in
 from vflsim.scenario.document import Document, Problem, failure
 from vflsim.scenario.models import Scenario
-from vflsim.scenario.overrides import Overrides, apply
+from vflsim.scenario.overrides import Overrides, apply, with_preset
 from vflsim.scenario.translation import Known, problems_of
 from vflsim.shipped import LONGEST_NAME, scenario_file
+from vflsim.vocabulary import plain_yaml
 from vflsim.vocabulary.metric import Metric, MetricFacts
 from vflsim.vocabulary.metrics import AnyMetric
+from vflsim.vocabulary.plain_yaml import Location, with_leaves
 from vflsim.vocabulary.quantities import Number, is_symbol
 
 BYTES_A_CLIENT = 4_000
@@ -65,7 +67,7 @@ def document_of(source: str | Path | Mapping[str, Any], overrides: Overrides = (
     else:
         path = scenario_file(source)
         document, folder = documents.read(path), path.parent
-    return presets.resolved(apply(document, overrides), folder), folder
+    return with_preset(apply(document, overrides), folder), folder
 
 
 @with_names(lambda document: document.raw)
@@ -131,7 +133,7 @@ def most_clients() -> int:
 
 def dump(scenario: Scenario) -> str:
     """Write the scenario as YAML, with overrides applied and absolute paths. Loads back equal."""
-    return emit.dump(scenario.document.raw)
+    return plain_yaml.dump(scenario.document.raw)
 
 
 def placeless(scenario: Scenario) -> str:
@@ -147,7 +149,7 @@ def placeless(scenario: Scenario) -> str:
         return f"{named(path)} {sha256(content(path)).hexdigest()}"
 
     raw = {key: value for key, value in scenario.document.raw.items() if key != "modules"}
-    return emit.dump(_with_paths(raw, named, digested))
+    return plain_yaml.dump(_with_paths(raw, named, digested))
 
 
 @cache
@@ -246,20 +248,12 @@ def _rooted(document: Document, folder: Path) -> Document:
 def _with_paths(raw: dict[str, Any], of_data: Callable[[str], str], of_timing: Callable[[str], str]) -> dict[str, Any]:
     """Return ``raw`` with other paths: those of ``data``, and every ``file`` in ``timing``."""
 
-    def changed(path: Any) -> Any:
-        return of_data(path) if isinstance(path, str) and path else path
+    def changed(loc: Location, value: Any) -> Any:
+        match loc:
+            case ("data", "file" | "labels") | ("data", "parties", int()) if isinstance(value, str) and value:
+                return of_data(value)
+            case ("timing", *_, "file") if isinstance(value, str) and value:
+                return of_timing(value)
+        return value
 
-    def files(value: Any, key: str = "") -> Any:
-        if isinstance(value, dict):
-            return {inner: files(item, inner) for inner, item in value.items()}
-        if isinstance(value, list):
-            return [files(item) for item in value]
-        return of_timing(value) if key == "file" and isinstance(value, str) and value else value
-
-    data = raw.get("data")
-    if isinstance(data, dict):
-        named = {key: changed(value) if key in {"file", "labels"} else value for key, value in data.items()}
-        if isinstance(data.get("parties"), list):
-            named["parties"] = [changed(path) for path in data["parties"]]
-        raw = {**raw, "data": named}
-    return {**raw, "timing": files(raw["timing"])} if "timing" in raw else raw
+    return {**raw, **{key: with_leaves(raw[key], changed, (key,)) for key in ("data", "timing") if key in raw}}

@@ -6,6 +6,7 @@ import copy
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from html import escape
 from typing import Annotated, Any, TypeAlias, get_args
 
 from pydantic import AfterValidator, Field, PrivateAttr
@@ -18,10 +19,10 @@ from vflsim.learning.training import Training
 from vflsim.protocols import Protocol
 from vflsim.protocols.hook_checks import mismatches
 from vflsim.scenario.document import Document
-from vflsim.scenario.evaluate import Evaluate, Record, Recording, recording
-from vflsim.scenario.protocol_entry import Models, ProtocolEntry
+from vflsim.scenario.sections import Evaluate, Models, ProtocolEntry, Record, Recording, recording
 from vflsim.shipped import folder_name
 from vflsim.stopping.rules import Stop
+from vflsim.tables import DataTable
 from vflsim.timing.activation import AnyActivation
 from vflsim.timing.availability import AnyAvailability
 from vflsim.timing.capacity import Link
@@ -34,6 +35,7 @@ from vflsim.vocabulary.entries import Entry, OneOrMany, PerClient
 from vflsim.vocabulary.measure import AnyMeasure, MeasureName
 from vflsim.vocabulary.metric import MetricFacts
 from vflsim.vocabulary.metrics import AnyMetric, MetricName
+from vflsim.vocabulary.plain_yaml import dump, flow
 from vflsim.vocabulary.quantities import UNIT_NAMES, Count, Number, is_symbol
 from vflsim.vocabulary.targets import Target, Targets, named
 from vflsim.world.networks import AnyNetwork, AnyTransport, Fair, Fluid
@@ -293,9 +295,16 @@ class Scenario(Part):
         return extended
 
     def _repr_html_(self) -> str:
-        from vflsim.scenario.emit import html
-
-        return html(self._document.raw, self.clients, self.seeds)
+        """Write the protocols as a table, and all of the scenario as YAML to unfold."""
+        raw, seeds = self._document.raw, len(self.seeds)
+        rows = []
+        for name, entry in raw["protocols"].items():
+            settings = {key: value for key, value in entry.items() if key != "kind"}
+            rows.append((name, str(entry.get("kind", "")), flow(settings) if settings else "—"))
+        runs = f"{len(rows)} protocols × {seeds} seed{'s' * (seeds != 1)} = {len(rows) * seeds} runs"
+        header, title = ("protocol", "kind", "its own settings"), str(raw.get("name", "scenario"))
+        table = DataTable(header, rows, title=title, notes=[f"{self.clients} clients; {runs}."], left=(0, 1, 2))
+        return f"{table._repr_html_()}<details><summary>YAML</summary><pre>{escape(dump(raw))}</pre></details>"
 
     def __eq__(self, other: object) -> bool:
         """Compare values, independent of how they were written."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from vflsim.scenario.document import Problem
 from vflsim.vocabulary.imported import built_in_kinds
-from vflsim.vocabulary.plain_yaml import Location
+from vflsim.vocabulary.plain_yaml import Location, walked
 
 
 def rooted(raw: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -71,12 +71,10 @@ def _named(raw: dict[str, Any]) -> Iterator[tuple[Location, str]]:
             yield loc, name
 
 
-def _paths(value: Any, loc: Location = ()) -> Iterator[tuple[Location, str]]:
-    items: Any = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
-    if isinstance(value, Mapping) and value.get("kind") == "module" and isinstance(value.get("path"), str):
-        yield (*loc, "path"), value["path"]
-    for key, item in items:
-        yield from _paths(item, (*loc, key))
+def _paths(raw: Any) -> Iterator[tuple[Location, str]]:
+    for loc, part in walked(raw):
+        if isinstance(part, Mapping) and part.get("kind") == "module" and isinstance(part.get("path"), str):
+            yield (*loc, "path"), part["path"]
 
 
 def _spec(name: str, folder: str) -> ModuleSpec | None:
@@ -111,7 +109,8 @@ def by_path(raw: dict[str, Any]) -> dict[str, Any]:
 def ambiguous(raw: Mapping[str, Any]) -> list[Problem]:
     """Return a problem for each kind that several installed packages bring."""
     problems = []
-    for loc, points in _named_installed(raw):
+    for loc, part in walked(raw):
+        points = _of_kind(part) if isinstance(part, Mapping) else ()
         if len({point.value for point in points}) > 1:
             what = f"several installed packages bring this kind: {', '.join(sorted(map(_package, points)))}"
             paths = " or ".join(f'{{kind: module, path: "{point.value}"}}' for point in points)
@@ -122,7 +121,7 @@ def ambiguous(raw: Mapping[str, Any]) -> list[Problem]:
 def packages_of(raw: Any) -> dict[str, str]:
     """Return the kinds of installed packages that a scenario names, each with its package and version."""
     packages: dict[str, str] = {}
-    for path in _installed_paths(raw):
+    for _, path in _paths(raw):
         packages |= {point.name: _package(point) for point in _points() if point.value == path}
     return dict(sorted(packages.items()))
 
@@ -148,26 +147,6 @@ def _replaced(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return value
     inside = {key: _replaced(item) for key, item in value.items()}
-    points = _of_kind(value)
-    return {"kind": "module", "path": points[0].value, **_without_kind(inside)} if points else inside
-
-
-def _without_kind(value: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: item for key, item in value.items() if key != "kind"}
-
-
-def _named_installed(value: Any, loc: Location = ()) -> Iterator[tuple[Location, tuple[EntryPoint, ...]]]:
-    """Yield the location of every part whose kind an installed package brings, with its entry points."""
-    items: Any = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
-    if isinstance(value, Mapping) and (points := _of_kind(value)):
-        yield loc, points
-    for key, item in items:
-        yield from _named_installed(item, (*loc, key))
-
-
-def _installed_paths(value: Any) -> Iterator[str]:
-    items: Any = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
-    if isinstance(value, Mapping) and value.get("kind") == "module" and isinstance(value.get("path"), str):
-        yield value["path"]
-    for item in items:
-        yield from _installed_paths(item)
+    if not (points := _of_kind(value)):
+        return inside
+    return {"kind": "module", "path": points[0].value, **{key: inside[key] for key in inside if key != "kind"}}

@@ -8,8 +8,8 @@ from typing import Literal, NamedTuple
 
 from vflsim.errors import DataError
 from vflsim.learning.data.labels import Survey, SurveyedColumn
-from vflsim.scenario.emit import WIDTH, dump, flow
 from vflsim.streams import few
+from vflsim.vocabulary.plain_yaml import WIDTH, dump, flow
 
 _BEGINNING = re.compile(r"([^\W_]+)[\W_]")
 _MOST_GROUPS = 8

@@ -1,21 +1,27 @@
 """Resolve a scenario for each party: later entries refine earlier ones."""
 
 import math
+import re
+from collections.abc import Collection, Iterable, Mapping
+from hashlib import blake2b
+from pathlib import PurePath
+from typing import Any
 
 from vflsim.learning.data.loaded import LoadedData
+from vflsim.learning.data.shelf import SharedData, Shelf
 from vflsim.learning.models.client import ClientModel
 from vflsim.learning.models.server import ServerModel
 from vflsim.learning.privacy.base import Mechanism, Plan
+from vflsim.learning.training import Training
 from vflsim.protocols.base import CheckContext
-from vflsim.scenario.depends import course_digest
 from vflsim.scenario.models import Scenario, ServerTiming, Timing
-from vflsim.scenario.protocol_entry import Models
+from vflsim.scenario.sections import Models
 from vflsim.setting import Setting
 from vflsim.timing.availability import Always
 from vflsim.timing.capacity import Link
 from vflsim.timing.party import PartyTiming
 from vflsim.vocabulary.entries import for_each
-from vflsim.vocabulary.plain_yaml import Location
+from vflsim.vocabulary.plain_yaml import Location, dump, flow, walked, with_leaves
 
 
 def party_timings(scenario: Scenario) -> tuple[PartyTiming, ...]:
@@ -138,3 +144,136 @@ def location_of(scenario: Scenario, protocol: str, *loc: str) -> Location:
     for step in loc:
         value = value.get(step) if isinstance(value, dict) else None
     return ("protocols", protocol, *loc) if value is not None else loc
+
+
+# --- data -------------------------------------------------------------------------------------------------------------
+
+
+class ScenarioData:
+    """The tensors of a scenario's data, loaded once for each dtype that its protocols train with.
+
+    Scenarios with the same data load them once if they have a ``shelf`` in common. ``held`` are data that another
+    process has loaded, by dtype.
+    """
+
+    def __init__(
+        self, scenario: Scenario, shelf: Shelf | None = None, held: Mapping[str, LoadedData] | None = None
+    ) -> None:
+        self.shelf = Shelf() if shelf is None else shelf
+        self._scenario, self._held = scenario, dict(held or {})
+        self._keys: dict[str, str] = {}  # by dtype, of the files as they were at first
+
+    def of(self, training: Training) -> LoadedData:
+        """Return the data in the dtype of ``training``. Raises ``DataError``."""
+        if training.dtype in self._held:
+            return self._held[training.dtype]
+        scenario = self._scenario
+        return self.shelf.of(self._key(training), scenario.data, scenario.partition, training, scenario.symbols)
+
+    def shared(self, protocols: Iterable[str]) -> dict[str, SharedData]:
+        """Return the data of protocols in files that other processes can map, by dtype.
+
+        Raises ``DataError``, and ``OSError`` if there is no room for the files.
+        """
+        scenario = self._scenario
+        trainings = {training.dtype: training for training in map(scenario.training_of, protocols)}
+        return {
+            dtype: self.shelf.shared(self._key(training), scenario.data, scenario.partition, training, scenario.symbols)
+            for dtype, training in trainings.items()
+        }
+
+    def _key(self, training: Training) -> str:
+        scenario = self._scenario
+        if training.dtype not in self._keys:
+            self._keys[training.dtype] = Shelf.key(scenario.data, scenario.partition, training, scenario.symbols)
+        return self._keys[training.dtype]
+
+
+# --- what a run depends on --------------------------------------------------------------------------------------------
+
+
+_OF_THE_STUDY = {"name", "protocols", "seeds", "target", "budget"}
+"""Keys without effect on a run: ``target`` and ``budget`` are for tables and figures (``stop.target`` ends runs)."""
+_REFINED = ("models", "training", "stop", "evaluate")
+"""Sections that a protocol's entry refines key by key; null stands for "not set", or removes a criterion."""
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def run_text(scenario: Scenario, protocol: str) -> str:
+    """Return the part of a scenario that a run of ``protocol`` depends on, as YAML.
+
+    Two scenarios with equal texts give byte-identical runs with the same seed, if the files that they name, and the
+    modules of the user, have the same content. The text leaves out the study's name, seeds, targets and budgets, other
+    protocols, the protocol's own name, and constants that no formula of this run uses. The overrides of the protocol's
+    entry are merged. Texts may differ without effect (``20 ms`` and ``0.02 s``).
+    """
+    return dump(run_part(scenario, protocol))
+
+
+def run_part(scenario: Scenario, protocol: str) -> dict[str, Any]:
+    """Return the content of ``run_text``."""
+    return part_of(scenario.document.raw, protocol, owns_code(scenario, protocol))
+
+
+def course_part(scenario: Scenario, protocol: str) -> dict[str, Any]:
+    """Return the run's part of the scenario without stop rules, unless its noise follows from them."""
+    mechanism = scenario.protocols[protocol].mechanism
+    if mechanism is not None and mechanism.needs_plan:
+        return run_part(scenario, protocol)
+    return part_of(scenario.document.raw, protocol, owns_code(scenario, protocol), ("stop",))
+
+
+def course_digest(scenario: Scenario, protocol: str) -> str:
+    """Return the digest of ``course_part``, 32 hexadecimal digits, wherever the files that it names lie."""
+
+    def named(_: Location, value: Any) -> Any:
+        return PurePath(value).name if isinstance(value, str) and PurePath(value).is_absolute() else value
+
+    part = with_leaves(course_part(scenario, protocol), named)
+    return blake2b(dump(part).encode(), digest_size=16).hexdigest()
+
+
+def owns_code(scenario: Scenario, protocol: str) -> bool:
+    """Whether the protocol is a class of the user's own."""
+    return not type(scenario.protocols[protocol].protocol).__module__.startswith("vflsim.")
+
+
+def part_of(raw: Mapping[str, Any], protocol: str, code: bool = False, without: Collection[str] = ()) -> dict[str, Any]:
+    """Restrict a scenario's plain values to those that a run of ``protocol`` depends on, and leave out sections.
+
+    ``code``: the protocol is code of the user's, which may read any constant.
+    """
+    entry = raw["protocols"][protocol]
+    entry = dict(entry) if isinstance(entry, Mapping) else {"kind": entry}
+    part = {key: value for key, value in raw.items() if key not in _OF_THE_STUDY and value is not None}
+    for section in _REFINED:
+        part[section] = _refined(part.get(section) or {}, entry.pop(section, None) or {}, section)
+    if (codec := entry.pop("codec", None)) is not None:
+        part["codec"] = codec
+    part["protocol"] = entry
+    part = {key: value for key, value in part.items() if key not in without}
+    owned = any(isinstance(value, Mapping) and value.get("kind") == "module" for _, value in walked(part))
+    if not code and not owned:  # a user's class may read any symbol
+        part.pop("modules", None)
+        part |= _used_constants(part, part.pop("constants", None) or {})
+    return {key: part[key] for key in sorted(part) if part[key] != {}}
+
+
+def _refined(section: Mapping[str, Any], by: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Merge a protocol's override as the loader does: null leaves a key as it is, or removes it where it may."""
+    removes = {"models": {"active"}, "training": set[str]()}.get(name, set(by))
+    merged = {**section, **{key: value for key, value in by.items() if value is not None or key in removes}}
+    return {key: merged[key] for key in sorted(merged) if merged[key] is not None}
+
+
+def _used_constants(part: Mapping[str, Any], constants: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the constants that the formulas of ``part`` use, directly or through others, as a section if any."""
+    if not constants:
+        return {}
+    words = set(_WORD.findall(flow(dict(part))))
+    used: dict[str, Any] = {}
+    for name in reversed(list(constants)):  # each may use those before it
+        if name in words:
+            used[name] = constants[name]
+            words |= set(_WORD.findall(str(constants[name])))
+    return {"constants": dict(reversed(used.items()))} if used else {}

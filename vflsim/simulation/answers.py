@@ -18,9 +18,9 @@ from vflsim.learning.models.build import drawing_from
 from vflsim.learning.states import under
 from vflsim.protocols.answering import Answering, Ask, InferenceQuery
 from vflsim.protocols.capabilities import answering_of
-from vflsim.scenario.evaluate import Evaluate
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
+from vflsim.scenario.sections import Evaluate
 from vflsim.setting import Learners, Setting
 from vflsim.simulation.build import Parties, context_of, parties, party_clock
 from vflsim.streams import SERVER, SHARED, party_name, stream_key, torch_seed

@@ -16,7 +16,7 @@ from vflsim.learning.models.client import ModuleClient
 from vflsim.learning.models.server import ModuleServer
 from vflsim.protocols import Protocol
 from vflsim.protocols.hook_checks import learners_of
-from vflsim.scenario.evaluate import ViewRecording
+from vflsim.scenario.sections import ViewRecording
 from vflsim.setting import Setting
 from vflsim.streams import SERVER
 from vflsim.timing.availability import Always, Availability

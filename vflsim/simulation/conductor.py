@@ -13,7 +13,7 @@ from typing import Protocol
 from vflsim.learning.execution.deferred import DeferredExecutor
 from vflsim.learning.learners.client import Split
 from vflsim.protocols.hook_checks import checked_score, checked_scores, coroutine_of
-from vflsim.scenario.evaluate import Evaluate
+from vflsim.scenario.sections import Evaluate
 from vflsim.simulation.build import Parties
 from vflsim.simulation.reporter import Progress, Reporter
 from vflsim.simulation.stalled import EndlessRule

@@ -15,10 +15,9 @@ from vflsim.protocols.base import Protocol
 from vflsim.protocols.capabilities import local_steps_of, run_facts
 from vflsim.results.facts import Conditions, NetworkFacts
 from vflsim.results.store.schema import RunInfo, RunTables
-from vflsim.scenario.depends import run_part
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.own_modules import packages_of
-from vflsim.scenario.resolve import party_timings
+from vflsim.scenario.resolve import party_timings, run_part
 from vflsim.setting import Setting
 from vflsim.streams import SERVER
 from vflsim.vocabulary.measure import FinishedRun, Measure, MeasuredValue

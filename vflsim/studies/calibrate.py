@@ -9,9 +9,9 @@ from vflsim.results.events import activities
 from vflsim.results.observed import observed_log
 from vflsim.results.read import Results, StoredRun
 from vflsim.results.store.manifest import stored_scenario
-from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.load import load
 from vflsim.scenario.models import Scenario
+from vflsim.scenario.resolve import ScenarioData
 from vflsim.simulation.counted import counted_flops
 from vflsim.timing.measured.activity_log import COMPUTE, ActivityLog, read_log
 from vflsim.timing.measured.calibration import Calibration, calibrated

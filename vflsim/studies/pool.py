@@ -23,7 +23,7 @@ from vflsim.results.store.json_files import read_info
 from vflsim.results.store.manifest import ManifestWriter
 from vflsim.results.store.write import PAGES, SCENARIO, SUMMARIES, place_run, write_file
 from vflsim.results.tables.comparison import write_summary
-from vflsim.scenario.data import ScenarioData
+from vflsim.scenario.resolve import ScenarioData
 from vflsim.simulation.collector import patient_collector
 from vflsim.studies.checks.closed_forms import closed_forms
 from vflsim.studies.engines.local import Engine, Unit

@@ -5,10 +5,9 @@ from pathlib import Path
 
 from vflsim.learning.data.shelf import Shelf
 from vflsim.party_names import with_names
-from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.document import Problem, failure
 from vflsim.scenario.models import Scenario
-from vflsim.scenario.resolve import location_of
+from vflsim.scenario.resolve import ScenarioData, location_of
 from vflsim.stopping.rules import UNSCORED, Stop
 from vflsim.studies.checks.data import read_and_check
 from vflsim.studies.checks.describe import described

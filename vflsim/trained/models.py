@@ -19,9 +19,8 @@ from vflsim.learning.states import under
 from vflsim.results.joined import JoinedResults
 from vflsim.results.read import Results, StoredRun
 from vflsim.results.store.manifest import stored_scenario
-from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
-from vflsim.scenario.resolve import setting
+from vflsim.scenario.resolve import ScenarioData, setting
 from vflsim.setting import ServerPrediction
 from vflsim.streams import SERVER, party_name, stream_key
 from vflsim.vocabulary.on_demand import load

@@ -1,11 +1,13 @@
-"""Parse YAML 1.2 text into plain values, with the line of every value.
+"""Plain values and YAML 1.2: parse text with the line of every value, walk values, write them, compare them.
 
 Values are mappings, lists, text, numbers, true/false and null. Tags for other values are refused, and the expansion of
 anchors is bounded.
 """
 
 import math
+import re
 import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NoReturn, TypeAlias
 
@@ -71,6 +73,23 @@ def _copied(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _copied(item) for key, item in value.items()}
     return [_copied(item) for item in value] if isinstance(value, list) else value
+
+
+def walked(value: Any, loc: Location = ()) -> Iterator[tuple[Location, Any]]:
+    """Yield a plain value and all that are in it, the outer ones first, each with its location."""
+    yield loc, value
+    items: Any = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield from walked(item, (*loc, key))
+
+
+def with_leaves(value: Any, change: Callable[[Location, Any], Any], loc: Location = ()) -> Any:
+    """Copy a plain value, with what ``change`` returns in place of each text, number and so on at its location."""
+    if isinstance(value, Mapping):
+        return {key: with_leaves(item, change, (*loc, key)) for key, item in value.items()}
+    if isinstance(value, list):
+        return [with_leaves(item, change, (*loc, place)) for place, item in enumerate(value)]
+    return change(loc, value)
 
 
 class _Plain:
@@ -173,3 +192,96 @@ def _syntax(problem: MarkedYAMLError) -> tuple[str, str]:
 
 def _short(text: str) -> str:
     return repr(text if len(text) <= 40 else text[:37] + "…")
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+# Own code, since ruamel's emitter writes some text (``?0`` as a key, U+0085) that parses back differently.
+
+
+WIDTH = 110
+"""Characters up to which a value is written in one line."""
+
+_SAFE = re.compile(r"[A-Za-z0-9_(/](?:[A-Za-z0-9_./+*()%-]| (?=[^ ]))*")
+_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}
+_RESOLVER = YAML(typ="safe", pure=True).resolver
+
+
+def dump(value: Any) -> str:
+    """Write YAML 1.2 text that parses back to ``value`` (plain values only)."""
+    return "\n".join(_block(value)) + "\n"
+
+
+def _block(value: Any) -> list[str]:
+    """Return the lines of a value; the outermost mapping or list takes several."""
+    if isinstance(value, dict) and value:
+        return [line for key, item in value.items() for line in _joined(f"{_text(key)}:", item, "  ")]
+    if isinstance(value, list) and value:
+        return [line for item in value for line in _joined("-", item, "  ")]
+    return [flow(value)]
+
+
+def _joined(start: str, item: Any, indent: str) -> list[str]:
+    one_line = f"{start} {flow(item)}"
+    if len(one_line) <= WIDTH or not isinstance(item, dict | list) or not item:
+        return [one_line]
+    lines = _block(item)
+    if start == "-":
+        return [f"- {lines[0]}", *(indent + line for line in lines[1:])]
+    return [start, *(indent + line for line in lines)]
+
+
+def flow(value: Any) -> str:
+    """Write YAML 1.2 text in one line that parses back to ``value`` (plain values only)."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_text(key)}: {flow(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(flow, value)) + "]"
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
+    return repr(value)
+
+
+def _text(text: str) -> str:
+    """Write a text plainly if it parses back as the same text, else in double quotes."""
+    if _SAFE.fullmatch(text) and _RESOLVER.resolve(ScalarNode, text, (True, False)) == _TAG + "str":
+        return text
+    return '"' + "".join(map(_escaped, text)) + '"'
+
+
+def _escaped(character: str) -> str:
+    if character in _ESCAPES or character.isprintable():
+        return _ESCAPES.get(character, character)
+    return f"\\U{ord(character):08x}"
+
+
+# --- changes ----------------------------------------------------------------------------------------------------------
+
+
+_MOST = 60
+_ABSENT = object()
+
+
+def changed(old: Any, new: Any, key: str = "") -> Iterator[str]:
+    """Yield the differences between two resolved scenarios, one line per key: ``training.batch: 20 → 32``."""
+    if isinstance(old, list) and isinstance(new, list) and any(isinstance(each, Mapping) for each in (*old, *new)):
+        old, new = dict(enumerate(old)), dict(enumerate(new))
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for name in dict.fromkeys([*old, *new]):
+            yield from changed(old.get(name, _ABSENT), new.get(name, _ABSENT), f"{key}.{name}" if key else str(name))
+    elif old is _ABSENT or new is _ABSENT or flow(old) != flow(new):
+        yield f"{key}: {_short_flow(old)} → {_short_flow(new)}"
+
+
+def at_most(lines: Iterable[str], most: int = 8) -> list[str]:
+    """Return the first lines, and how many more there are."""
+    every = list(lines)
+    return [*every[:most], *([f"… and {len(every) - most} more"] if len(every) > most else [])]
+
+
+def _short_flow(value: object) -> str:
+    text = "absent" if value is _ABSENT else flow(value)
+    return text if len(text) <= _MOST else text[: _MOST - 1] + "…"

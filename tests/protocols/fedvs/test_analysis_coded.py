@@ -15,8 +15,8 @@ from tiny_worlds import data_of, raw
 from vflsim.analysis.findings import ClosedForm
 from vflsim.protocols.fedvs.rounds import BARRIER, ONCE
 from vflsim.scenario import load
-from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
+from vflsim.scenario.resolve import ScenarioData
 from vflsim.simulation.run import run_protocol
 from vflsim.studies.checks.closed_forms import analyse, closed_forms
 

@@ -39,7 +39,7 @@ from vflsim.results.statistics.summary import outcomes
 from vflsim.results.statistics.targets import passage
 from vflsim.results.sweeps.answers import select_best
 from vflsim.results.tables.comparison import write_summary
-from vflsim.scenario.evaluate import Evaluate
+from vflsim.scenario.sections import Evaluate
 from vflsim.vocabulary.targets import Held, Target
 
 ONCE = Target("test_loss", 1.0, Held(1, "evaluations"))

@@ -12,8 +12,8 @@ from vflsim.errors import ResultsError, ScenarioError
 from vflsim.results import verify_folder
 from vflsim.results.read import NotRecordedError, Results
 from vflsim.scenario import dump, load
-from vflsim.scenario.evaluate import Recording, ViewRecording
 from vflsim.scenario.resolve import setting
+from vflsim.scenario.sections import Recording, ViewRecording
 from vflsim.studies.checks.sizes import run_size, size_of
 from vflsim.studies.study import run_study
 

@@ -11,7 +11,7 @@ from tiny_worlds import BASE, raw, run, tiny
 
 from vflsim.errors import ScenarioError
 from vflsim.scenario import load
-from vflsim.scenario.data import ScenarioData
+from vflsim.scenario.resolve import ScenarioData
 from vflsim.studies.checks.data import read_and_check
 from vflsim.studies.checks.describe import described, rows_by_class
 from vflsim.studies.runs.progress import Watcher

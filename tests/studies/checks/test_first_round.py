@@ -10,7 +10,7 @@ import pytest
 
 from vflsim.errors import ScenarioError
 from vflsim.scenario import load
-from vflsim.scenario.data import ScenarioData
+from vflsim.scenario.resolve import ScenarioData
 from vflsim.streams import few
 from vflsim.studies.checks.expected import expectation
 from vflsim.studies.study import run_study

@@ -10,7 +10,7 @@ import pytest
 
 from vflsim.learning.data.files import VARIABLE
 from vflsim.scenario import load
-from vflsim.scenario.data import ScenarioData
+from vflsim.scenario.resolve import ScenarioData
 from vflsim.studies.engines import ray_task
 from vflsim.studies.engines.ray_task import Luggage, relocated
 

@@ -15,7 +15,7 @@ from vflsim.results.statistics.estimates import WIDE
 from vflsim.results.statistics.summary import SPENT, metrics_by_run
 from vflsim.results.statistics.targets import spent_before
 from vflsim.results.store.run import NotRecordedError
-from vflsim.scenario.evaluate import Evaluate
+from vflsim.scenario.sections import Evaluate
 from vflsim.vocabulary.budgets import Budget
 from vflsim.vocabulary.metrics import unit_of
 

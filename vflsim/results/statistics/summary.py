@@ -23,7 +23,7 @@ from vflsim.results.statistics.estimates import GEOMETRIC, MEAN, Estimate, SeedS
 from vflsim.results.statistics.plateau import best_of, distinct, plateau_of
 from vflsim.results.statistics.rounds import Rounds, ages_of, means, round_pair, within
 from vflsim.results.statistics.targets import passage, wanted_targets
-from vflsim.scenario.evaluate import Evaluate
+from vflsim.scenario.sections import Evaluate
 from vflsim.timing.floats import Floats
 from vflsim.vocabulary.budgets import UNITS, Cost
 from vflsim.vocabulary.metrics import higher_is_better, range_of, unit_of

@@ -11,7 +11,7 @@ import pandas as pd
 from pydantic import ValidationError
 
 from vflsim.errors import ResultsError, ScenarioError
-from vflsim.scenario.evaluate import Evaluate
+from vflsim.scenario.sections import Evaluate
 from vflsim.vocabulary.plain_yaml import parse_value
 from vflsim.vocabulary.targets import Target, Targets, TargetWatch
 

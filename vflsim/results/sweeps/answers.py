@@ -22,8 +22,8 @@ from vflsim.results.sweeps.axis import SweepAxis
 from vflsim.results.sweeps.candidates import COSTS, UNITS, Candidate, Competition, SweepMeasurements
 from vflsim.results.sweeps.frame import key_column
 from vflsim.results.sweeps.sweep import Sweep
-from vflsim.scenario.emit import flow
 from vflsim.vocabulary.metrics import facts_of, is_share
+from vflsim.vocabulary.plain_yaml import flow
 
 Name = TypeVar("Name", bound=Hashable)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, final
 
-from vflsim.scenario.emit import flow
+from vflsim.vocabulary.plain_yaml import flow
 from vflsim.vocabulary.quantities import DIMENSIONS, Quantity, split_unit
 
 _WORDS = {

@@ -9,7 +9,7 @@ from vflsim.results.read import Results
 from vflsim.results.statistics.summary import outcomes
 from vflsim.results.sweeps.axis import SweepAxis
 from vflsim.results.sweeps.sweep import Sweep
-from vflsim.scenario.emit import flow
+from vflsim.vocabulary.plain_yaml import flow
 
 _RUN = ["protocol", "seed", "status", "error"]
 _TO_TARGET = ("time_to_target_s", "rounds_to_target", "bytes_to_target", "energy_to_target")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from vflsim.results.sweeps.sweep import Sweep
-from vflsim.scenario.emit import flow
 from vflsim.tables import Cell, DataTable
+from vflsim.vocabulary.plain_yaml import flow
 
 
 def points_table(sweep: Sweep, cells: Mapping[tuple[int, str], Cell], title: str) -> DataTable:

@@ -22,11 +22,11 @@ from vflsim.files import json_of
 from vflsim.results.statistics.plateau import distinct, plateau_of
 from vflsim.results.store.json_files import damaged
 from vflsim.results.sweeps.sweep import Sweep
-from vflsim.scenario.emit import flow
 from vflsim.tables import Cell, DataTable
 from vflsim.tables.formats import markdown
 from vflsim.vocabulary.amounts import Amount
 from vflsim.vocabulary.metrics import higher_is_better
+from vflsim.vocabulary.plain_yaml import flow
 
 Score = Literal["plateau", "area"]
 SCORES: Mapping[Score, str] = {

@@ -25,11 +25,10 @@ from vflsim.results.store.columns import check_columns
 from vflsim.results.store.schema import RunInfo
 from vflsim.results.store.write import SCENARIO, SEED, WEIGHTS
 from vflsim.results.verify.frames import ROUNDING, SHOWN, Frames, Rows, each
-from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.load import rooted_document_of, validate
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.own_modules import code_of
-from vflsim.scenario.resolve import setting
+from vflsim.scenario.resolve import ScenarioData, setting
 from vflsim.setting import Setting
 from vflsim.streams import SERVER, party_name
 from vflsim.tracing.exchanges import Exchanges

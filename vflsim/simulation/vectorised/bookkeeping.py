@@ -10,7 +10,7 @@ import numpy as np
 
 from vflsim.books.counts import Counts, EndedAmounts, StepEnds
 from vflsim.recurrences.chunk import AgeSums, Chunk, Direction, Moves, undecided
-from vflsim.scenario.evaluate import Every
+from vflsim.scenario.sections import Every
 from vflsim.simulation.vectorised.energy import ROW, Asked, EnergyBooks
 from vflsim.stopping.end_rule import End, EndRule, Stretch
 from vflsim.timing.floats import Floats

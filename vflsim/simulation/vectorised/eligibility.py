@@ -13,9 +13,9 @@ from vflsim.learning.optimizers import STACKED
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.capabilities import vectorised_by_hand, vectorised_keys_of, vectorised_with
 from vflsim.scenario.document import Problem, shown
-from vflsim.scenario.evaluate import Evaluate
 from vflsim.scenario.models import Scenario, Timing
 from vflsim.scenario.resolve import client_models, location_of, party_timings
+from vflsim.scenario.sections import Evaluate
 from vflsim.stopping.rules import RULES, Stop
 from vflsim.timing.activation import Immediate
 from vflsim.timing.availability import Always

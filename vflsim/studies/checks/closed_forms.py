@@ -14,10 +14,9 @@ from vflsim.learning.data.loaded import LoadedData
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.capabilities import closed_forms_of, timed_world_of, vectorised_by_hand
 from vflsim.results.store.closed_forms import ClosedForms, Curve, LeftOut, curves_of, table_of
-from vflsim.scenario.data import ScenarioData
-from vflsim.scenario.evaluate import Evaluate, Record, Recording
 from vflsim.scenario.models import Scenario
-from vflsim.scenario.resolve import setting
+from vflsim.scenario.resolve import ScenarioData, setting
+from vflsim.scenario.sections import Evaluate, Record, Recording
 from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.simulation.variation import variation_of
 from vflsim.simulation.vectorised import UndecidedError, obstacles, run_vectorised

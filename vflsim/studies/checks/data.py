@@ -16,10 +16,9 @@ from vflsim.learning.privacy.mechanisms import PerturbedLocalEmbedding
 from vflsim.protocols import kinds_with
 from vflsim.protocols.base import UnsuitableError
 from vflsim.scenario.checks import broken, problems_in, unsuitable
-from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.document import Problem, failure
 from vflsim.scenario.models import Scenario
-from vflsim.scenario.resolve import check_context, location_of, setting
+from vflsim.scenario.resolve import ScenarioData, check_context, location_of, setting
 from vflsim.setting import Setting
 from vflsim.simulation.variation import variation_of
 from vflsim.streams import party_name

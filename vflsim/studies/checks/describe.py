@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from vflsim.learning.batches import Split
 from vflsim.learning.data.labels import USUAL_CLASSES
 from vflsim.learning.data.loaded import LoadedData
-from vflsim.scenario.data import ScenarioData
-from vflsim.scenario.emit import flow
 from vflsim.scenario.models import Scenario
-from vflsim.scenario.resolve import party_timings
+from vflsim.scenario.resolve import ScenarioData, party_timings
 from vflsim.streams import few, party_name
+from vflsim.vocabulary.plain_yaml import flow, walked
 from vflsim.vocabulary.selections import members
 
 _DURATIONS = ("compute", "upload_delay", "latency")
@@ -47,24 +45,13 @@ def _instant(scenario: Scenario) -> Iterator[str]:
 
 def _seconds(scenario: Scenario) -> Iterator[str]:
     """Yield a line about durations without a unit: they are seconds, and milliseconds are often meant."""
-    durations = dict.fromkeys(_plain_durations(scenario.document.raw.get("timing"), "timing"))
-    if durations:
-        texts = [f"{key}: {value} is {value} s" for key, value in durations]
+    texts = [
+        f"{'.'.join(step for step in loc if isinstance(step, str))}: {value} is {value} s"
+        for loc, value in walked(scenario.document.raw.get("timing"), ("timing",))
+        if loc[-1] in _DURATIONS and isinstance(value, int | float) and value > 0
+    ]
+    if texts := [*dict.fromkeys(texts)]:
         yield f"times without a unit are seconds: {few(texts)}; write `5 ms` for milliseconds"
-
-
-def _plain_durations(value: Any, key: str) -> Iterator[tuple[str, float]]:
-    """Yield the key and the number of every constant duration that has no unit."""
-    if isinstance(value, Mapping):
-        for name, item in value.items():
-            inner = f"{key}.{name}"
-            if name in _DURATIONS and isinstance(item, int | float) and item > 0:
-                yield inner, item
-            else:
-                yield from _plain_durations(item, inner)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _plain_durations(item, key)
 
 
 def overrides(scenario: Scenario) -> Iterator[str]:

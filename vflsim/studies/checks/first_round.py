@@ -5,11 +5,10 @@ from collections.abc import Iterator
 
 from vflsim.errors import DeadlockError, IncompleteRoundError, VflsimError
 from vflsim.learning.data.loaded import LoadedData
-from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.document import Problem, failure
-from vflsim.scenario.evaluate import Record, Recording
 from vflsim.scenario.models import Scenario
-from vflsim.scenario.resolve import party_timings
+from vflsim.scenario.resolve import ScenarioData, party_timings
+from vflsim.scenario.sections import Record, Recording
 from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.simulation.vectorised import UndecidedError, obstacles, run_vectorised
 from vflsim.stopping.rules import Stop

@@ -23,9 +23,9 @@ from vflsim.learning.batches import Split
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.learners.embedding_table import reusing_memory
 from vflsim.results.store.write import write_run
-from vflsim.scenario.data import ScenarioData
-from vflsim.scenario.evaluate import Every
 from vflsim.scenario.models import Scenario
+from vflsim.scenario.resolve import ScenarioData
+from vflsim.scenario.sections import Every
 from vflsim.simulation.collector import patient_collector
 from vflsim.simulation.reporter import Progress
 from vflsim.simulation.run import run_protocol

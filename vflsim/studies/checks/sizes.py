@@ -13,8 +13,8 @@ from vflsim.learning.learners.server import ServerLearner
 from vflsim.protocols import Protocol
 from vflsim.protocols.capabilities import extra_bytes_of, view_bytes_of
 from vflsim.protocols.hook_checks import learners_of
-from vflsim.scenario.evaluate import ViewRecording
 from vflsim.scenario.models import Scenario
+from vflsim.scenario.sections import ViewRecording
 from vflsim.setting import Learners, Setting
 from vflsim.vocabulary.amounts import quantity
 

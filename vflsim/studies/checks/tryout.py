@@ -37,11 +37,10 @@ from vflsim.protocols import PROTOCOLS
 from vflsim.protocols.hook_checks import check_answers
 from vflsim.results.store.schema import comparable
 from vflsim.scenario.checks import broken
-from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.document import Problem, failure
-from vflsim.scenario.evaluate import Every, Recording
 from vflsim.scenario.models import Scenario
-from vflsim.scenario.resolve import setting
+from vflsim.scenario.resolve import ScenarioData, setting
+from vflsim.scenario.sections import Every, Recording
 from vflsim.setting import Setting
 from vflsim.simulation.build import brings_code
 from vflsim.simulation.checkpoints.snapshot import Return, Snapshot, take, went_elsewhere

@@ -30,7 +30,7 @@ from vflsim.learning.data.shelf import Outline
 from vflsim.results.store.aside import errors_named
 from vflsim.results.store.schema import EVENTS, RunTables, metrics_schema, rounds_schema
 from vflsim.results.store.write import write_run
-from vflsim.scenario.data import ScenarioData
+from vflsim.scenario.resolve import ScenarioData
 from vflsim.simulation.info import run_info
 from vflsim.simulation.reporter import Progress
 from vflsim.studies.runs.interrupt import SIGNALS, Interrupt

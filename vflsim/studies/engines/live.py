@@ -19,8 +19,8 @@ from vflsim.remote.client import LocalClient, play
 from vflsim.remote.keys import make_identities
 from vflsim.remote.private_data import PrivateData
 from vflsim.remote.server import LiveServer
-from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
+from vflsim.scenario.resolve import ScenarioData
 from vflsim.simulation.answers import later_answers, not_answerable
 from vflsim.simulation.run import Outcome
 from vflsim.streams import SERVER, party_name

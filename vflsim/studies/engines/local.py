@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 from vflsim.errors import ResultsError, ScenarioError
 from vflsim.learning.data.shelf import Shelf
 from vflsim.results import Results
-from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
+from vflsim.scenario.resolve import ScenarioData
 from vflsim.simulation.replay import ORDER, orders_of, refuse_unreplayable, replayed
 from vflsim.simulation.reporter import Progress
 from vflsim.studies.runs.interrupt import Interrupt

@@ -19,7 +19,7 @@ from joblib.externals.loky.process_executor import BrokenProcessPool, ProcessPoo
 
 from vflsim.errors import DataError, ResultsError, RunError, ScenarioError, VflsimError
 from vflsim.learning.data.shelf import SharedData, Shelf, can_share
-from vflsim.scenario.data import ScenarioData
+from vflsim.scenario.resolve import ScenarioData
 from vflsim.simulation.reporter import Progress
 from vflsim.studies.engines.handover import Parcel, begin, death, execute, mention_log, pickled, report_of_lost
 from vflsim.studies.engines.local import Reports, Unit

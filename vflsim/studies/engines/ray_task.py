@@ -18,8 +18,8 @@ from vflsim.errors import VflsimError
 from vflsim.files import content
 from vflsim.learning.data.catalogue import CATALOGUE
 from vflsim.learning.data.files import VARIABLE, locate
-from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
+from vflsim.scenario.resolve import ScenarioData
 from vflsim.simulation.reporter import Progress
 from vflsim.studies.engines.handover import executed, not_handed_over
 from vflsim.studies.runs.interrupt import Interrupt

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,12 +20,13 @@ from vflsim.books.counts import OF_RUN
 from vflsim.files import opened
 from vflsim.results.read import StoredRun
 from vflsim.results.store.schema import RunInfo
-from vflsim.scenario.depends import course_part, owns_code, part_of, run_part, run_text
-from vflsim.scenario.emit import changed
 from vflsim.scenario.models import Scenario
+from vflsim.scenario.own_modules import code_of
+from vflsim.scenario.resolve import course_part, owns_code, part_of, run_part, run_text
 from vflsim.simulation.checkpoints.files import Waypoint
 from vflsim.stopping.end_rule import Plain
 from vflsim.stopping.rules import RULES
+from vflsim.vocabulary.plain_yaml import changed, walked
 
 Rules = Mapping[str, Plain]
 """Stop rules as plain values, by name."""
@@ -55,7 +56,6 @@ def ends_alike(reason: str | None, end: Place, before: Rules, now: Rules) -> boo
 
 UNSEEN = "unseen"
 """Replaces the digest of a class without a source file, which was defined in a notebook or a console."""
-_FILES = {"file", "labels", "parties"}
 
 
 @dataclass(frozen=True)
@@ -128,8 +128,12 @@ def inputs_of(scenario: Scenario, protocol: str) -> dict[str, str]:
     For a module of the user's own, include the modules of the same folder that it imports.
     """
     part = run_part(scenario, protocol)
-    files = {Path(path) for path in _files(part)}
-    modules = {*_modules(part)}
+    files = set[Path]()
+    for loc, value in walked(part):
+        key = next((step for step in reversed(loc) if isinstance(step, str)), "")
+        if key in ("file", "labels", "parties") and isinstance(value, str):
+            files.add(Path(value))
+    modules = {path.partition(":")[0] for _, path in code_of(part)}
     if owns_code(scenario, protocol):
         modules.add(type(scenario.protocols[protocol].protocol).__module__)
     unseen = {}
@@ -152,20 +156,6 @@ def outdated(info: RunInfo, inputs: Mapping[str, str]) -> tuple[str, ...]:
         for path in {**before, **inputs}
         if before.get(path) != inputs.get(path) or inputs.get(path) == UNSEEN
     )
-
-
-def _files(part: Any) -> Iterator[str]:
-    for key, value in part.items() if isinstance(part, Mapping) else enumerate(part) if isinstance(part, list) else ():
-        if key in _FILES:
-            yield from (path for path in (value if isinstance(value, list) else [value]) if isinstance(path, str))
-        yield from _files(value)
-
-
-def _modules(part: Any) -> Iterator[str]:
-    if isinstance(part, Mapping) and part.get("kind") == "module" and isinstance(part.get("path"), str):
-        yield part["path"].partition(":")[0]
-    for value in part.values() if isinstance(part, Mapping) else part if isinstance(part, list) else ():
-        yield from _modules(value)
 
 
 def _imported(module: ModuleType, folder: Path) -> set[Path]:

@@ -19,10 +19,9 @@ from vflsim.results.store.json_files import MOST_VALUES, read_info, read_scenari
 from vflsim.results.store.manifest import Manifest, entry_of
 from vflsim.results.store.schema import FileFacts, RunInfo
 from vflsim.results.store.write import MANIFEST, SCENARIO, VIEWS, WEIGHTS, changes, run_folder, write_run
-from vflsim.scenario.data import ScenarioData
-from vflsim.scenario.emit import at_most, changed
 from vflsim.scenario.load import dump
 from vflsim.scenario.models import Scenario
+from vflsim.scenario.resolve import ScenarioData
 from vflsim.simulation.checkpoints import Keeper
 from vflsim.simulation.checkpoints.files import CheckpointFiles
 from vflsim.simulation.info import versions
@@ -34,7 +33,7 @@ from vflsim.studies.runs.interrupt import Interrupt
 from vflsim.studies.runs.progress import Report, StudyRun
 from vflsim.studies.runs.simulator_choice import Choice, run_on
 from vflsim.vocabulary.execution_options import DEFAULT_OPTIONS, Execution, RunOptions
-from vflsim.vocabulary.plain_yaml import parse_value
+from vflsim.vocabulary.plain_yaml import at_most, changed, parse_value
 
 TIMING_ONLY = "# run with --timing-only\n"
 """The last line of the scenario that is stored with timing-only results."""

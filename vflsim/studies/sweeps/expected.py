@@ -3,14 +3,14 @@
 import math
 
 from vflsim.results.sweeps.axis import axes_of
-from vflsim.scenario.data import ScenarioData
-from vflsim.scenario.emit import flow
+from vflsim.scenario.resolve import ScenarioData
 from vflsim.studies.checks.expected import Expectation, expectation
 from vflsim.studies.checks.run_speed import BUDGET_S, Speed, measured_speed, together
 from vflsim.studies.sweeps.plan import SweepPlan
 from vflsim.tables import Cell, DataTable
 from vflsim.vocabulary.amounts import quantity, roughly
 from vflsim.vocabulary.execution_options import RunOptions
+from vflsim.vocabulary.plain_yaml import flow
 
 _ALL_S = 30.0
 """Wall-clock seconds for all measured rounds."""

@@ -15,7 +15,6 @@ from vflsim.files import text
 from vflsim.learning.data.shelf import Shelf
 from vflsim.results.sweeps.sweep import SweepPage, SweepPoint
 from vflsim.scenario.document import plain
-from vflsim.scenario.emit import flow
 from vflsim.scenario.load import document_of, load, narrowed, quickened
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.overrides import values_of
@@ -23,7 +22,7 @@ from vflsim.studies.checks.describe import described
 from vflsim.studies.runs.simulator_choice import PathWish, choices
 from vflsim.studies.runs.spec import StudySpec
 from vflsim.studies.study import checked
-from vflsim.vocabulary.plain_yaml import parse_value
+from vflsim.vocabulary.plain_yaml import flow, parse_value, walked
 
 _FORM = "KEY: [V1, V2, …] or KEY: V1, V2, … for every key"
 
@@ -98,19 +97,12 @@ def _complete(raw: Mapping[str, Any], name: str, key: str) -> str:
         return name
     if name in (raw.get("constants") or {}):
         return f"constants.{name}"
-    matches = [path for path in _paths(raw) if path.endswith(f".{name}")]
+    paths = (".".join(map(str, loc)) for loc, _ in walked(raw))
+    matches = [path for path in paths if path.endswith(f".{name}")]
     if len(matches) > 1:
         what = f"there are {len(matches)} keys that end in {name}"
         raise ScenarioError(what, f"--over {key}", ", ".join(matches), "write one of them")
     return matches[0] if matches else name
-
-
-def _paths(value: Any, start: str = "") -> Iterator[str]:
-    """Yield the dotted keys of a value, in depth."""
-    items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
-    for key, item in items:
-        yield (path := f"{start}{key}")
-        yield from _paths(item, f"{path}.")
 
 
 MOST_POINTS = 10_000

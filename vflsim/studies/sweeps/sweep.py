@@ -12,8 +12,8 @@ from vflsim.results.store.folder import locked, returned
 from vflsim.results.store.write import EARLIER, LOCK, SCENARIO, SWEEP, followed, write_file
 from vflsim.results.sweeps.axis import setting_of
 from vflsim.results.sweeps.sweep import Sweep, SweepPage, SweepPoint
-from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
+from vflsim.scenario.resolve import ScenarioData
 from vflsim.studies.engines.local import Engine
 from vflsim.studies.pool import Pool, Study
 from vflsim.studies.runs.progress import Watcher

@@ -20,7 +20,6 @@ from vflsim.results.sweeps.tuning import (
     main_validation_metric,
     tuning_markdown,
 )
-from vflsim.scenario import emit
 from vflsim.scenario.load import load, quickened
 from vflsim.scenario.models import Scenario
 from vflsim.stopping.rules import UNSCORED
@@ -28,6 +27,7 @@ from vflsim.studies.study import checked
 from vflsim.studies.sweeps.plan import Axis, planned
 from vflsim.studies.sweeps.sweep import SweepDone, SweepWatcher, run_sweep
 from vflsim.vocabulary.execution_options import DEFAULT_OPTIONS, RunOptions
+from vflsim.vocabulary.plain_yaml import dump, flow
 
 SEEDS = "10000:10001"
 """The default tuning seeds."""
@@ -75,7 +75,7 @@ def tune_protocols(
     """
     axis = Axis(key, tuple(values))
     scenario, keys = load(source, overrides), axis.keys
-    listed = seeds if isinstance(seeds, str) else emit.flow(list(seeds))
+    listed = seeds if isinstance(seeds, str) else flow(list(seeds))
     only = [*overrides, *in_tuning, "record=summary", f"seeds={listed}"]
     tuned = load(source, only)
     _check(scenario, tuned, keys, values, score)
@@ -86,7 +86,7 @@ def tune_protocols(
     plan = planned(source, [axis], overrides=only, quick=options.quick, shelf=shelf)
     done = run_sweep(plan, folder, options=options, watcher=watcher)
     tuning = Tuning(Sweep.open(folder), metric, score)
-    candidates = [load(source, [*overrides, *(f"{each}={emit.flow(value)}" for each in keys)]) for value in values]
+    candidates = [load(source, [*overrides, *(f"{each}={flow(value)}" for each in keys)]) for value in values]
     texts = {OWN: own_text(scenario, candidates, keys, tuning)}
     if tuning.common is not None:
         texts[COMMON] = common_text(candidates, tuning)
@@ -140,16 +140,16 @@ def common_text(candidates: Sequence[Scenario], tuning: Tuning) -> str:
 def _page(raw: dict[str, Any], kind: str, tuning: Tuning, what: str) -> str:
     raw["name"] = f"{raw['name'][:_NAME_LENGTH]}-{kind}"
     chosen = (
-        f"{'none' if at is None else emit.flow(tuning.sweep.values[at])} ({name})" for name, at in tuning.chosen.items()
+        f"{'none' if at is None else flow(tuning.sweep.values[at])} ({name})" for name, at in tuning.chosen.items()
     )
-    common = "none" if tuning.common is None else emit.flow(tuning.sweep.values[tuning.common])
+    common = "none" if tuning.common is None else flow(tuning.sweep.values[tuning.common])
     listed = ", ".join(chosen) if kind == OWN else common
     head = [
         f"# {tuning.sweep.scenario} with {what}:",
         f"# {tuning.sweep.key} = {listed}.",
         "# Chosen by vflsim tune on validation rows, which stay out of training here, too; tuning.md has all scores.",
     ]
-    return "\n".join(head) + "\n\n" + emit.dump(raw)
+    return "\n".join(head) + "\n\n" + dump(raw)
 
 
 def _check(scenario: Scenario, tuned: Scenario, keys: Sequence[str], values: Sequence[Any], score: Score) -> None:

@@ -14,7 +14,6 @@ from rich.text import Text
 
 from vflsim.results.store.closed_forms import LeftOut
 from vflsim.results.store.folder import Prepared
-from vflsim.scenario.emit import at_most
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.reporter import Progress
 from vflsim.studies.pool import Study
@@ -25,6 +24,7 @@ from vflsim.studies.terminal.text import asides, choice_lines, kept, live_on, ma
 from vflsim.studies.time_left import Remaining
 from vflsim.tables.terminal import SafeConsole, say
 from vflsim.vocabulary.amounts import quantity, roughly
+from vflsim.vocabulary.plain_yaml import at_most
 
 _BAR = 8
 _PLAIN_WIDTH = 120

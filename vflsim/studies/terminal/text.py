@@ -16,7 +16,6 @@ from vflsim.results.store.folder import Prepared
 from vflsim.results.tables.budgets import budget_tables
 from vflsim.results.tables.comparison import comparison_table
 from vflsim.results.tables.sections import answers_table
-from vflsim.scenario.emit import at_most
 from vflsim.scenario.models import Scenario
 from vflsim.studies.pool import Study
 from vflsim.studies.runs.progress import Growth, Run
@@ -24,6 +23,7 @@ from vflsim.studies.runs.simulator_choice import Choice
 from vflsim.studies.sweeps.sweep import SweepDone
 from vflsim.tables.terminal import say
 from vflsim.vocabulary.amounts import quantity
+from vflsim.vocabulary.plain_yaml import at_most
 
 
 def show_comparison(console: Console, study: Study, folder: Path) -> None:
