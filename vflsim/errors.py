@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Self
 
 from vflsim.party_names import titled
 
@@ -48,6 +49,10 @@ class VflsimError(Exception):
         if self.remedy:
             text += f"\n  remedy: {self.remedy}"
         return printable(text)
+
+    def instead(self, said: str, by: str) -> Self:
+        """Return the error with other words, such as the option that stands for an override."""
+        return type(self)(*(part.replace(said, by) for part in self.args))
 
 
 class ScenarioError(VflsimError):

@@ -703,3 +703,13 @@ def test_a_sweep_prints_its_tables_in_one_format_and_the_rest_elsewhere(vflsim: 
     assert "2/2 batch = 20" in ended.err
     assert "files in results/" in ended.err
     assert "several formats at once" in vflsim(*told, "--html").err
+
+
+def test_a_live_run_without_delays_that_only_time_could_end_is_told_of_its_option(
+    vflsim: Callable[..., Ended],
+) -> None:
+    stopped = ["--set", "stop=null", "--set", "stop.time=5 s"]
+    ended = vflsim("live", "tiny.yaml", "--delays", "none", *stopped)
+    assert (ended.status, "leave out --delays none, or stop by one of" in " ".join(ended.err.split())) == (2, True)
+    ended = vflsim("check", "tiny.yaml", "--set", "timing={network: dedicated}", *stopped)
+    assert "leave out --set timing={network: dedicated}, or stop" in " ".join(ended.err.split())

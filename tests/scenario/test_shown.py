@@ -3,6 +3,7 @@
 from tiny_worlds import raw
 
 import vflsim
+from vflsim.scenario.document import Document
 
 
 def test_a_notebook_shows_protocols_and_text_and_no_name_becomes_part_of_the_page() -> None:
@@ -15,9 +16,9 @@ def test_a_notebook_shows_protocols_and_text_and_no_name_becomes_part_of_the_pag
     text = page.partition("<pre>")[2].partition("</pre>")[0]
     assert vflsim.load(text) == scenario  # no character of it needs escaping
     file = {"file": "<img src=x>.csv", "label": "y"}
-    from vflsim.vocabulary.plain_yaml import html
-
-    shown = html({"name": "<b>", "data": file, "protocols": {"<i>": {"kind": "synchronous"}}}, 2, (0,))
+    scenario = vflsim.load(raw(protocols, name="mine", seeds=[0]))
+    scenario._document = Document({"name": "<b>", "data": file, "protocols": {"<i>": {"kind": "synchronous"}}})
+    shown = scenario._repr_html_()
     assert "<img" not in shown
     assert "<b>&lt;b&gt;</b>" in shown
     assert "1 protocols × 1 seed = 1 runs" in shown

@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -20,11 +21,13 @@ import vflsim
 from vflsim.errors import ScenarioError, check_known, no_results
 from vflsim.party_names import name_from_now_on
 from vflsim.shipped import completions, scenario_file
-from vflsim.vocabulary.execution_options import OPTIONS, flag
+from vflsim.studies.runs.interrupt import exit_status
+from vflsim.vocabulary.execution_options import OPTIONS, ExecutionOptions, RunOptions, flag, remark
 from vflsim.vocabulary.figure_options import FIGURE_OPTIONS
 
 if TYPE_CHECKING:
     from vflsim.scenario.models import Scenario
+    from vflsim.studies.terminal.display import Display
     from vflsim.tables import DataTable
     from vflsim.tables.formats import FormatName
 
@@ -97,6 +100,15 @@ Overrides = Annotated[
 ]
 Protocols = Annotated[list[str] | None, typer.Option("--protocol", help="Only this protocol (may be repeated).")]
 Seeds = Annotated[str | None, typer.Option(help="Seeds to run instead of the scenario's: 0:5 or [1, 7].")]
+TimingOnly = Annotated[bool, typer.Option("--timing-only", help="Simulate the timing without training.")]
+OverFile = Annotated[Path | None, typer.Option(help="A YAML file with keys and their values, besides those of --over.")]
+Reported = Annotated[
+    bool, typer.Option("--report/--no-report", help="Write RESULTS/report.html, the results as one page.")
+]
+Baseline = Annotated[
+    str | None,
+    typer.Option(help="The protocol that the others are compared with (default: the first that waits for all)."),
+]
 
 
 def console(stderr: bool = False) -> Console:
@@ -236,6 +248,25 @@ def of_figures() -> list[Parameter]:
 def _parameter(name: str) -> Parameter:
     default = OPTIONS[name][1].default
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=option(name))
+
+
+def options_of(execution: ExecutionOptions, tell: Callable[[str], None]) -> RunOptions:
+    """Read the options of execution, and ``tell`` where the wished device is missing. Raises ScenarioError."""
+    options = RunOptions.of(**execution)
+    if note := remark(execution["device"], options):
+        tell(note)
+    return options
+
+
+@contextmanager
+def until_interrupted(display: Display, told: Callable[[], str]) -> Iterator[None]:
+    """Show a display during the body; after Ctrl-C or SIGTERM complain what is ``told``, and exit as shells expect."""
+    try:
+        with display:
+            yield
+    except KeyboardInterrupt as interruption:
+        complain(told())
+        raise typer.Exit(exit_status(interruption)) from None
 
 
 def again() -> str:

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from vflsim.cli.app import (
+    OverFile,
     Overrides,
     ScenarioFile,
     Seeds,
+    TimingOnly,
     app,
     complain,
     console,
@@ -22,11 +24,12 @@ from vflsim.cli.app import (
     must_be_folder,
     overriding,
     say,
+    until_interrupted,
     with_execution,
 )
 from vflsim.cli.runs import conclude
 from vflsim.errors import ScenarioError, VflsimError
-from vflsim.vocabulary.execution_options import RECORDED, ExecutionOptions
+from vflsim.vocabulary.execution_options import RECORDED, ExecutionOptions, remark
 
 if TYPE_CHECKING:
     from vflsim.results.read import Results
@@ -42,15 +45,13 @@ def plan(
         list[str] | None,
         typer.Option(help="Plan a sweep over this key, as `vflsim sweep` does.", metavar="KEY=V1,V2,…"),
     ] = None,
-    over_file: Annotated[
-        Path | None, typer.Option(help="A YAML file with keys and their values, besides those of --over.")
-    ] = None,
+    over_file: OverFile = None,
     zipped: Annotated[
         bool, typer.Option("--zip", help="First values of all keys together, then the second ones.")
     ] = False,
     overrides: Overrides = None,
     seeds: Seeds = None,
-    timing_only: Annotated[bool, typer.Option("--timing-only", help="Simulate the timing without training.")] = False,
+    timing_only: TimingOnly = False,
     path: Annotated[Literal["auto", "event", "vectorised"], typer.Option(help="How to simulate.")] = "auto",
     *,
     execution: ExecutionOptions,
@@ -88,13 +89,11 @@ def work(
 ) -> None:
     """Compute a share of the units that `vflsim plan` has listed; repeated, it continues where it was interrupted."""
     from vflsim.results.sweeps.axis import setting_of
-    from vflsim.studies.runs.interrupt import exit_status
     from vflsim.studies.runs.progress import Watcher
     from vflsim.studies.shards.shares import Shard, work_on
     from vflsim.studies.shards.unit_file import PlannedStudy, UnitPlan
     from vflsim.studies.sweeps.sweep import Step
     from vflsim.studies.terminal.display import Display
-    from vflsim.vocabulary.execution_options import remark
 
     share = Shard.of(shard, os.environ)
     read = UnitPlan.read(units)
@@ -113,12 +112,8 @@ def work(
         display.waiting[number] = watcher.total
         return watcher
 
-    try:
-        with display:
-            done = work_on(read, share, out_folder, options, watcher_of)
-    except KeyboardInterrupt as interruption:
-        complain(display.interrupted(again, folder))
-        raise typer.Exit(exit_status(interruption)) from None
+    with until_interrupted(display, lambda: display.interrupted(again, folder)):
+        done = work_on(read, share, out_folder, options, watcher_of)
     for each in done:
         say(f"{each.summary}; files in {each.results.folder}")
         _failures(each.results, each.failures)

@@ -11,17 +11,19 @@ from vflsim.cli.app import (
     Application,
     Overrides,
     Protocols,
+    Reported,
     ScenarioFile,
     Seeds,
     Trust,
     app,
-    complain,
     console,
     load,
     say,
+    until_interrupted,
 )
 from vflsim.cli.runs import present
 from vflsim.errors import ScenarioError
+from vflsim.vocabulary.execution_options import RunOptions
 
 Timeout = Annotated[
     float,
@@ -61,9 +63,7 @@ def live(
         Path, typer.Option(help="With --listen: where clients of this machine write their parts of the results.")
     ] = Path("parts"),
     timeout: Timeout = 30.0,
-    reported: Annotated[
-        bool, typer.Option("--report/--no-report", help="Write RESULTS/report.html, the results as one page.")
-    ] = True,
+    reported: Reported = True,
 ) -> None:
     """Run a scenario live: the server and each client are processes, connected by TLS; without --listen all here."""
     hosting = None
@@ -72,15 +72,16 @@ def live(
             raise ScenarioError("--listen without --identity", "vflsim live", "the server's folder of vflsim keys init")
         hosting = (*_address(listen, "--listen"), identity, parts)
     texts = [*(overrides or ()), *([NO_DELAYS] if delays == "none" else ())]
-    loaded = load(scenario, texts, seeds, protocol)
+    try:
+        loaded = load(scenario, texts, seeds, protocol)
+    except ScenarioError as error:
+        raise error.instead(f"--set {NO_DELAYS}", "--delays none") from None
     from vflsim.remote.party import refuse_unfit
     from vflsim.remote.world import timer_lateness
     from vflsim.studies.engines.live import Hosting, LivePool
-    from vflsim.studies.runs.interrupt import exit_status
     from vflsim.studies.study import run_study
     from vflsim.studies.terminal.display import Display
     from vflsim.vocabulary.amounts import quantity
-    from vflsim.vocabulary.execution_options import RunOptions
 
     refuse_unfit(loaded)
     page, folder = console(), out_folder or Path("results") / f"{loaded.name}-live"
@@ -92,15 +93,9 @@ def live(
         say(f"timers of this machine fire {quantity(usual, 's')} late (median), and {quantity(most, 's')} at most")
     else:
         say(f"live: waiting at {listen} for {loaded.clients} clients; delays: {delays}")
-    try:
-        with display, pool:
-            study = run_study(
-                loaded, folder, path="event", options=RunOptions.of(anew=True, eager=True, checkpoint_every=None),
-                watcher=display.alone, engine=pool,
-            )  # fmt: skip
-    except KeyboardInterrupt as interruption:
-        complain(f"interrupted: runs that had ended are kept in {folder}; a live study begins anew with: {_anew()}")
-        raise typer.Exit(exit_status(interruption)) from None
+    kept = f"interrupted: runs that had ended are kept in {folder}; a live study begins anew with: {_anew()}"
+    with until_interrupted(display, lambda: kept), pool:
+        study = run_study(loaded, folder, path="event", options=_client_by_client(), watcher=display.alone, engine=pool)
     present(page, study, folder, reported, _anew())
 
 
@@ -166,24 +161,18 @@ def replay(
     from vflsim.results import Results
     from vflsim.results.store.manifest import stored_scenario
     from vflsim.studies.engines.local import Replays
-    from vflsim.studies.runs.interrupt import exit_status
     from vflsim.studies.study import run_study
     from vflsim.studies.terminal.display import Display
-    from vflsim.vocabulary.execution_options import RunOptions
 
     live = Results.open(results, trust)
     loaded = stored_scenario(results, live.runs)
     page, folder = console(), out_folder or results.with_name(f"{results.name}-replay")
     display = Display(page, loaded)
-    options = RunOptions.of(anew=True, eager=True, checkpoint_every=None)
-    try:
-        with display:
-            study = run_study(
-                loaded, folder, path="event", options=options, watcher=display.alone, engine=Replays(loaded, live)
-            )
-    except KeyboardInterrupt as interruption:
-        complain(f"interrupted: replays that had ended are kept in {folder}")
-        raise typer.Exit(exit_status(interruption)) from None
+    with until_interrupted(display, lambda: f"interrupted: replays that had ended are kept in {folder}"):
+        replays = Replays(loaded, live)
+        study = run_study(
+            loaded, folder, path="event", options=_client_by_client(), watcher=display.alone, engine=replays
+        )
     say("times of replays mean nothing: one input a virtual second")
     present(page, study, folder, reported=False, rerun=_anew())
 
@@ -211,3 +200,7 @@ def _address(text: str, option: str) -> tuple[str, int]:
     if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65_536:
         raise ScenarioError(f"{option} {text}", "the command line", "HOST:PORT, with a port from 1 to 65535")
     return host.strip("[]"), int(port)
+
+
+def _client_by_client() -> RunOptions:
+    return RunOptions.of(anew=True, eager=True, checkpoint_every=None)

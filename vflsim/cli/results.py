@@ -11,6 +11,7 @@ import typer
 
 import vflsim
 from vflsim.cli.app import (
+    Baseline,
     Csv,
     Html,
     Latex,
@@ -120,10 +121,7 @@ def report(
         Path | None,
         typer.Option("--out", help="The file (default: RESULTS/report.html; of several folders: ./report.html)."),
     ] = None,
-    baseline: Annotated[
-        str | None,
-        typer.Option(help="The protocol that the others are compared with (default: the first that waits for all)."),
-    ] = None,
+    baseline: Baseline = None,
 ) -> None:
     """Write results as one HTML page: the answer, figures and tables. It needs no network, so that you can mail it."""
     say(str(vflsim.report(results, out, baseline=baseline)))
@@ -289,10 +287,7 @@ def compare(
     pairing: Annotated[
         bool, typer.Option("--pairing", help="Add paired differences, and how much narrower pairing makes them.")
     ] = False,
-    baseline: Annotated[
-        str | None,
-        typer.Option(help="The protocol that the others are compared with (default: the first that waits for all)."),
-    ] = None,
+    baseline: Baseline = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder for the table and the figures of the results.")
     ] = None,

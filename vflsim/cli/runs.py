@@ -20,8 +20,10 @@ from vflsim.cli.app import (
     EXECUTION,
     Overrides,
     Protocols,
+    Reported,
     ScenarioFile,
     Seeds,
+    TimingOnly,
     again,
     app,
     complain,
@@ -29,13 +31,14 @@ from vflsim.cli.app import (
     console,
     load,
     say,
+    until_interrupted,
     with_execution,
 )
 from vflsim.cli.results import report_on
 from vflsim.errors import ScenarioError
 from vflsim.results.store.aside import write_whole
 from vflsim.shipped import TEMPLATE, folder_name, result_name, scenario_file, shipped, started, title
-from vflsim.vocabulary.execution_options import ExecutionOptions
+from vflsim.vocabulary.execution_options import ExecutionOptions, RunOptions, remark
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -55,16 +58,14 @@ def run(
     overrides: Overrides = None,
     seeds: Seeds = None,
     protocol: Protocols = None,
-    timing_only: Annotated[bool, typer.Option("--timing-only", help="Simulate the timing without training.")] = False,
+    timing_only: TimingOnly = False,
     path: Annotated[
         Literal["auto", "event", "vectorised"],
         typer.Option(help="How to simulate: by arrays (vectorised: fast) where possible, or one way for all."),
     ] = "auto",
     *,
     execution: ExecutionOptions,
-    reported: Annotated[
-        bool, typer.Option("--report/--no-report", help="Write RESULTS/report.html, the results as one page.")
-    ] = True,
+    reported: Reported = True,
 ) -> None:
     """Run every protocol of a scenario with every seed, and compare them.
 
@@ -72,11 +73,9 @@ def run(
     """
     loaded = load(scenario, overrides, seeds)
     from vflsim.scenario.load import quickened
-    from vflsim.studies.runs.interrupt import exit_status
     from vflsim.studies.runs.store import chosen
     from vflsim.studies.study import default_folder, run_study
     from vflsim.studies.terminal.display import Display
-    from vflsim.vocabulary.execution_options import RunOptions, remark
 
     page = console()
     with page.status("loading PyTorch …") if page.is_terminal else nullcontext():
@@ -89,14 +88,8 @@ def run(
         say(note)
     if options.quick:
         _first_look(page, looked_at, loaded)
-    try:
-        with display:
-            study = run_study(
-                loaded, folder, timing_only=timing_only, path=path, options=options, watcher=display.alone
-            )
-    except KeyboardInterrupt as interruption:
-        complain(display.interrupted(again(), folder))
-        raise typer.Exit(exit_status(interruption)) from None
+    with until_interrupted(display, lambda: display.interrupted(again(), folder)):
+        study = run_study(loaded, folder, timing_only=timing_only, path=path, options=options, watcher=display.alone)
     present(page, study, folder, reported)
     if options.quick:
         _first_look(page, looked_at, loaded)

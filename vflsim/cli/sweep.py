@@ -13,18 +13,22 @@ from vflsim.cli.app import (
     Latex,
     Markdown,
     Metric,
+    OverFile,
     Overrides,
     Protocols,
     ScenarioFile,
     Seeds,
+    TimingOnly,
     again,
     app,
     complain,
     console,
     form_of,
+    options_of,
     overriding,
     say,
     show,
+    until_interrupted,
     with_execution,
 )
 from vflsim.cli.runs import conclude
@@ -44,9 +48,7 @@ def sweep(
             metavar="KEY=V1,V2,…",
         ),
     ] = None,
-    over_file: Annotated[
-        Path | None, typer.Option(help="A YAML file with keys and their values, besides those of --over.")
-    ] = None,
+    over_file: OverFile = None,
     zipped: Annotated[
         bool, typer.Option("--zip", help="First values of all keys together, then the second ones, … instead.")
     ] = False,
@@ -59,7 +61,7 @@ def sweep(
     overrides: Overrides = None,
     seeds: Seeds = None,
     protocol: Protocols = None,
-    timing_only: Annotated[bool, typer.Option("--timing-only", help="Simulate the timing without training.")] = False,
+    timing_only: TimingOnly = False,
     metric: Metric = None,
     latex: Latex = False,
     markdown: Markdown = False,
@@ -72,22 +74,17 @@ def sweep(
     from vflsim.learning.learners.embedding_table import reusing_memory
     from vflsim.results.read import NotRecordedError
     from vflsim.results.sweeps.table import sweep_tables
-    from vflsim.studies.runs.interrupt import exit_status
     from vflsim.studies.sweeps.expected import expected_runs_table
     from vflsim.studies.sweeps.plan import axes_given, planned
     from vflsim.studies.sweeps.sweep import run_sweep
     from vflsim.studies.terminal.display import Display
     from vflsim.studies.terminal.text import failures
-    from vflsim.vocabulary.execution_options import RunOptions, remark
 
     form = form_of("sweep", latex, markdown, csv, html)
-    options = RunOptions.of(**execution)
     page, tell = console(stderr=form is not None), say if form is None else complain
+    options = options_of(execution, tell)
     axes = axes_given(scenario, over or (), over_file, overrides or ())
     texts = overriding(overrides, seeds, [key for axis in axes for key in axis.keys])
-    display = Display(page)
-    if note := remark(execution["device"], options):
-        tell(note)
     plan = planned(
         scenario, axes, zipped=zipped, overrides=texts, timing_only=timing_only, protocols=protocol or (),
         quick=options.quick,
@@ -98,12 +95,9 @@ def sweep(
         return
     if (same := plan.runs - plan.different_runs) and not options.resume:
         tell(f"{plan.runs} runs; {same} of them the same as at an earlier value, and not run again")
-    try:
-        with display:
-            done = run_sweep(plan, out_folder, options=options, watcher=display)
-    except KeyboardInterrupt as interruption:
-        complain(display.interrupted(again()))
-        raise typer.Exit(exit_status(interruption)) from None
+    display = Display(page)
+    with until_interrupted(display, lambda: display.interrupted(again())):
+        done = run_sweep(plan, out_folder, options=options, watcher=display)
     page.print()
     tables, unknown = sweep_tables(done.sweep), None
     if metric is not None:
@@ -158,40 +152,24 @@ def tune(
 ) -> None:
     """Tune every protocol by the same procedure, and write scenarios with the chosen values."""
     from vflsim.results.sweeps.tuning import tuning_table
-    from vflsim.studies.runs.interrupt import exit_status
     from vflsim.studies.sweeps.plan import axes_of
     from vflsim.studies.sweeps.tune import tune_protocols
     from vflsim.studies.terminal.display import Display
-    from vflsim.vocabulary.execution_options import RunOptions, remark
 
     if len(over) > 1:
         remedy = "put commas between keys that go together: --over KEY,KEY=V1,V2,…"
         raise ScenarioError(f"a tuning has one axis, not {len(over)}", f"--over {over[1]}", "--over once", remedy)
     form = form_of("tune", latex, markdown, csv, html)
-    options = RunOptions.of(**execution)
     page, tell = console(stderr=form is not None), say if form is None else complain
+    options = options_of(execution, tell)
     (axis,) = axes_of(scenario, over, overrides or ())
     display = Display(page)
-    if note := remark(execution["device"], options):
-        tell(note)
-    try:
-        with display:
-            tuned = tune_protocols(
-                scenario,
-                axis.key,
-                axis.values,
-                overriding(overrides, over=axis.keys),
-                out_folder,
-                seeds=seeds,
-                metric=metric,
-                score=score,
-                in_tuning=overriding(in_tuning),
-                options=options,
-                watcher=display,
-            )
-    except KeyboardInterrupt as interruption:
-        complain(display.interrupted(again()))
-        raise typer.Exit(exit_status(interruption)) from None
+    texts, in_tuning = overriding(overrides, over=axis.keys), overriding(in_tuning)
+    with until_interrupted(display, lambda: display.interrupted(again())):
+        tuned = tune_protocols(
+            scenario, axis.key, axis.values, texts, out_folder, seeds=seeds, metric=metric, score=score,
+            in_tuning=in_tuning, options=options, watcher=display,
+        )  # fmt: skip
     page.print()
     show(page, [tuning_table(tuned.tuning)], form)
     page.print()

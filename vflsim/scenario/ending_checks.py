@@ -30,7 +30,9 @@ def stop_problems(scenario: Scenario, name: str, task: str | None, waits: bool) 
         yield Problem(location_of(scenario, name, "stop"), what, f"at least one of {allowed}", "add `time: 600 s`, say")
     if stop.criteria.keys() <= {"time"} and stop.time is not None and not waits:
         what = "time would never pass: no party, link or delay takes any"
-        remedy = f"give durations in `timing`, or stop by one of {COUNTED}"
+        origin = scenario.document.where(("timing",))
+        without = f", leave out {origin}" if origin.startswith("--") else ""
+        remedy = f"give durations in `timing`{without}, or stop by one of {COUNTED}"
         yield Problem(location_of(scenario, name, "stop", "time"), what, remedy=remedy)
     if stop.epsilon is not None and scenario.protocols[name].mechanism is None:
         what = f"protocol {name!r} spends no ε: it has no mechanism"

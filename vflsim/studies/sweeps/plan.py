@@ -298,10 +298,9 @@ def _point(
         scenario = narrowed(load(source, [*overrides, *(f"{key}={text}" for key, text in pairs)]), protocols)
         return checked_point(quickened(scenario, quick), timing_only, folder, values, shelf=shelf)
     except ScenarioError as error:
-        what, where = error.what, error.where
         for key, _ in pairs:
-            what, where = (part.replace(f"--set {key}=", f"--over {key}=") for part in (what, where))
-        raise ScenarioError(what, where, error.allowed, error.remedy) from None
+            error = error.instead(f"--set {key}=", f"--over {key}=")
+        raise error from None
 
 
 def _digest(text: str) -> str:
