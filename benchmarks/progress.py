@@ -41,8 +41,8 @@ LEAST, MOST = 0.7, 1.3
 def noted(path: str, workers: int) -> dict[str, float | list[float | None]]:
     """Run a study; return its seconds, and those that were shown as left at each of ``MOMENTS`` (None for nothing)."""
     from vflsim import load
+    from vflsim.studies.display import Display
     from vflsim.studies.study import run_study
-    from vflsim.studies.terminal.display import Display
     from vflsim.tables.terminal import SafeConsole
     from vflsim.vocabulary.execution_options import RunOptions
 

@@ -11,8 +11,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from vflsim.studies.sweeps.plan import axes_of, planned
-from vflsim.studies.sweeps.sweep import run_sweep
+from vflsim.studies.plan import axes_of, planned
+from vflsim.studies.sweep import run_sweep
 from vflsim.vocabulary.execution_options import RunOptions
 
 OVER = {"t-sync.t": [2, 4], "training.batch": [512, 1078]}

@@ -81,12 +81,15 @@ ROOMS: dict[str, list[set[str]]] = {
         {"party"},
     ],
     "studies": [
-        {"calibrate", "runs", "checks"},
-        {"engines", "time_left"},
+        {"calibrate", "runs"},
+        {"checks"},
+        {"engines"},
         {"pool"},
         {"study"},
-        {"rerun", "sweeps"},
-        {"shards", "terminal"},
+        {"plan", "rerun"},
+        {"sweep"},
+        {"shards", "texts", "tune"},
+        {"display"},
     ],
 }
 # Modules that need each other, counted with imports for types, inside functions, and by a path in a string.

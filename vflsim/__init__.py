@@ -106,9 +106,9 @@ def run(
     """
     from vflsim.api.frames import scenario_for
     from vflsim.scenario.load import quickened
+    from vflsim.studies.display import shown
     from vflsim.studies.runs.store import chosen
     from vflsim.studies.study import default_folder, run_study
-    from vflsim.studies.terminal.display import shown
     from vflsim.trained.models import StudyResults
     from vflsim.vocabulary.execution_options import RunOptions
 
@@ -155,8 +155,8 @@ def tune(
     from vflsim.results.sweeps.table import TuningResults
     from vflsim.scenario.models import Scenario
     from vflsim.scenario.overrides import values_of
-    from vflsim.studies.sweeps.tune import one_axis, tune_protocols
-    from vflsim.studies.terminal.display import shown
+    from vflsim.studies.display import shown
+    from vflsim.studies.tune import one_axis, tune_protocols
     from vflsim.vocabulary.execution_options import RunOptions
 
     options = RunOptions.of(**execution)
@@ -205,9 +205,9 @@ def sweep(
     """
     from vflsim.results.sweeps.table import SweepResults
     from vflsim.scenario.models import Scenario
-    from vflsim.studies.sweeps.plan import axes_of, planned
-    from vflsim.studies.sweeps.sweep import run_sweep
-    from vflsim.studies.terminal.display import shown
+    from vflsim.studies.display import shown
+    from vflsim.studies.plan import axes_of, planned
+    from vflsim.studies.sweep import run_sweep
     from vflsim.vocabulary.execution_options import RunOptions
 
     options = RunOptions.of(**execution)

@@ -19,7 +19,7 @@ from vflsim.scenario import load
 from vflsim.scenario.resolve import ScenarioData
 from vflsim.simulation.run import run_protocol
 from vflsim.simulation.vectorised import obstacles, run_vectorised
-from vflsim.studies.checks.closed_forms import analyse, closed_forms
+from vflsim.studies.checks.rounds import analyse, closed_forms
 
 FAST_SERVER: dict[str, Any] = {"compute": 0, "link": {}}
 

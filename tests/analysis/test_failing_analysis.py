@@ -16,10 +16,10 @@ from vflsim.analysis.findings import ClosedForm
 from vflsim.protocols import base
 from vflsim.results.store.closed_forms import LeftOut, read_closed_forms, read_left_out
 from vflsim.scenario import load
-from vflsim.studies.checks import closed_forms as analysis
+from vflsim.studies.checks import rounds as analysis
 from vflsim.studies.runs.progress import Watcher
 from vflsim.studies.study import run_study
-from vflsim.studies.sweeps.sweep import SweepWatcher
+from vflsim.studies.sweep import SweepWatcher
 from vflsim.timing.delays import Exponential
 from vflsim.timing.delays.base import OfDelay
 from vflsim.timing.laws.law import Law, Point

@@ -15,7 +15,7 @@ from vflsim.results.read import Results
 from vflsim.results.tables.footnotes import ONE_SEED
 from vflsim.scenario.load import quickened
 from vflsim.shipped import LONGEST_NAME
-from vflsim.studies.sweeps.plan import axes_of, planned
+from vflsim.studies.plan import axes_of, planned
 
 BOTH = {"wait": {"kind": "synchronous"}, "fast": {"kind": "t_synchronous", "t": 2}}
 

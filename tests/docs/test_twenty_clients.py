@@ -6,7 +6,7 @@ from pages import ROOT
 
 import vflsim
 from vflsim.scenario.resolve import party_timings
-from vflsim.studies.sweeps.plan import axes_of, planned
+from vflsim.studies.plan import axes_of, planned
 
 PAGE = (ROOT / "docs" / "answers.md").read_text(encoding="utf-8")
 

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from vflsim.errors import ResultsError, printable
 from vflsim.results.store.json_files import read_info, read_scenario
-from vflsim.studies.terminal.text import InTerminal
+from vflsim.studies.texts import InTerminal
 from vflsim.tables import DataTable
 from vflsim.tables.formats import markdown
 from vflsim.tables.terminal import SafeConsole, say

@@ -10,12 +10,12 @@ from tiny_worlds import raw
 
 from vflsim.errors import RunError
 from vflsim.results.verify.runs import verify_folder
-from vflsim.studies.engines.local import Here, Reports, Unit
+from vflsim.studies import sweep as sweeping
+from vflsim.studies.engines import Here, Reports, Unit
+from vflsim.studies.plan import SweepPlan, axes_of, planned
 from vflsim.studies.runs.interrupt import Interrupt
 from vflsim.studies.study import run_study
-from vflsim.studies.sweeps import sweep as sweeping
-from vflsim.studies.sweeps.plan import SweepPlan, axes_of, planned
-from vflsim.studies.sweeps.sweep import SweepDone, SweepWatcher, run_sweep
+from vflsim.studies.sweep import SweepDone, SweepWatcher, run_sweep
 from vflsim.vocabulary.execution_options import RunOptions
 
 BOTH = {"wait": {"kind": "synchronous"}, "fast": {"kind": "t_synchronous", "t": 2}}

@@ -22,10 +22,10 @@ from vflsim.results import Results, write_summary
 from vflsim.results.store.write import SEED, facts_of, run_folder
 from vflsim.results.verify.runs import verify_folder
 from vflsim.scenario import load
+from vflsim.studies.plan import axes_of, planned
 from vflsim.studies.rerun import Repeated, Sample, rerun
 from vflsim.studies.study import run_study
-from vflsim.studies.sweeps.plan import axes_of, planned
-from vflsim.studies.sweeps.sweep import run_sweep
+from vflsim.studies.sweep import run_sweep
 from vflsim.vocabulary.execution_options import RunOptions
 
 pytestmark = pytest.mark.usefixtures("by_events")

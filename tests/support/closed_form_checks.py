@@ -31,7 +31,7 @@ from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
 from vflsim.simulation.run import run_protocol
-from vflsim.studies.checks.closed_forms import analyse
+from vflsim.studies.checks.rounds import analyse
 
 
 @dataclass

@@ -8,7 +8,7 @@ from tiny_worlds import data_of
 
 from vflsim.analysis.findings import ClosedForm, NoClosedForm
 from vflsim.scenario.models import Scenario
-from vflsim.studies.checks.closed_forms import analyse
+from vflsim.studies.checks.rounds import analyse
 
 BATCHES = 50
 WARM_UP = 100

@@ -15,7 +15,7 @@ from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
 from vflsim.studies.runs.progress import Growth, StudyRun, Watcher
 from vflsim.studies.study import run_study
-from vflsim.studies.terminal.text import sentences
+from vflsim.studies.texts import sentences
 from vflsim.vocabulary.execution_options import RunOptions
 
 OFTEN = RunOptions(checkpoint_every=3600.0)

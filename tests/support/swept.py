@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vflsim.studies.sweeps.plan import Axis, planned
-from vflsim.studies.sweeps.sweep import SweepDone, run_sweep as run_plan
+from vflsim.studies.plan import Axis, planned
+from vflsim.studies.sweep import SweepDone, run_sweep as run_plan
 
 
 def run_sweep(

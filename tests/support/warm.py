@@ -12,7 +12,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["vflsim.cli.app", "vflsim.studies.terminal.display", "sklearn.datasets"])
+CONTEXT.set_forkserver_preload(["vflsim.cli.app", "vflsim.studies.display", "sklearn.datasets"])
 
 
 def command(errors: Path, *argv: object) -> BaseProcess:

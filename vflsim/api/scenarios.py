@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from vflsim.plotting.style import Picture
     from vflsim.scenario.models import Scenario
     from vflsim.scenario.resolve import ScenarioData
-    from vflsim.studies.checks.closed_forms import Analysis
     from vflsim.studies.checks.expected import Expectation
+    from vflsim.studies.checks.rounds import Analysis
     from vflsim.studies.checks.run_speed import Speed
     from vflsim.tables import DataTable
 
@@ -117,7 +117,7 @@ class Check(Framed):
     @with_names(lambda check: check.scenario.document.raw)
     def table(self) -> DataTable:
         """The table of ``vflsim check``, with its notes."""
-        from vflsim.studies.checks.expected_table import expectation_table
+        from vflsim.studies.checks.describe import expectation_table
 
         return expectation_table(self.scenario, self.expectations, self.speeds, self.workers, self.start_s)
 
@@ -139,8 +139,8 @@ def analyze(
     Example: ``vflsim.analyze("quickstart")["wait"].round.mean``
     """
     from vflsim.scenario.load import as_scenario, narrowed
-    from vflsim.studies.checks.closed_forms import analyse_or_simulate
     from vflsim.studies.checks.data import read_and_check
+    from vflsim.studies.checks.rounds import analyse_or_simulate
 
     loaded = narrowed(as_scenario(scenario, overrides), protocols)
     data = read_and_check(loaded, training=False)

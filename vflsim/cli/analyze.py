@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from vflsim.analysis.findings import Finding, Range
     from vflsim.api.scenarios import Analyses
-    from vflsim.studies.checks.closed_forms import Analysis
+    from vflsim.studies.checks.rounds import Analysis
     from vflsim.tables import Cell
 
 

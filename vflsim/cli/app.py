@@ -27,7 +27,7 @@ from vflsim.vocabulary.figure_options import FIGURE_OPTIONS
 
 if TYPE_CHECKING:
     from vflsim.scenario.models import Scenario
-    from vflsim.studies.terminal.display import Display
+    from vflsim.studies.display import Display
     from vflsim.tables import DataTable
     from vflsim.tables.formats import FormatName
 

@@ -57,8 +57,8 @@ def plan(
     execution: ExecutionOptions,
 ) -> None:
     """Print one line for each run of a study or a sweep, for `vflsim work`: vflsim plan SCENARIO > units.jsonl."""
-    from vflsim.studies.shards.unit_file import PlanHead, UnitPlan
-    from vflsim.studies.sweeps.plan import SweepPlan, axes_given, checked_point, planned
+    from vflsim.studies.plan import SweepPlan, axes_given, checked_point, planned
+    from vflsim.studies.shards import PlanHead, UnitPlan
 
     head = PlanHead.model_validate({"timing_only": timing_only, "path": path, **execution})
     head.options()
@@ -89,11 +89,10 @@ def work(
 ) -> None:
     """Compute a share of the units that `vflsim plan` has listed; repeated, it continues where it was interrupted."""
     from vflsim.results.sweeps.axis import setting_of
+    from vflsim.studies.display import Display
     from vflsim.studies.runs.progress import Watcher
-    from vflsim.studies.shards.shares import Shard, work_on
-    from vflsim.studies.shards.unit_file import PlannedStudy, UnitPlan
-    from vflsim.studies.sweeps.sweep import Step
-    from vflsim.studies.terminal.display import Display
+    from vflsim.studies.shards import PlannedStudy, Shard, UnitPlan, work_on
+    from vflsim.studies.sweep import Step
 
     share = Shard.of(shard, os.environ)
     read = UnitPlan.read(units)
@@ -133,10 +132,9 @@ def collect(
 ) -> None:
     """Merge the results of shards into one folder, as a single process would have written it."""
     from vflsim.results.sweeps.table import sweep_tables
-    from vflsim.studies.shards.shares import collect_study, collect_sweep, otherwise
-    from vflsim.studies.shards.unit_file import UnitPlan
-    from vflsim.studies.terminal.display import Display
-    from vflsim.studies.terminal.text import failures, show_comparison
+    from vflsim.studies.display import Display
+    from vflsim.studies.shards import UnitPlan, collect_study, collect_sweep, otherwise
+    from vflsim.studies.texts import failures, show_comparison
 
     read, page = UnitPlan.read(units), console()
     if read.head.keys:
@@ -163,7 +161,7 @@ def collect(
 
 
 def _failures(results: Results, failures: dict[tuple[str, int], VflsimError]) -> None:
-    from vflsim.studies.terminal.text import failure
+    from vflsim.studies.texts import failure
 
     for (protocol, seed), error in failures.items():
         complain(failure(protocol, seed, error, results))

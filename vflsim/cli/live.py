@@ -78,9 +78,9 @@ def live(
         raise error.instead(f"--set {NO_DELAYS}", "--delays none") from None
     from vflsim.remote.party import refuse_unfit
     from vflsim.remote.world import timer_lateness
+    from vflsim.studies.display import Display
     from vflsim.studies.engines.live import Hosting, LivePool
     from vflsim.studies.study import run_study
-    from vflsim.studies.terminal.display import Display
     from vflsim.vocabulary.amounts import quantity
 
     refuse_unfit(loaded)
@@ -160,9 +160,9 @@ def replay(
     """Simulate live runs again, every party meeting its messages in the live order: equal weights, no times."""
     from vflsim.results import Results
     from vflsim.results.store.manifest import stored_scenario
-    from vflsim.studies.engines.local import Replays
+    from vflsim.studies.display import Display
+    from vflsim.studies.engines.live import Replays
     from vflsim.studies.study import run_study
-    from vflsim.studies.terminal.display import Display
 
     live = Results.open(results, trust)
     loaded = stored_scenario(results, live.runs)

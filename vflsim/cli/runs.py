@@ -73,9 +73,9 @@ def run(
     """
     loaded = load(scenario, overrides, seeds)
     from vflsim.scenario.load import quickened
+    from vflsim.studies.display import Display
     from vflsim.studies.runs.store import chosen
     from vflsim.studies.study import default_folder, run_study
-    from vflsim.studies.terminal.display import Display
 
     page = console()
     with page.status("loading PyTorch …") if page.is_terminal else nullcontext():
@@ -111,7 +111,7 @@ def present(page: Console, study: Study, folder: Path, reported: bool, rerun: st
 
     Exits as ``conclude`` does; the command ``rerun`` (default: ``again``) runs failed runs again.
     """
-    from vflsim.studies.terminal.text import failure, show_comparison
+    from vflsim.studies.texts import failure, show_comparison
 
     show_comparison(page, study, folder)
     if reported:

@@ -74,11 +74,10 @@ def sweep(
     from vflsim.learning.learners.embedding_table import reusing_memory
     from vflsim.results.read import NotRecordedError
     from vflsim.results.sweeps.table import sweep_tables
-    from vflsim.studies.sweeps.expected import expected_runs_table
-    from vflsim.studies.sweeps.plan import axes_given, planned
-    from vflsim.studies.sweeps.sweep import run_sweep
-    from vflsim.studies.terminal.display import Display
-    from vflsim.studies.terminal.text import failures
+    from vflsim.studies.display import Display
+    from vflsim.studies.plan import axes_given, planned
+    from vflsim.studies.sweep import expected_runs_table, run_sweep
+    from vflsim.studies.texts import failures
 
     form = form_of("sweep", latex, markdown, csv, html)
     page, tell = console(stderr=form is not None), say if form is None else complain
@@ -152,9 +151,9 @@ def tune(
 ) -> None:
     """Tune every protocol by the same procedure, and write scenarios with the chosen values."""
     from vflsim.results.sweeps.tuning import tuning_table
-    from vflsim.studies.sweeps.plan import axes_of
-    from vflsim.studies.sweeps.tune import tune_protocols
-    from vflsim.studies.terminal.display import Display
+    from vflsim.studies.display import Display
+    from vflsim.studies.plan import axes_of
+    from vflsim.studies.tune import tune_protocols
 
     if len(over) > 1:
         remedy = "put commas between keys that go together: --over KEY,KEY=V1,V2,…"

@@ -20,7 +20,7 @@ from vflsim.results.store.schema import RunInfo, RunTables, TableName
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.simulation.vectorised import UndecidedError, obstacles, run_vectorised
-from vflsim.studies.checks.closed_forms import tried
+from vflsim.studies.checks.rounds import tried
 from vflsim.timing.floats import Floats
 
 NOBODY = 0

@@ -25,8 +25,8 @@ from vflsim.results.store.write import PAGES, SCENARIO, SUMMARIES, place_run, wr
 from vflsim.results.tables.comparison import write_summary
 from vflsim.scenario.resolve import ScenarioData
 from vflsim.simulation.collector import patient_collector
-from vflsim.studies.checks.closed_forms import closed_forms
-from vflsim.studies.engines.local import Engine, Unit
+from vflsim.studies.checks.rounds import closed_forms
+from vflsim.studies.engines import Engine, Unit
 from vflsim.studies.runs.interrupt import Interrupt
 from vflsim.studies.runs.progress import Report, StudyRun, Watcher
 from vflsim.studies.runs.spec import StudySpec, refuse_another

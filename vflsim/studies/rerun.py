@@ -17,7 +17,7 @@ from vflsim.results.store.write import RUN, SCENARIO, SWEEP
 from vflsim.results.sweeps.sweep import SweepPage
 from vflsim.results.verify.repeated import differences, first_differences, rows_in_common
 from vflsim.scenario.models import Scenario
-from vflsim.studies.engines.local import Unit
+from vflsim.studies.engines import Unit
 from vflsim.studies.runs.identity import inputs_of, outdated
 from vflsim.studies.runs.interrupt import Interrupt
 from vflsim.studies.runs.progress import Report, StudyRun, Watcher

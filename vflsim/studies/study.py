@@ -11,9 +11,9 @@ from vflsim.scenario.resolve import ScenarioData, location_of
 from vflsim.stopping.rules import UNSCORED, Stop
 from vflsim.studies.checks.data import read_and_check
 from vflsim.studies.checks.describe import described
-from vflsim.studies.checks.first_round import refuse_hopeless
+from vflsim.studies.checks.rounds import refuse_hopeless
 from vflsim.studies.checks.tryout import refuse_broken
-from vflsim.studies.engines.local import Engine, Here
+from vflsim.studies.engines import Engine, Here
 from vflsim.studies.pool import Pool, Study
 from vflsim.studies.runs.progress import Watcher
 from vflsim.studies.runs.simulator_choice import PathWish, choices

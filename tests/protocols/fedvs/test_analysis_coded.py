@@ -18,7 +18,7 @@ from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import ScenarioData
 from vflsim.simulation.run import run_protocol
-from vflsim.studies.checks.closed_forms import analyse, closed_forms
+from vflsim.studies.checks.rounds import analyse, closed_forms
 
 ROUNDS = 800
 FREE: dict[str, Any] = {"compute": 0, "link": {}}

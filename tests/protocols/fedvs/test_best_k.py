@@ -12,7 +12,7 @@ from vflsim.cli import main
 from vflsim.protocols.fedvs.rounds import CodeChoice, best, by_masks, by_segments
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
-from vflsim.studies.checks.closed_forms import analyse
+from vflsim.studies.checks.rounds import analyse
 
 ALIKE = {"select": "all", "upload_delay": {"kind": "exponential", "mean": 2.0}}
 

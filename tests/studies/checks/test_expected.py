@@ -12,8 +12,8 @@ from tiny_worlds import data_of, tiny
 import vflsim
 from vflsim.reporting.answer import link_waited_for
 from vflsim.studies.checks import expected
+from vflsim.studies.checks.describe import expectation_table
 from vflsim.studies.checks.expected import FEWEST_STEPS, TRIAL_STEPS, expectation
-from vflsim.studies.checks.expected_table import expectation_table
 
 
 @pytest.mark.parametrize(

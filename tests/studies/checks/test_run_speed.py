@@ -18,8 +18,8 @@ from vflsim.scenario.models import Scenario
 from vflsim.simulation.reporter import Progress
 from vflsim.simulation.run import run_protocol
 from vflsim.studies.checks import run_speed
+from vflsim.studies.checks.describe import expectation_table
 from vflsim.studies.checks.expected import Expectation, expectation
-from vflsim.studies.checks.expected_table import expectation_table
 from vflsim.studies.checks.run_speed import Speed, measured_speed, study_s
 from vflsim.vocabulary.execution_options import Execution
 

@@ -30,12 +30,12 @@ from vflsim.results.store.manifest import Manifest
 from vflsim.scenario import load
 from vflsim.scenario.load import dump
 from vflsim.simulation.reporter import Progress
+from vflsim.studies import sweep as sweeping
 from vflsim.studies.engines import processes as workers_module
 from vflsim.studies.engines.processes import _Worker
+from vflsim.studies.plan import axes_of, planned
 from vflsim.studies.runs.progress import Report, StudyRun, Watcher
 from vflsim.studies.study import run_study
-from vflsim.studies.sweeps import sweep as sweeping
-from vflsim.studies.sweeps.plan import axes_of, planned
 from vflsim.vocabulary.execution_options import RunOptions
 
 TWO = RunOptions(workers=2)

@@ -1,36 +1,37 @@
 """Checks that need the data: whether models, batches and targets fit the files. They write nothing."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from vflsim.errors import ProtocolError
-from vflsim.files import machine_memory
-from vflsim.learning.data.shelf import Shelf, can_share
+from vflsim.learning.data.shelf import Shelf
 from vflsim.learning.learners.client import ClientLearner
+from vflsim.learning.learners.watch import from_outside
 from vflsim.learning.models.build import least_batch, mixes_rows, seeded
 from vflsim.learning.privacy.accounting import Released
 from vflsim.learning.privacy.base import Mechanism
 from vflsim.learning.privacy.mechanisms import PerturbedLocalEmbedding
-from vflsim.protocols import kinds_with
+from vflsim.protocols import Protocol, kinds_with
 from vflsim.protocols.base import UnsuitableError
+from vflsim.protocols.defaults import exchanges_of
+from vflsim.results.store.schema import EVENTS, metrics_schema, rounds_schema
 from vflsim.scenario.checks import broken, problems_in, unsuitable
 from vflsim.scenario.document import Problem, failure
+from vflsim.scenario.ending_checks import columns_in
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import ScenarioData, check_context, location_of, setting
 from vflsim.setting import Setting
 from vflsim.simulation.variation import variation_of
-from vflsim.streams import party_name
-from vflsim.studies.checks.own_parts import (
-    own_aggregate_problems,
-    own_codec_problems,
-    own_loss_problems,
-    own_measure_problems,
-)
-from vflsim.studies.checks.sizes import Size, run_size
-from vflsim.vocabulary.amounts import quantity
+from vflsim.streams import SERVER, party_name
+from vflsim.studies.checks.sizes import size_problems
+from vflsim.vocabulary.base import Part
+from vflsim.vocabulary.imported import tried_out
+from vflsim.vocabulary.on_demand import torch
 from vflsim.vocabulary.plain_yaml import Location
+from vflsim.vocabulary.trial import Trial
 
 
 def read_and_check(
@@ -52,7 +53,7 @@ def read_and_check(
     problems = [*_clients(scenario, settings), *own_aggregate_problems(scenario, settings)]
     for name in loaded if not problems else ():
         problems += [*_absent_rows(scenario, name, settings[name]), *_protocol(scenario, name, settings[name])]
-    problems = problems or list(_sizes(scenario, settings, workers, training))  # before any model is made
+    problems = problems or list(size_problems(scenario, settings, workers, training))  # before any model is made
     problems = problems or list(own_codec_problems(scenario, settings))
     problems = problems or list(own_loss_problems(scenario, settings))
     problems = problems or list(own_measure_problems(scenario, first.task.name, training))
@@ -98,43 +99,6 @@ def _clients(scenario: Scenario, settings: Mapping[str, Setting]) -> Iterator[Pr
                 yield Problem.of_message(location_of(scenario, name, "models", "active"), f"the server: {error}")
     for (key, what), clients in wrong.items():
         yield Problem.of_message(key, f"client {clients[0]}: {what}")
-
-
-def _sizes(scenario: Scenario, settings: Mapping[str, Setting], workers: int, training: bool) -> Iterator[Problem]:
-    """Check that this machine can hold the runs that go on at a time."""
-    sizes: dict[str, Size] = {}
-    for name, resolved in settings.items():
-        try:
-            sizes[name] = run_size(scenario, name, resolved)
-        except ValueError as error:
-            remedy = "make embeddings or hidden layers narrower"
-            yield Problem(("models",), str(error), "models that fit into memory", remedy)
-            return
-        except ProtocolError as error:  # the learners have the wrong type
-            yield Problem(("protocols", name), error.what, error.allowed, error.remedy or "mend the protocol")
-            return
-        except Exception as error:
-            yield broken(name, error)
-            return
-    needed = {name: size.bytes if training else size.held_bytes for name, size in sizes.items()}
-    there, largest = machine_memory(), max(needed, key=needed.__getitem__)
-    allowed = f"up to {quantity(there, 'B')}, the memory of this machine"
-    at_a_time = min(workers, len(settings) * len(scenario.seeds))
-    if needed[largest] > there:
-        remedy = "make embeddings or hidden layers narrower, choose a smaller training.batch, or use fewer rows"
-        if 2 * sizes[largest].parts["views"] > there:
-            remedy = "keep views of fewer rows (record.views.rows), end earlier, or write `keep: last`"
-        takes = f"{largest} needs about {quantity(needed[largest], 'B')} ({sizes[largest].told})"
-        yield Problem(("models",), takes, allowed, remedy)
-        return
-    data = {id(each.data.joint["train"]): each.data.nbytes for each in settings.values()}
-    shared = sum(data.values()) if can_share() else 0  # workers map the same features and labels
-    rest = needed[largest] - (sizes[largest].parts["features"] if can_share() else 0)
-    if at_a_time > 1 and shared + at_a_time * rest > there:
-        total, most = quantity(shared + at_a_time * rest, "B"), max(1, int((there - shared) // rest))
-        once = "; features once" if shared else ""
-        takes = f"{at_a_time} runs of {largest} at a time need about {total} ({sizes[largest].told} each{once})"
-        yield Problem(("models",), takes, allowed, f"give at most --workers {most}")
 
 
 def _protocol(scenario: Scenario, name: str, resolved: Setting) -> Iterator[Problem]:
@@ -286,3 +250,77 @@ def _model_keys(scenario: Scenario, name: str) -> list[Location]:
             for client in entry.clients:
                 keys[client - 1] = (*key, position)
     return keys
+
+
+# --- parts of users' own ----------------------------------------------------------------------------------------------
+
+
+ELEMENTS = 2**18
+"""Tensors with more elements are tried with fewer rows: each is encoded some sixty times."""
+
+
+def own_codec_problems(scenario: Scenario, settings: Mapping[str, Setting]) -> Iterator[Problem]:
+    """Try out the codecs from outside on what protocols send in a round, of full and of last batches."""
+    for name, resolved in settings.items():
+        for receiver in (SERVER, *resolved.clients[:1]):
+            codec = resolved.codec.towards(receiver)
+            if from_outside(codec):
+                shapes = sorted(set(_shapes(scenario.protocols[name].protocol, resolved, receiver)))
+                contract = partial(codec._contract_at, shapes=shapes, dtypes=(resolved.dtype,))
+                yield from _problems(location_of(scenario, name, "codec"), codec, contract)
+
+
+def own_aggregate_problems(scenario: Scenario, settings: Mapping[str, Setting]) -> Iterator[Problem]:
+    """Try out users' own aggregates on as many embeddings as are joined."""
+    for name, resolved in settings.items():
+        if from_outside(resolved.aggregate):
+            contract = partial(resolved.bound_aggregate._contract_at, widths=resolved.joined_widths)
+            yield from _problems(location_of(scenario, name, "models", "aggregate"), resolved.aggregate, contract)
+
+
+def _problems(where: Location, part: Part, contract: Callable[[Trial], None]) -> Iterator[Problem]:
+    try:
+        tried_out(part, contract)
+    except ValueError as error:
+        yield Problem.of_message(where, str(error))
+
+
+def _shapes(protocol: Protocol, resolved: Setting, receiver: int) -> Iterator[tuple[int, ...]]:
+    """Yield the shapes of the tensors that go to the server, or to clients."""
+    batch, exchanges = resolved.batch, exchanges_of(protocol, resolved)
+    for rows in {batch, resolved.data.rows % batch or batch}:
+        for client in resolved.clients:
+            exchange = exchanges.of(client, rows)
+            for shape in (exchange.up if receiver == SERVER else exchange.down).values():
+                if shape and 0 not in shape:
+                    row = torch.Size(shape[1:]).numel()
+                    yield (min(shape[0], max(1, ELEMENTS // row)), *shape[1:])
+
+
+def own_loss_problems(scenario: Scenario, settings: Mapping[str, Setting]) -> Iterator[Problem]:
+    """Yield the mistakes of users' own losses that a few rows do not show; the first protocol that has each."""
+    known = set[object]()
+    for name, resolved in settings.items():
+        training, data = scenario.training_of(name), resolved.data
+        batches = scenario.protocols[name].protocol.batch_plan().batches(data.rows, training, 0)
+        rows = {training.batch_of(data.rows), batches.smallest, *(len(each) for each in data.labels.values())} - {0}
+        key = training.loss, training.dtype, frozenset(rows)
+        if not from_outside(training.loss) or key in known:
+            continue
+        known.add(key)
+        contract = partial(
+            training.loss._contract_at,
+            task=data.task.name,
+            outputs=data.outputs,
+            dtype=training.torch_dtype,
+            rows=sorted(rows),
+        )
+        yield from _problems(location_of(scenario, name, "training", "loss"), training.loss, contract)
+
+
+def own_measure_problems(scenario: Scenario, task: str, training: bool) -> Iterator[Problem]:
+    """Yield the mistakes in the measures that a scenario names. Without ``training`` runs have no scores."""
+    scores = columns_in(scenario, task) if training else ()
+    columns = {"metrics": metrics_schema(scores).names, "rounds": rounds_schema(()).names, "events": EVENTS.names}
+    for name, measure in scenario.measures.items():
+        yield from _problems(("measures", name), measure, partial(measure._contract_at, columns=columns))

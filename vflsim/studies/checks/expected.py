@@ -21,7 +21,7 @@ from vflsim.simulation.info import conditions_of
 from vflsim.simulation.variation import variation_of
 from vflsim.stopping.end_rule import RoundFacts, Tally
 from vflsim.streams import SERVER
-from vflsim.studies.checks.first_round import blamed, trial
+from vflsim.studies.checks.rounds import blamed, trial
 from vflsim.studies.checks.sizes import Size, run_size
 
 TRIAL_STEPS = 200

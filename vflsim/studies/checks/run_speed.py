@@ -7,11 +7,10 @@ wall-clock time of a run with a core to itself. On a GPU, for which a processor 
 from __future__ import annotations
 
 import gc
-import heapq
 import math
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,6 +29,7 @@ from vflsim.simulation.collector import patient_collector
 from vflsim.simulation.reporter import Progress
 from vflsim.simulation.run import run_protocol
 from vflsim.studies.checks.expected import Expectation
+from vflsim.studies.runs.progress import study_s
 from vflsim.vocabulary.amounts import roughly
 from vflsim.vocabulary.execution_options import USUAL, Execution
 from vflsim.vocabulary.on_demand import Tensor, load
@@ -60,17 +60,6 @@ class Speed:
     def run_s(self, expected: Expectation) -> float:
         """Return the seconds of a run; infinite if only a target ends it, NaN if unknown."""
         return min(self.startup_s + expected.rounds * self.round_s, expected.most_s)
-
-
-def study_s(runs_s: Iterable[float], free_s: Iterable[float] = (0.0,)) -> float:
-    """Return the seconds that runs take on processes, given the seconds after which each process is free.
-
-    ``runs_s`` are in starting order: a free process takes the next run.
-    """
-    free = sorted(free_s)
-    for run_s in runs_s:
-        heapq.heapreplace(free, free[0] + run_s)
-    return max(free)
 
 
 def together(runs_s: Sequence[float], workers: int, start_s: float = 0.0) -> str:

@@ -1,18 +1,23 @@
-"""Size of a run: weights and memory, counted from shapes before any allocation."""
+"""Size of a run: weights and memory, counted from shapes before any allocation; whether this machine can hold it."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil, inf
 from typing import Any
 
+from vflsim.errors import ProtocolError
+from vflsim.files import machine_memory
 from vflsim.learning.batching.kernels import KERNELS, evaluated_as_sum, trained_as_sum
 from vflsim.learning.batching.products import LayeredStack
+from vflsim.learning.data.shelf import can_share
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.server import ServerLearner
 from vflsim.protocols import Protocol
 from vflsim.protocols.capabilities import extra_bytes_of, view_bytes_of
 from vflsim.protocols.hook_checks import learners_of
+from vflsim.scenario.checks import broken
+from vflsim.scenario.document import Problem
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.sections import ViewRecording
 from vflsim.setting import Learners, Setting
@@ -49,6 +54,45 @@ def run_size(scenario: Scenario, name: str, setting: Setting) -> Size:
     """Count the weights and bytes of a run of a scenario's protocol. Raises ValueError as ``size_of`` does."""
     protocol = scenario.protocols[name].protocol
     return size_of(protocol, setting, scenario.record.views, arrivals_of_a_row(protocol, setting, scenario, name))
+
+
+def size_problems(
+    scenario: Scenario, settings: Mapping[str, Setting], workers: int, training: bool
+) -> Iterator[Problem]:
+    """Check that this machine can hold the runs that go on at a time."""
+    sizes: dict[str, Size] = {}
+    for name, resolved in settings.items():
+        try:
+            sizes[name] = run_size(scenario, name, resolved)
+        except ValueError as error:
+            remedy = "make embeddings or hidden layers narrower"
+            yield Problem(("models",), str(error), "models that fit into memory", remedy)
+            return
+        except ProtocolError as error:  # the learners have the wrong type
+            yield Problem(("protocols", name), error.what, error.allowed, error.remedy or "mend the protocol")
+            return
+        except Exception as error:
+            yield broken(name, error)
+            return
+    needed = {name: size.bytes if training else size.held_bytes for name, size in sizes.items()}
+    there, largest = machine_memory(), max(needed, key=needed.__getitem__)
+    allowed = f"up to {quantity(there, 'B')}, the memory of this machine"
+    at_a_time = min(workers, len(settings) * len(scenario.seeds))
+    if needed[largest] > there:
+        remedy = "make embeddings or hidden layers narrower, choose a smaller training.batch, or use fewer rows"
+        if 2 * sizes[largest].parts["views"] > there:
+            remedy = "keep views of fewer rows (record.views.rows), end earlier, or write `keep: last`"
+        takes = f"{largest} needs about {quantity(needed[largest], 'B')} ({sizes[largest].told})"
+        yield Problem(("models",), takes, allowed, remedy)
+        return
+    data = {id(each.data.joint["train"]): each.data.nbytes for each in settings.values()}
+    shared = sum(data.values()) if can_share() else 0  # workers map the same features and labels
+    rest = needed[largest] - (sizes[largest].parts["features"] if can_share() else 0)
+    if at_a_time > 1 and shared + at_a_time * rest > there:
+        total, most = quantity(shared + at_a_time * rest, "B"), max(1, int((there - shared) // rest))
+        once = "; features once" if shared else ""
+        takes = f"{at_a_time} runs of {largest} at a time need about {total} ({sizes[largest].told} each{once})"
+        yield Problem(("models",), takes, allowed, f"give at most --workers {most}")
 
 
 def arrivals_of_a_row(protocol: Protocol, setting: Setting, scenario: Scenario, name: str) -> int:

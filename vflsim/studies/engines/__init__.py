@@ -1,1 +1,92 @@
-"""Engines that execute runs: this process, worker processes, a Ray cluster."""
+"""The unit of work, what engines are, and that of this process."""
+
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self, TypeAlias
+
+from vflsim.learning.data.shelf import Shelf
+from vflsim.scenario.resolve import ScenarioData
+from vflsim.simulation.reporter import Progress
+from vflsim.studies.runs.interrupt import Interrupt
+from vflsim.studies.runs.progress import Report, StudyRun, Watcher
+from vflsim.studies.runs.spec import StudySpec
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unit:
+    """One run (scenario, protocol, seed) whose result is a folder. Any process can execute it.
+
+    ``spec`` and ``run`` are all that another process needs; ``watcher`` observes the run in this process.
+    """
+
+    spec: StudySpec
+    run: StudyRun
+    watcher: Watcher
+
+    @property
+    def place(self) -> Path:
+        """The address of the run."""
+        return self.spec.address(self.run.protocol, self.run.seed)
+
+
+Reports: TypeAlias = Generator[tuple[Unit, Report], None, None]
+
+
+class Engine(Protocol):
+    """Executes units in this process, in worker processes, or on other machines.
+
+    The files do not depend on the engine.
+    """
+
+    def carry_out(self, units: Iterable[Unit], interrupt: Interrupt) -> Reports:
+        """Take units in the given order when they can start; yield their reports in the order in which they end.
+
+        Raises ResultsError if a run cannot be written, ScenarioError if a study cannot be handed over.
+        """
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class Here:
+    """Executes units in this process. Studies with the same data load them once while they stay on the ``shelf``."""
+
+    def __init__(
+        self, spec: StudySpec | None = None, data: ScenarioData | None = None, shelf: Shelf | None = None
+    ) -> None:
+        self._spec, self._data, self._shelf = spec, data, shelf
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._spec = self._data = None
+
+    def carry_out(self, units: Iterable[Unit], interrupt: Interrupt) -> Reports:
+        """Execute units in the given order; yield the report of each. Raises ResultsError and DataError."""
+        for unit in units:
+            interrupt.check()
+            unit.watcher.began(unit.run)
+            yield unit, unit.spec.carry_out(unit.run, self._of(unit.spec), reporting(unit, interrupt), interrupt)
+
+    def _of(self, spec: StudySpec) -> ScenarioData:
+        """Return the data of a study; load them if the study is another than before."""
+        if self._spec is not spec or self._data is None:
+            self._spec, self._data = spec, ScenarioData(spec.scenario, self._shelf)
+        return self._data
+
+
+def reporting(unit: Unit, interrupt: Interrupt) -> Callable[[Progress], None]:
+    """Return what hands the progress of a unit's run to its watcher."""
+
+    def report(progress: Progress) -> None:
+        interrupt.check()
+        unit.watcher.progressed(unit.run, progress)
+
+    return report

@@ -1,4 +1,4 @@
-"""The engine of live runs: the server in this process, every client a process of its own on this machine."""
+"""The engines of live runs, the server in this process, and of their replays, in the order of a live run."""
 
 import multiprocessing
 import os
@@ -13,20 +13,26 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Self
 
-from vflsim.errors import RunError, VflsimError
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from vflsim.errors import ResultsError, RunError, ScenarioError, VflsimError
 from vflsim.remote.channel import LostError
 from vflsim.remote.client import LocalClient, play
 from vflsim.remote.keys import make_identities
 from vflsim.remote.private_data import PrivateData
 from vflsim.remote.server import LiveServer
+from vflsim.results import Results
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import ScenarioData
 from vflsim.simulation.answers import later_answers, not_answerable
+from vflsim.simulation.replay import ORDER, orders_of, refuse_unreplayable, replayed
 from vflsim.simulation.run import Outcome
 from vflsim.streams import SERVER, party_name
+from vflsim.studies.engines import Reports, Unit, reporting
 from vflsim.studies.engines.handover import pickled, without_main_module
-from vflsim.studies.engines.local import Reports, Unit, reporting
 from vflsim.studies.runs.interrupt import Interrupt
+from vflsim.world.messages import InputOrder
 
 START_S = 120.0
 """Seconds within which all clients must have connected: each imports PyTorch and reads its data first."""
@@ -187,3 +193,46 @@ def _context() -> ForkServerContext | SpawnContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["vflsim.remote.forkserver"])
     return context
+
+
+# --- replays ---------------------------------------------------------------------------------------------------------
+
+
+class Replays:
+    """Executes units one by one, each in the order of the live run with its protocol and seed.
+
+    Raises ``ScenarioError`` at once for a protocol that cannot be replayed, and for a run without an order.
+    """
+
+    def __init__(self, scenario: Scenario, live: Results) -> None:
+        refuse_unreplayable(scenario)
+        self._scenario, self._data = scenario, ScenarioData(scenario)
+        places = {(run.protocol, run.seed): run.folder / f"{ORDER}.parquet" for run in live.runs}
+        self._orders: dict[tuple[str, int], dict[int, InputOrder]] = {}
+        for key in ((name, seed) for name in scenario.protocols for seed in scenario.seeds):
+            place = places.get(key)
+            if place is None or not place.is_file():
+                what = "{} has no order of {} with seed {}".format(live.folder, *key)
+                allowed = "results of `vflsim live` with `record: events`, and with the parts of all clients"
+                raise ScenarioError(what, "vflsim replay", allowed)
+            try:
+                self._orders[key] = orders_of(pq.read_table(place, partitioning=None))
+            except (pa.ArrowException, OSError) as error:
+                raise ResultsError(f"it cannot be read: {error}", str(place)) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._orders.clear()
+
+    def carry_out(self, units: Iterable[Unit], interrupt: Interrupt) -> Reports:
+        """Execute units in the given order; yield the report of each."""
+        scenario = self._scenario
+        for unit in units:
+            interrupt.check()
+            unit.watcher.began(unit.run)
+            name, seed = unit.run.protocol, unit.run.seed
+            data = self._data.of(scenario.training_of(name))
+            outcome = replayed(scenario, name, seed, data, self._orders[name, seed], reporting(unit, interrupt))
+            yield unit, unit.spec.write(unit.run, outcome, data)

@@ -21,8 +21,8 @@ from vflsim.errors import DataError, ResultsError, RunError, ScenarioError, Vfls
 from vflsim.learning.data.shelf import SharedData, Shelf, can_share
 from vflsim.scenario.resolve import ScenarioData
 from vflsim.simulation.reporter import Progress
+from vflsim.studies.engines import Reports, Unit
 from vflsim.studies.engines.handover import Parcel, begin, death, execute, mention_log, pickled, report_of_lost
-from vflsim.studies.engines.local import Reports, Unit
 from vflsim.studies.runs.interrupt import SIGNALS, Interrupt
 from vflsim.studies.runs.progress import Report
 from vflsim.studies.runs.spec import StudySpec

@@ -19,8 +19,8 @@ from vflsim.errors import ResultsError, RunError, ScenarioError, VflsimError
 from vflsim.results.store.schema import RunInfo
 from vflsim.results.store.write import RUN, write_arrived
 from vflsim.simulation.info import versions
+from vflsim.studies.engines import Reports, Unit
 from vflsim.studies.engines.handover import not_handed_over, pickled, report_of_lost
-from vflsim.studies.engines.local import Reports, Unit
 from vflsim.studies.engines.ray_task import Luggage, execute
 from vflsim.studies.runs.interrupt import SIGNALS, Interrupt
 from vflsim.studies.runs.progress import Report

@@ -1,6 +1,7 @@
-"""Run a scenario at every point of a sweep: one results folder per point, one page for all."""
+"""A sweep: one results folder per point, one page for all, and a table of what it would run."""
 
 import contextlib
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,17 +11,22 @@ from pathlib import Path
 from vflsim.errors import ResultsError, VflsimError
 from vflsim.results.store.folder import locked, returned
 from vflsim.results.store.write import EARLIER, LOCK, SCENARIO, SWEEP, followed, write_file
-from vflsim.results.sweeps.axis import setting_of
+from vflsim.results.sweeps.axis import axes_of, setting_of
 from vflsim.results.sweeps.sweep import Sweep, SweepPage, SweepPoint
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import ScenarioData
-from vflsim.studies.engines.local import Engine
+from vflsim.studies.checks.expected import Expectation, expectation
+from vflsim.studies.checks.run_speed import BUDGET_S, Speed, measured_speed, together
+from vflsim.studies.engines import Engine
+from vflsim.studies.plan import SweepPlan
 from vflsim.studies.pool import Pool, Study
 from vflsim.studies.runs.progress import Watcher
 from vflsim.studies.runs.spec import StudySpec, another, refuse_another
 from vflsim.studies.study import engine_of
-from vflsim.studies.sweeps.plan import SweepPlan
+from vflsim.tables import Cell, DataTable
+from vflsim.vocabulary.amounts import quantity, roughly
 from vflsim.vocabulary.execution_options import DEFAULT_OPTIONS, RunOptions
+from vflsim.vocabulary.plain_yaml import flow
 
 
 class SweepRoom:
@@ -223,3 +229,58 @@ def run_sweep(
             room.withdraw()
             raise
     return SweepDone(Sweep.open(folder), failures)
+
+
+# --- what it would run ------------------------------------------------------------------------------------------------
+
+
+_ALL_S = 30.0
+"""Wall-clock seconds for all measured rounds."""
+
+
+def expected_runs_table(plan: SweepPlan, options: RunOptions) -> DataTable:
+    """Tabulate the runs of a plan, point by point, with the time of all, from a few measured rounds of each.
+
+    A point's runs that are the same as those of an earlier point refer to it. Raises a run's errors as ScenarioError.
+    """
+    owners = plan.owners()
+    budget_s = min(BUDGET_S, _ALL_S / sum(map(len, plan.own_runs)))
+    known: dict[tuple[int, str], tuple[Expectation, Speed]] = {}
+    rows, times = list[tuple[Cell, ...]](), list[float]()
+    for position, point in enumerate(plan.points):
+        scenario, data = point.scenario, ScenarioData(point.scenario, plan.shelf)
+        for name in scenario.protocols:
+            owner = owners[position, name]
+            real: Cell = f"as in {plan.points[owner].folder}"
+            if owner == position:
+                loaded = data.of(scenario.training_of(name))
+                runs = expectation(scenario, name, loaded)
+                speed = measured_speed(
+                    scenario, runs, loaded, options.execution, timing_only=plan.timing_only, budget_s=budget_s
+                )
+                known[position, name] = runs, speed
+                real = _time(speed.run_s(runs))
+                times += [speed.run_s(runs)] * len(scenario.seeds)
+            runs, _ = known[owner, name]
+            virtual, memory = _time(runs.rounds * runs.step_s), quantity(runs.size.bytes, "B")
+            rows.append((*map(flow, point.values), name, len(scenario.seeds), virtual, real, memory))
+    axes = axes_of(plan.keys, [point.values for point in plan.points])
+    header = (*(axis.label for axis in axes), "protocol", "seeds", "a run in virtual time", "in real time", "memory")
+    ended = [seconds for seconds in times if math.isfinite(seconds)]
+    without = f", without {len(times) - len(ended)} that only a target ends" if len(ended) < len(times) else ""
+    same = plan.runs - len(times)
+    notes = [
+        f"{len(plan.points)} points, {plan.runs} runs"
+        + (f"; {same} of them the same as at an earlier point, and not run again." if same else "."),
+        "Real time: about, for a run with a core to itself, from some measured rounds; "
+        f"{together(ended, options.workers)}{without}.",
+        "Memory of a run, about: features, weights, gradients, optimisers, activations, and what a protocol keeps.",
+    ]
+    title = f"{plan.points[0].scenario.name}: what the sweep would run"
+    return DataTable(header, rows, title=title, notes=notes, left=tuple(range(len(axes) + 1)))
+
+
+def _time(seconds: float) -> Cell:
+    if math.isnan(seconds):
+        return "—"
+    return "until the target" if math.isinf(seconds) else roughly(seconds)

@@ -17,11 +17,10 @@ from vflsim.results.store.folder import Prepared
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.reporter import Progress
 from vflsim.studies.pool import Study
-from vflsim.studies.runs.progress import Growth, Report, StudyRun, Watcher
+from vflsim.studies.runs.progress import Growth, Remaining, Report, StudyRun, Watcher
 from vflsim.studies.runs.simulator_choice import Choice
-from vflsim.studies.sweeps.sweep import Step, SweepWatcher
-from vflsim.studies.terminal.text import asides, choice_lines, kept, live_on, main_metric, sentences
-from vflsim.studies.time_left import Remaining
+from vflsim.studies.sweep import Step, SweepWatcher
+from vflsim.studies.texts import asides, choice_lines, kept, live_on, main_metric, sentences
 from vflsim.tables.terminal import SafeConsole, say
 from vflsim.vocabulary.amounts import quantity, roughly
 from vflsim.vocabulary.plain_yaml import at_most

@@ -7,7 +7,7 @@ import pytest
 from tiny_worlds import raw
 
 from vflsim.errors import ScenarioError
-from vflsim.studies.sweeps.plan import Axis, SweepPlan, axes_of, over_in, planned
+from vflsim.studies.plan import Axis, SweepPlan, axes_of, over_in, planned
 
 BOTH = {"wait": {"kind": "synchronous"}, "fast": {"kind": "t_synchronous", "t": "t"}}
 

@@ -15,9 +15,8 @@ from warm import command
 
 from vflsim.errors import ScenarioError
 from vflsim.scenario import load
-from vflsim.studies.shards.shares import Shard, dealt
-from vflsim.studies.shards.unit_file import PlanHead, UnitPlan
-from vflsim.studies.sweeps.plan import SweepPlan, checked_point
+from vflsim.studies.plan import SweepPlan, checked_point
+from vflsim.studies.shards import PlanHead, Shard, UnitPlan, dealt
 
 SCENARIO = """\
 name: tiny

@@ -12,7 +12,7 @@ from rich.console import Console
 from tiny_worlds import raw, tiny
 
 import vflsim
-from vflsim.studies.terminal.text import InNotebook, live_on
+from vflsim.studies.texts import InNotebook, live_on
 
 
 def test_a_pipe_hears_of_progress_on_request_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

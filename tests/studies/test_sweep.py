@@ -22,11 +22,11 @@ from vflsim.results.sweeps.sweep import Sweep, SweepPage
 from vflsim.results.sweeps.table import measure_tables, sweep_tables
 from vflsim.results.verify.runs import verify_folder
 from vflsim.scenario import load
+from vflsim.studies.plan import folder_names
 from vflsim.studies.pool import Study
 from vflsim.studies.runs.progress import StudyRun, Watcher
 from vflsim.studies.study import run_study
-from vflsim.studies.sweeps.plan import folder_names
-from vflsim.studies.sweeps.sweep import Step, SweepWatcher
+from vflsim.studies.sweep import Step, SweepWatcher
 from vflsim.vocabulary.execution_options import RunOptions
 
 KEY = "protocols.fast.t"
@@ -314,7 +314,7 @@ def test_names_of_folders_are_plain_short_and_different(key: str, values: list[o
 def test_every_value_is_checked_before_anything_runs(
     key: str, values: list[object], what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vflsim.studies.sweeps.sweep.Pool", None)
+    monkeypatch.setattr("vflsim.studies.sweep.Pool", None)
     with pytest.raises(ScenarioError, match=what):
         run_sweep(said_world(), key, values, out=tmp_path / "sweep", timing_only=True)
     assert not (tmp_path / "sweep").exists()

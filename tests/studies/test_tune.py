@@ -15,7 +15,7 @@ from vflsim.errors import ResultsError, ScenarioError
 from vflsim.results.sweeps.sweep import SweepPage
 from vflsim.results.sweeps.tuning import Tuning
 from vflsim.scenario import load
-from vflsim.studies.sweeps.tune import Tuned, tune_protocols
+from vflsim.studies.tune import Tuned, tune_protocols
 from vflsim.vocabulary.execution_options import RunOptions
 
 BOTH = "training.client_optimizer.lr,training.server_optimizer.lr"
@@ -189,7 +189,7 @@ def test_an_interrupted_tuning_is_resumed_with_the_same_choice(
 def test_an_unfair_or_impossible_tuning_is_refused_before_anything_runs(
     source: dict[str, Any], more: dict[str, Any], what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vflsim.studies.sweeps.sweep.Pool", None)
+    monkeypatch.setattr("vflsim.studies.sweep.Pool", None)
     with pytest.raises(ScenarioError, match=what):
         tune(tmp_path / "t", source, **more)
     assert list(tmp_path.iterdir()) == []

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vflsim.simulation.reporter import Progress
-from vflsim.studies.runs.progress import StudyRun
-from vflsim.studies.time_left import Remaining
+from vflsim.studies.runs.progress import Remaining, StudyRun
 
 RUNS = {"wait": 2, "async": 2}
 

@@ -9,11 +9,10 @@ from typing import Any, cast
 from rich.console import Console
 from tiny_worlds import raw
 
-from vflsim.studies.runs.progress import Report, StudyRun
-from vflsim.studies.sweeps.plan import axes_of, planned
-from vflsim.studies.sweeps.sweep import Step
-from vflsim.studies.terminal.display import Display
-from vflsim.studies.time_left import Remaining
+from vflsim.studies.display import Display
+from vflsim.studies.plan import axes_of, planned
+from vflsim.studies.runs.progress import Remaining, Report, StudyRun
+from vflsim.studies.sweep import Step
 
 BOTH = {"wait": {"kind": "synchronous"}, "fast": {"kind": "t_synchronous", "t": 2}}
 

@@ -23,9 +23,9 @@ from vflsim.results.sweeps.tuning import (
 from vflsim.scenario.load import load, quickened
 from vflsim.scenario.models import Scenario
 from vflsim.stopping.rules import UNSCORED
+from vflsim.studies.plan import Axis, planned
 from vflsim.studies.study import checked
-from vflsim.studies.sweeps.plan import Axis, planned
-from vflsim.studies.sweeps.sweep import SweepDone, SweepWatcher, run_sweep
+from vflsim.studies.sweep import SweepDone, SweepWatcher, run_sweep
 from vflsim.vocabulary.execution_options import DEFAULT_OPTIONS, RunOptions
 from vflsim.vocabulary.plain_yaml import dump, flow
 

@@ -20,7 +20,7 @@ from vflsim.scenario.models import Scenario
 from vflsim.studies.pool import Study
 from vflsim.studies.runs.progress import Growth, Run
 from vflsim.studies.runs.simulator_choice import Choice
-from vflsim.studies.sweeps.sweep import SweepDone
+from vflsim.studies.sweep import SweepDone
 from vflsim.tables.terminal import say
 from vflsim.vocabulary.amounts import quantity
 from vflsim.vocabulary.plain_yaml import at_most

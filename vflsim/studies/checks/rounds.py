@@ -1,6 +1,7 @@
-"""Closed forms of a scenario: the law of each protocol's rounds, or the reason why there is none."""
+"""Rounds before a study: their closed forms, some that are simulated, and settings that make them impossible."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,19 +10,137 @@ import numpy as np
 from vflsim.analysis.cycles import Unanalysable
 from vflsim.analysis.findings import ClosedForm, Finding, NoClosedForm, Range, Simulated
 from vflsim.analysis.rounds import ROUND
+from vflsim.errors import DeadlockError, IncompleteRoundError, VflsimError
 from vflsim.intervals.steady import BATCHES, steady_mean
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.capabilities import closed_forms_of, timed_world_of, vectorised_by_hand
 from vflsim.results.store.closed_forms import ClosedForms, Curve, LeftOut, curves_of, table_of
+from vflsim.scenario.document import Problem, failure
 from vflsim.scenario.models import Scenario
-from vflsim.scenario.resolve import ScenarioData, setting
+from vflsim.scenario.resolve import ScenarioData, party_timings, setting
 from vflsim.scenario.sections import Evaluate, Record, Recording
 from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.simulation.variation import variation_of
 from vflsim.simulation.vectorised import UndecidedError, obstacles, run_vectorised
 from vflsim.stopping.rules import Stop
+from vflsim.streams import few
 from vflsim.tables.arrow import array_of
+from vflsim.timing.activation import Immediate
+from vflsim.timing.availability import Always
+from vflsim.timing.capacity import capacity_profile
+from vflsim.timing.party import PartyTiming
+from vflsim.vocabulary.plain_yaml import Location
+
+MOST_SEEDS = 10
+"""Most seeds to try; with more seeds another might succeed, so the study simply runs."""
+HOPELESS = (DeadlockError, IncompleteRoundError)
+
+_LIMITS = {
+    "up": ("nothing leaves {who} from {since:.6g} s on", "a last rate above 0, or a `period`"),
+    "down": ("nothing reaches {who} from {since:.6g} s on", "a last rate above 0, or a `period`"),
+    "availability": ("down for good from {since:.6g} s on: {who}", "a repair, or a protocol that continues without it"),
+    "activation": ("no activation comes after {since:.6g} s for {who}", "a `period`, or later times"),
+}
+"""For each setting that ends for good: the consequence, and the allowed values."""
+
+
+def refuse_hopeless(scenario: Scenario, data: ScenarioData) -> None:
+    """Raise ``ScenarioError`` for a protocol whose first round is impossible with every seed.
+
+    Training does not change the timing, so a trial without training suffices. Only protocols with a setting that ends
+    for good are tried.
+    """
+    if len(scenario.seeds) > MOST_SEEDS:
+        return
+    for name in scenario.protocols:
+        errors = []
+        for seed in scenario.seeds:
+            if not any(True for _ in settings_that_end(scenario, name, seed)):
+                break
+            outcome = trial(scenario, name, seed, data.of(scenario.training_of(name)), rounds=1)
+            if not isinstance(outcome.error, HOPELESS) or outcome.info.counts["rounds"]:
+                break
+            errors.append(blamed(scenario, name, seed, outcome))
+        else:
+            raise errors[0]
+
+
+def trial(
+    scenario: Scenario, name: str, seed: int, data: LoadedData, rounds: int, record: Record = "rounds"
+) -> Outcome:
+    """Simulate ``rounds`` rounds of protocol ``name`` without training, or fewer if its stop time comes first."""
+    some = tried(scenario, name, rounds, record, time=scenario.stop_of(name).time)
+    if not obstacles(some, name):  # the same rounds, sooner
+        outcome = run_vectorised(some, name, seed, data, ages=False)
+        if not isinstance(outcome.error, UndecidedError):
+            return outcome
+    return run_protocol(some, name, seed, data, timing_only=True)
+
+
+def blamed(scenario: Scenario, name: str, seed: int, outcome: Outcome) -> VflsimError:
+    """Return the error of a failed trial: if settings make its next round impossible, one that names them."""
+    assert outcome.error is not None
+    ended: dict[tuple[Location, str], list[tuple[int, float]]] = {}
+    for party, key, since in settings_that_end(scenario, name, seed) if isinstance(outcome.error, HOPELESS) else ():
+        ended.setdefault((_place(scenario, party, key), key), []).append((party, since))
+    problems = []
+    for (place, key), parties in ended.items():
+        what, allowed = _LIMITS[key]
+        who = few([f"client {party}" if party else "the server" for party, _ in parties])
+        since = min(since for _, since in parties)
+        rounds = outcome.info.counts["rounds"]
+        cannot = f"{name} cannot complete {f'more than {rounds} rounds' if rounds else 'its first round'}"
+        problems.append(Problem(place, f"{cannot}: {what.format(who=who, since=since)} (seed {seed})", allowed))
+    return failure(problems, scenario.document) if problems else outcome.error
+
+
+def settings_that_end(scenario: Scenario, name: str, seed: int) -> Iterator[tuple[int, str, float]]:
+    """Yield every party's settings that end for good under a protocol: (party, setting, seconds)."""
+    protocol, timings = scenario.protocols[name].protocol, party_timings(scenario)
+    lasting = set[tuple[int, ...]]()  # links, availabilities and activations without an end, by identity
+    for party in (0, *protocol.participants(scenario.clients, scenario.symbols)):
+        timing = timings[party]
+        its = id(timing.link), id(timing.availability), id(timing.activation)
+        if its in lasting:
+            continue
+        if _lasts(timing):
+            lasting.add(its)
+            continue
+        ends = {
+            "up": capacity_profile(timing.link.up).dry_from(),
+            "down": capacity_profile(timing.link.down).dry_from(),
+        }
+        if party and not protocol.traits.reference:
+            if not isinstance(timing.availability, Always):
+                ends["availability"] = timing.availability.profile(seed, party).dry_from()
+            if not isinstance(timing.activation, Immediate):
+                ends["activation"] = timing.activation.last
+        yield from ((party, key, since) for key, since in ends.items() if since < math.inf)
+
+
+def _lasts(timing: PartyTiming) -> bool:
+    """Return whether a party's links never run dry, and it is always up and free to begin."""
+    limits = (capacity_profile(capacity).dry_from() for capacity in (timing.link.up, timing.link.down))
+    always = isinstance(timing.availability, Always) and isinstance(timing.activation, Immediate)
+    return always and min(limits) == math.inf
+
+
+def _place(scenario: Scenario, party: int, key: str) -> Location:
+    """Locate a party's setting in the scenario: the last entry that gives it."""
+    loc = ("link", key) if key in ("up", "down") else (key,)
+    if party == 0:
+        return ("timing", "server", *loc)
+    raw = scenario.document.raw["timing"]["clients"]
+    entries = raw if isinstance(raw, list) else [raw]
+    for number in reversed(range(len(entries))):
+        value = entries[number]
+        for step in loc:
+            value = value.get(step) if isinstance(value, dict) else None
+        if value is not None and party in scenario.timing.clients[number].clients:
+            return ("timing", "clients", *((number,) if isinstance(raw, list) else ()), *loc)
+    return ("timing", "clients")
+
 
 _CLIENT_ROUNDS = 400_000
 """Clients × rounds by arrays: some tenths of a second."""
@@ -49,16 +168,29 @@ def simulated(scenario: Scenario, name: str, data: LoadedData, none: NoClosedFor
     return Simulated(none.name, "s", Range(mean.low, mean.high), mean.n, none.reason)
 
 
-def tried(scenario: Scenario, name: str, rounds: int, record: Record, protocol: Protocol | None = None) -> Scenario:
+def tried(
+    scenario: Scenario,
+    name: str,
+    rounds: int,
+    record: Record,
+    protocol: Protocol | None = None,
+    time: float | None = None,
+) -> Scenario:
     """Return the scenario of so many rounds of a protocol, or of ``protocol`` in its place.
 
-    It is evaluated at the end alone, unless evaluations take time. Neither this nor what ends a run changes its rounds.
+    A stop ``time`` may end them sooner. It is evaluated at the end alone, unless evaluations take time. Neither this nor
+    what ends a run changes its rounds.
     """
     entry, evaluate = scenario.protocols[name], scenario.evaluate_of(name)
     changed: dict[str, Any] = {"stop": None, **({} if protocol is None else {"protocol": protocol})}
     if not evaluate.costs_time:
         evaluate, changed["evaluate"] = Evaluate.model_validate({"every": f"{rounds} rounds"}), None
-    update = {"record": Recording(tables=record), "stop": Stop(rounds=rounds), "evaluate": evaluate, "measures": {}}
+    update = {
+        "record": Recording(tables=record),
+        "stop": Stop(rounds=rounds, time=time),
+        "evaluate": evaluate,
+        "measures": {},
+    }
     return scenario.model_copy(update={**update, "protocols": {name: entry.model_copy(update=changed)}})
 
 

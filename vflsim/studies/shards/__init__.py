@@ -1,1 +1,0 @@
-"""Shards: shares of a plan that machines compute independently, and their collection."""

@@ -1,1 +1,0 @@
-"""Sweeps and tunings: plan their points, and run all of them."""

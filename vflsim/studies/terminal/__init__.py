@@ -1,1 +1,0 @@
-"""Text for terminals: progress and results of studies and sweeps."""
