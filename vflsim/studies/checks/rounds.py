@@ -178,8 +178,8 @@ def tried(
 ) -> Scenario:
     """Return the scenario of so many rounds of a protocol, or of ``protocol`` in its place.
 
-    A stop ``time`` may end them sooner. It is evaluated at the end alone, unless evaluations take time. Neither this nor
-    what ends a run changes its rounds.
+    A stop ``time`` may end them sooner. It is evaluated at the end alone, unless evaluations take time:
+    neither this nor what ends a run changes its rounds.
     """
     entry, evaluate = scenario.protocols[name], scenario.evaluate_of(name)
     changed: dict[str, Any] = {"stop": None, **({} if protocol is None else {"protocol": protocol})}
