@@ -135,7 +135,7 @@ from vflsim.timing.profile import (
 )
 from vflsim.timing.sampler import Sampler as Sampler
 from vflsim.vocabulary.base import Part as Part
-from vflsim.vocabulary.figure import Figure as Figure
+from vflsim.vocabulary.figures import Figure as Figure
 from vflsim.vocabulary.measure import FinishedRun as FinishedRun, Measure as Measure
 from vflsim.vocabulary.metric import Better as Better, Metric as Metric, Scored as Scored, TaskName as TaskName
 from vflsim.vocabulary.quantities import (

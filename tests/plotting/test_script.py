@@ -16,7 +16,7 @@ from vflsim.plotting import PLOTS, plot
 from vflsim.plotting.script import given
 from vflsim.plotting.theme import COLUMNS, STYLES, size_of
 from vflsim.results import NotRecordedError, Results
-from vflsim.vocabulary.figure_options import FIGURE_OPTIONS
+from vflsim.vocabulary.figures import FIGURE_OPTIONS
 
 pytestmark = pytest.mark.usefixtures("few_pixels")
 

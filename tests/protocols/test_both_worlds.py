@@ -5,7 +5,7 @@ from protocols_by_kind import KINDS as ALL, SOME
 from tiny_worlds import EAGER, WORLDS, apart, events, metrics, rounds, run, same_weights, tiny
 
 from vflsim.protocols import PROTOCOLS
-from vflsim.vocabulary.selections import others
+from vflsim.vocabulary.expressions import others
 
 USED = {"synchronous": 4, "centralised": 4, "local": 0, "ignore-exclude": 3, "ignore-fastest": 2, "asynchronous": 1}
 USED |= {

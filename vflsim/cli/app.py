@@ -23,7 +23,7 @@ from vflsim.party_names import name_from_now_on
 from vflsim.shipped import completions, scenario_file
 from vflsim.studies.runs.interrupt import exit_status
 from vflsim.vocabulary.execution_options import OPTIONS, ExecutionOptions, RunOptions, flag, remark
-from vflsim.vocabulary.figure_options import FIGURE_OPTIONS
+from vflsim.vocabulary.figures import FIGURE_OPTIONS
 
 if TYPE_CHECKING:
     from vflsim.scenario.models import Scenario

@@ -42,7 +42,7 @@ from vflsim.plotting.theme import appearance
 from vflsim.results import write_file
 from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.sweeps.sweep import Sweep
-from vflsim.vocabulary.figure_options import FIGURE_OPTIONS
+from vflsim.vocabulary.figures import FIGURE_OPTIONS
 from vflsim.vocabulary.metrics import facts_of, range_of
 from vflsim.vocabulary.plain_yaml import parse_value
 

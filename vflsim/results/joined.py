@@ -25,8 +25,7 @@ from vflsim.results.tables.footnotes import baseline_of
 from vflsim.scenario.sections import Evaluate
 from vflsim.streams import few
 from vflsim.tables import DataTable
-from vflsim.vocabulary.budgets import Budget
-from vflsim.vocabulary.targets import Target
+from vflsim.vocabulary.targets import Budget, Target
 
 if TYPE_CHECKING:
     from vflsim.results.run_set import RunSet

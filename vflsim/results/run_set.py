@@ -22,9 +22,8 @@ from vflsim.results.store.schema import TableName, split_of
 from vflsim.results.store.write import SCENARIO, SWEEP
 from vflsim.scenario.sections import Evaluate
 from vflsim.streams import party_name
-from vflsim.vocabulary.budgets import Budget, Budgets
 from vflsim.vocabulary.metrics import is_known
-from vflsim.vocabulary.targets import Target
+from vflsim.vocabulary.targets import Budget, Budgets, Target
 
 if TYPE_CHECKING:
     import torch

@@ -33,8 +33,8 @@ from vflsim.scenario.resolve import (
     planned_rounds,
     predictors,
 )
+from vflsim.vocabulary.expressions import members
 from vflsim.vocabulary.imported import origin, reason
-from vflsim.vocabulary.selections import members
 from vflsim.world.networks import Fluid
 
 

@@ -12,7 +12,6 @@ from pydantic import (
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
-    TypeAdapter,
     ValidationInfo,
     model_validator,
 )
@@ -30,13 +29,9 @@ from vflsim.protocols import AnyProtocol
 from vflsim.stopping.rules import Stop
 from vflsim.vocabulary.base import Part, Refinable, Shorthand, as_in, kind_from_text
 from vflsim.vocabulary.entries import Entry, OneOrMany, PerClient, with_keys
-from vflsim.vocabulary.quantities import Count, PositiveSeconds
+from vflsim.vocabulary.quantities import Count, PositiveSeconds, counted
 
 Unit: TypeAlias = Literal["seconds", "rounds", "updates"]
-
-_STEPS = re.compile(r"(?P<amount>.*\S)\s+(?P<unit>rounds?|updates?)\s*", re.DOTALL)
-_COUNT: TypeAdapter[int] = TypeAdapter(Count)
-_SECONDS: TypeAdapter[float] = TypeAdapter(PositiveSeconds)
 
 
 class Every(Part):
@@ -58,11 +53,8 @@ class _EveryField:
 
 
 def _every(value: Any, info: ValidationInfo) -> Every:
-    steps = _STEPS.fullmatch(value) if isinstance(value, str) else None
-    if steps is None:
-        return Every(amount=_SECONDS.validate_python(value, context=info.context), unit="seconds")
-    unit: Unit = "rounds" if steps["unit"].startswith("round") else "updates"
-    return Every(amount=_COUNT.validate_python(steps["amount"], context=info.context), unit=unit)
+    amount, unit = counted(value, ("round", "update"), info)
+    return Every(amount=amount, unit=unit)
 
 
 def _ascending(deadlines: tuple[float, ...]) -> tuple[float, ...]:

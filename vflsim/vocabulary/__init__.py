@@ -1,7 +1,7 @@
 """The vocabulary of scenarios: parts, quantities with units, formulas, selections of clients."""
 
 from vflsim.vocabulary.base import Part, Shorthand, kind_from_text
-from vflsim.vocabulary.expressions import Expression
+from vflsim.vocabulary.expressions import Expression, Selection, members
 from vflsim.vocabulary.quantities import (
     UNIT_NAMES,
     BitsPerSecond,
@@ -20,7 +20,6 @@ from vflsim.vocabulary.quantities import (
     Seconds,
     Watts,
 )
-from vflsim.vocabulary.selections import Selection, members
 
 __all__ = [
     "UNIT_NAMES",

@@ -5,7 +5,6 @@ validates an entry for every client that it selects, so that an error names the 
 is validated once.
 """
 
-import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,19 +18,11 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
 from vflsim.vocabulary.base import Part
-from vflsim.vocabulary.expressions import Expression
+from vflsim.vocabulary.expressions import Expression, Selection, literal, members
 from vflsim.vocabulary.quantities import FORMULAS, Varying
-from vflsim.vocabulary.selections import Selection, members
 
 _EXACT = 2**53
 """Whole numbers below this are the same in Python and in float64."""
-
-_OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "/": operator.truediv,
-}
 
 
 class CannotVaryError(Exception):
@@ -78,7 +69,8 @@ def _varying(part: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...]
 
 def _values(each: Varying, symbols: Mapping[str, Any], count: int) -> NDArray[np.float64]:
     """Evaluate a formula for all clients, with the bits of ``Quantity.convert``."""
-    number = _checked(_run(Expression.parse(each.formula), symbols))
+    formula = Expression.parse(each.formula)
+    number = formula.run(literal, symbols.__getitem__, _divided, _no_power, _checked)
     if each.factor.denominator > 1:
         number = _checked(number * each.factor.numerator) / each.factor.denominator
     else:
@@ -89,23 +81,14 @@ def _values(each: Varying, symbols: Mapping[str, Any], count: int) -> NDArray[np
     return values
 
 
-def _run(expression: Expression, symbols: Mapping[str, Any]) -> Any:
-    stack: list[Any] = []
-    for token in expression.program:
-        if token.kind == "number":
-            stack.append(_checked(int(token.text) if token.text.isdigit() else float(token.text)))
-        elif token.kind == "name":
-            stack.append(_checked(symbols[token.text]))
-        elif token.text == "neg":
-            stack.append(-stack.pop())
-        elif token.text in _OPERATORS:
-            right, left = stack.pop(), stack.pop()
-            if token.text == "/" and not np.all(right):
-                raise CannotVaryError
-            stack.append(_checked(_OPERATORS[token.text](left, right)))
-        else:
-            raise CannotVaryError
-    return stack.pop()
+def _divided(left: Any, right: Any) -> Any:
+    if not np.all(right):
+        raise CannotVaryError
+    return left / right
+
+
+def _no_power(_: Any, __: Any) -> Any:
+    raise CannotVaryError
 
 
 def _checked(value: Any) -> Any:

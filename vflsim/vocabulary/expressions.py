@@ -1,4 +1,4 @@
-"""Formulas in parameters, such as ``2 + 4*i/N``: an own small grammar, without Python's ``eval``.
+"""Formulas in parameters, such as ``2 + 4*i/N``, and selections of clients: an own small grammar, without ``eval``.
 
     sum     = product { ("+" | "-") product }
     product = signed { ("*" | "/") signed }
@@ -13,16 +13,22 @@ recursion. Length, nesting, exponents and magnitudes are limited: no formula can
 from __future__ import annotations
 
 import math
+import numbers
 import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
 
 if TYPE_CHECKING:
     import sympy
+
 
 MAX_LENGTH = 256
 MAX_DEPTH = 32
@@ -90,14 +96,14 @@ class Expression:
         finite or not real, and too large exponents.
         """
         known = self._known(symbols)
-        result: float | int = self._run(_literal, lambda name: known[name], operator.truediv)
+        result: float | int = self.run(literal, lambda name: known[name], operator.truediv)
         return result
 
     def floor_value(self, symbols: Mapping[str, float | int] | None = None) -> int:
         """Evaluate exactly, with every ``/`` rounding down; the result must be whole (else ValueError)."""
         known = self._known(symbols)
         # Fractions of the decimals as written: 0.29*100 is 29, while in floating point it is 28.999999999999996.
-        result = self._run(Fraction, lambda name: Fraction(str(known[name])), lambda a, b: Fraction(a // b))
+        result = self.run(Fraction, lambda name: Fraction(str(known[name])), lambda a, b: Fraction(a // b))
         if result.denominator != 1:
             raise ValueError(f"{self.text!r} is {float(result):g}; allowed: whole numbers ('/' rounds down: 6*N/10)")
         return int(result)
@@ -108,7 +114,7 @@ class Expression:
 
         # sympy would compute 9**(10**9 + 0*x) while building it: with a power in it the tree is built as written.
         with sympy.evaluate(not any(token.text == "**" for token in self.program)):
-            return self._run(sympy.Rational, sympy.Symbol, operator.truediv, operator.pow)
+            return self.run(sympy.Rational, sympy.Symbol, operator.truediv, operator.pow, lambda value: value)
 
     def _known(self, symbols: Mapping[str, float | int] | None) -> Mapping[str, float | int]:
         symbols = symbols or {}
@@ -118,21 +124,17 @@ class Expression:
             raise ValueError(f"the symbol {name!r}{place} is not known; allowed: {known}")
         return symbols
 
-    def _run(
+    def run(
         self,
         literal: Callable[[str], Any],
         symbol: Callable[[str], Any],
         divide: Callable[[Any, Any], Any],
         power: Callable[[Any, Any], Any] | None = None,
+        check: Callable[[Any], Any] | None = None,
     ) -> Any:
-        operators = {
-            "+": operator.add,
-            "-": operator.sub,
-            "*": operator.mul,
-            "/": divide,
-            "**": power or _bounded_power,
-        }
-        check = _real if power is None else _anything
+        """Run the program on what ``literal`` and ``symbol`` make of its texts; each result passes ``check``."""
+        operators = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": divide}
+        operators["**"], check = power or _bounded_power, check or _real
         stack: list[Any] = []
         try:
             for token in self.program:
@@ -159,8 +161,13 @@ def _parsed(text: str) -> Expression:
     return Expression(text.strip(), tuple(_Parser(text).parse()))
 
 
+_BINDING = {"+": 1, "-": 1, "*": 2, "/": 2, "**": 4}
+"""How strongly operators bind; ``**`` binds to the right, and a sign less strongly:"""
+_SIGN = 3
+
+
 class _Parser:
-    """Recursive descent over the tokens of one formula, writing a postfix program."""
+    """Precedence climbing over the tokens of one formula, writing a postfix program."""
 
     def __init__(self, text: str) -> None:
         self.text = text.strip()
@@ -171,7 +178,7 @@ class _Parser:
     def parse(self) -> list[Token]:
         if not self.tokens:
             raise ValueError("an empty formula; allowed: a number or a formula such as 2 + 4*i/N")
-        self.sum()
+        self.nested(1)
         if self.position < len(self.tokens):
             self.fail()
         return self.program
@@ -191,39 +198,23 @@ class _Parser:
             raise ValueError(f"{self.text!r} calls {function!r}; allowed: + - * / ** and parentheses, no functions")
         raise ValueError(f"{token.text!r} is out of place at character {token.start + 1} of the formula {self.text!r}")
 
-    def sum(self) -> None:
-        self.product()
-        while token := self.accept("+", "-"):
-            self.product()
-            self.program.append(token)
-
-    def product(self) -> None:
-        self.signed()
-        while token := self.accept("*", "/"):
-            self.signed()
-            self.program.append(token)
-
-    def signed(self) -> None:
-        minuses = []
-        while token := self.accept("+", "-"):
-            if token.text == "-":
-                minuses.append(token._replace(text="neg"))
-        self.power()
-        self.program.extend(minuses)
-
-    def power(self) -> None:
+    def nested(self, least: int) -> None:
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise ValueError(f"the formula nests more than {MAX_DEPTH} levels deep")
-        self.atom()
-        if token := self.accept("**"):
-            self.signed()
-            self.program.append(token)
+        self.operands(least)
         self.depth -= 1
 
-    def atom(self) -> None:
-        if self.accept("("):
-            self.sum()
+    def operands(self, least: int) -> None:
+        """Parse an operand, and the operators behind it that bind at ``least`` so strongly, with theirs."""
+        signs = []
+        while token := self.accept("+", "-"):
+            signs.append(token)
+        if signs:
+            self.operands(_SIGN)
+            self.program += [token._replace(text="neg") for token in signs if token.text == "-"]
+        elif self.accept("("):
+            self.nested(1)
             if not self.accept(")"):
                 self.fail()
         elif self.position < len(self.tokens) and self.tokens[self.position].kind != "operator":
@@ -231,14 +222,17 @@ class _Parser:
             self.position += 1
         else:
             self.fail()
+        while token := self.accept(*(text for text, binds in _BINDING.items() if binds >= least)):
+            if token.text == "**":
+                self.nested(_BINDING["**"])
+            else:
+                self.operands(_BINDING[token.text] + 1)
+            self.program.append(token)
 
 
-def _literal(text: str) -> float | int:
+def literal(text: str) -> float | int:
+    """Return the number that a token stands for."""
     return int(text) if text.isdigit() else float(text)
-
-
-def _anything(value: Any) -> Any:
-    return value
 
 
 def _real(value: Any) -> Any:
@@ -262,3 +256,84 @@ def _bounded_power(base: Any, exponent: Any) -> Any:
     if max(abs(base.numerator), base.denominator).bit_length() * abs(int(exponent)) > 2 * MAX_BITS:
         raise OverflowError
     return base ** int(exponent)
+
+
+# --- selections of clients --------------------------------------------------------------------------------------------
+
+
+ALLOWED = "'all', client numbers such as 3, ranges such as 1..N/2, several with commas or as a list"
+_PER_CLIENT = ("i", "m")
+
+
+class _SelectionField:
+    """Annotation: check the spelling of a selection, keep it as written (lists become tuples)."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(_spelt)
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        item = [{"type": "integer", "minimum": 1}, {"type": "string"}]
+        return {"anyOf": [*item, {"type": "array", "items": {"anyOf": item}, "minItems": 1}], "description": ALLOWED}
+
+
+Selection = Annotated[str | int | tuple[str | int, ...], _SelectionField()]
+
+
+def members(selection: object, symbols: Mapping[str, float | int]) -> list[int]:
+    """Give the client numbers of a selection, in the order written, each once.
+
+    ``symbols`` holds N (the number of clients) and the scenario's constants, but not ``i`` and ``m``, which follow from
+    the selection. Raises ValueError for bad spelling, a client outside 1..N, or an empty selection.
+    """
+    count = int(symbols["N"])
+    if selection == "all":
+        return list(range(1, count + 1))
+    known = {name: value for name, value in symbols.items() if name not in _PER_CLIENT}
+    chosen: dict[int, None] = {}
+    for text, first, last in _items(selection):
+        low, high = first.floor_value(known), last.floor_value(known)
+        if low > high:
+            raise ValueError(f"{text!r} selects nobody: it is {low}..{high} with N = {count}; allowed: {ALLOWED}")
+        if low < 1 or high > count:
+            shown = f"{low}..{high}" if low != high else f"{low}"
+            raise ValueError(f"{text!r} is {shown}, outside the clients; allowed: 1..{count}")
+        chosen.update(dict.fromkeys(range(low, high + 1)))
+    return list(chosen)
+
+
+def others(selection: object, symbols: Mapping[str, float | int]) -> list[int]:
+    """Give the clients outside a selection (None selects nobody), in client order. Raises what ``members`` raises."""
+    chosen = set() if selection is None else set(members(selection, symbols))
+    return [client for client in range(1, int(symbols["N"]) + 1) if client not in chosen]
+
+
+def _spelt(value: Any) -> str | int | tuple[str | int, ...]:
+    if value != "all":
+        _items(value)
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _items(selection: object) -> list[tuple[str, Expression, Expression]]:
+    """Parse a selection into (text, first, last) triples."""
+    parts = list(selection) if isinstance(selection, (list, tuple)) else [selection]
+    texts: list[str] = []
+    for part in parts:
+        if isinstance(part, str):
+            texts += [text.strip() for text in part.split(",")]
+        elif isinstance(part, numbers.Integral) and not isinstance(part, bool):
+            texts.append(str(part))
+        else:
+            raise ValueError(f"{part!r} is not a selection of clients; allowed: {ALLOWED}")
+    if not texts:
+        raise ValueError(f"an empty selection; allowed: {ALLOWED}")
+    items = []
+    for text in texts:
+        first, dots, last = text.partition("..")
+        if text == "all":
+            raise ValueError(f"'all' stands alone, not beside others as in {selection!r}; allowed: {ALLOWED}")
+        try:
+            start = Expression.parse(first)
+            items.append((text, start, Expression.parse(last) if dots else start))
+        except ValueError as error:
+            raise ValueError(f"{text!r} is not a selection of clients ({error}); allowed: {ALLOWED}") from None
+    return items

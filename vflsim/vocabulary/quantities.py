@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 import numbers
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationInfo
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter, ValidationInfo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
@@ -295,3 +295,15 @@ Watts = Annotated[float, Quantity(POWER, at_least=0)]
 """A power. Example: ``idle: Watts = 0.0`` reads ``300 mW`` as 0.3."""
 Joules = Annotated[float, Quantity(ENERGY, at_least=0)]
 """An energy. Example: ``per_byte: Joules = 0.0`` reads ``0.1 uJ`` as 1e-7."""
+
+_COUNT: TypeAdapter[int] = TypeAdapter(Count)
+_SECONDS: TypeAdapter[float] = TypeAdapter(PositiveSeconds)
+_STEPS = re.compile(r"(?P<amount>.*\S)\s+(?P<unit>[a-z]+?)s?\s*", re.DOTALL)
+
+
+def counted(value: Any, units: Collection[str], info: ValidationInfo) -> tuple[float, Any]:
+    """Read ``10 rounds``, if ``round`` is one of the ``units``, or else a duration; return the amount and its unit."""
+    steps = _STEPS.fullmatch(value) if isinstance(value, str) else None
+    if steps is None or steps["unit"] not in units:
+        return _SECONDS.validate_python(value, context=info.context), "seconds"
+    return _COUNT.validate_python(steps["amount"], context=info.context), f"{steps['unit']}s"

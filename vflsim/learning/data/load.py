@@ -21,7 +21,7 @@ from vflsim.learning.data.raw import Array, DataFacts, RawData, View, feature_na
 from vflsim.learning.data.spec import DEFAULT_TEST_FRACTION, Data, FeatureNoise, TaskName
 from vflsim.learning.data.user import read_file, read_parties
 from vflsim.learning.models.shapes import TableShape
-from vflsim.vocabulary.selections import members
+from vflsim.vocabulary.expressions import members
 
 Dtype = Literal["float32", "float64"]
 

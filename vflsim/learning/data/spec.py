@@ -11,8 +11,8 @@ from vflsim.learning.data.catalogue import CATALOGUE
 from vflsim.learning.data.raw import Align, Array, Encoding, Missing, nearest
 from vflsim.streams import generator
 from vflsim.vocabulary.base import Part
+from vflsim.vocabulary.expressions import Selection
 from vflsim.vocabulary.quantities import Count, Fraction01, Index, Quantity
-from vflsim.vocabulary.selections import Selection
 
 _BLOCK = 4096  # rows drawn at a time, so that no second matrix of the whole size comes to be
 

@@ -34,9 +34,9 @@ from vflsim.setting import (
     split_clients,
     stack_split_learners,
 )
+from vflsim.vocabulary.expressions import Selection, others
 from vflsim.vocabulary.on_demand import Tensor
 from vflsim.vocabulary.quantities import Count, PositiveNumber
-from vflsim.vocabulary.selections import Selection, others
 from vflsim.world.messages import Message
 from vflsim.world.node import Node
 

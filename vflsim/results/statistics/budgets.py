@@ -16,8 +16,8 @@ from vflsim.results.statistics.summary import SPENT, metrics_by_run
 from vflsim.results.statistics.targets import spent_before
 from vflsim.results.store.run import NotRecordedError
 from vflsim.scenario.sections import Evaluate
-from vflsim.vocabulary.budgets import Budget
 from vflsim.vocabulary.metrics import unit_of
+from vflsim.vocabulary.targets import Budget
 
 if TYPE_CHECKING:
     from vflsim.results.run_set import RunSet

@@ -25,9 +25,8 @@ from vflsim.results.statistics.rounds import Rounds, ages_of, means, round_pair,
 from vflsim.results.statistics.targets import passage, wanted_targets
 from vflsim.scenario.sections import Evaluate
 from vflsim.timing.floats import Floats
-from vflsim.vocabulary.budgets import UNITS, Cost
 from vflsim.vocabulary.metrics import higher_is_better, range_of, unit_of
-from vflsim.vocabulary.targets import Target
+from vflsim.vocabulary.targets import UNITS, Cost, Target
 from vflsim.world.run_tables import ENERGY
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from vflsim.results.tables.budgets import ranking_table
 from vflsim.results.tables.comparison import pairing as gain
 from vflsim.results.tables.footnotes import BOUNDED, baseline_of, final_label
 from vflsim.tables import Cell, DataTable
-from vflsim.vocabulary.budgets import Budget
 from vflsim.vocabulary.metrics import is_share
+from vflsim.vocabulary.targets import Budget
 
 _METRICS = ("end_", "plateau_", "best_")
 """What measures begin with that are metrics, whose differences are compared, not ratios."""

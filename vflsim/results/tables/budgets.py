@@ -18,8 +18,8 @@ from vflsim.results.tables.footnotes import MEANS, lost_runs
 from vflsim.results.tables.ranking import Ranking, ranking
 from vflsim.tables import Cell, DataTable
 from vflsim.vocabulary.amounts import Amount
-from vflsim.vocabulary.budgets import UNITS, Budget, Budgets, budget_from_text
 from vflsim.vocabulary.metrics import higher_is_better, is_share, unit_of
+from vflsim.vocabulary.targets import UNITS, Budget, Budgets, budget_from_text
 
 if TYPE_CHECKING:
     from vflsim.results.run_set import RunSet

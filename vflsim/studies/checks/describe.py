@@ -19,8 +19,8 @@ from vflsim.studies.checks.expected import TRIAL_STEPS, Expectation
 from vflsim.studies.checks.run_speed import Speed, together
 from vflsim.tables import Cell, DataTable
 from vflsim.vocabulary.amounts import quantity, roughly, with_words
+from vflsim.vocabulary.expressions import members
 from vflsim.vocabulary.plain_yaml import flow, walked
-from vflsim.vocabulary.selections import members
 from vflsim.vocabulary.targets import target_note
 from vflsim.world.connections import FLUID
 

@@ -1,4 +1,4 @@
-"""The options of figures, written once: the command line, the scripts in plots/ and the checks of both follow.
+"""Figures: their options, written once for the command line, the scripts in plots/ and checks; their base class.
 
 To add one: an entry here, and a parameter of its name in ``vflsim.plotting.plot`` (of every figure) or in the functions
 that draw the figures which have it.
@@ -6,8 +6,11 @@ that draw the figures which have it.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Any, Final, final
+
+from vflsim.vocabulary.base import Part
 
 
 @final
@@ -63,3 +66,32 @@ _EVERY = (
 )
 FIGURE_OPTIONS: Final = {option.name: option for option in _EVERY}
 """The options by their name on the command line."""
+
+
+class Figure(Part, ABC):
+    """A figure of results.
+
+    Example of a class of your own, which ``vflsim plot RESULTS --kind mine:Clients`` draws, and in Python
+    ``vflsim.plot(results, "mine:Clients")``::
+
+        class Clients(Figure):
+            kind: Literal["clients"] = "clients"
+
+            def draw(self, results: Results) -> Picture:
+                rounds = results.rounds.assign(clients=lambda frame: frame["used"].map(len))
+                with picture(5, 3, {"rounds": rounds[["protocol", "round", "clients"]]}) as figure:
+                    axes = figure.subplots()
+                    for name, own in rounds.groupby("protocol"):
+                        axes.plot(own["round"], own["clients"], label=name)
+                    axes.set(xlabel="round", ylabel="clients used")
+                return figure
+
+    ``Picture``, ``picture`` and ``Results`` are those of ``vflsim.plotting``.
+    """
+
+    kind: str
+    """The name of this kind, which its file has."""
+
+    @abstractmethod
+    def draw(self, results: Any) -> Any:
+        """Return a ``Picture`` of ``Results`` (of a sweep: of the ``Sweep``). Changes none of their frames."""
