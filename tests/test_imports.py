@@ -88,8 +88,8 @@ ROOMS: dict[str, list[set[str]]] = {
         {"study"},
         {"plan", "rerun"},
         {"sweep"},
-        {"shards", "texts", "tune"},
-        {"display"},
+        {"texts", "tune", "units"},
+        {"display", "shards"},
     ],
 }
 # Modules that need each other, counted with imports for types, inside functions, and by a path in a string.

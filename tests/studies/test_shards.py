@@ -16,7 +16,8 @@ from warm import command
 from vflsim.errors import ScenarioError
 from vflsim.scenario import load
 from vflsim.studies.plan import SweepPlan, checked_point
-from vflsim.studies.shards import PlanHead, Shard, UnitPlan, dealt
+from vflsim.studies.shards import Shard, dealt
+from vflsim.studies.units import PlanHead, UnitPlan
 
 SCENARIO = """\
 name: tiny

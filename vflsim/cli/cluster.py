@@ -58,7 +58,7 @@ def plan(
 ) -> None:
     """Print one line for each run of a study or a sweep, for `vflsim work`: vflsim plan SCENARIO > units.jsonl."""
     from vflsim.studies.plan import SweepPlan, axes_given, checked_point, planned
-    from vflsim.studies.shards import PlanHead, UnitPlan
+    from vflsim.studies.units import PlanHead, UnitPlan
 
     head = PlanHead.model_validate({"timing_only": timing_only, "path": path, **execution})
     head.options()
@@ -91,8 +91,9 @@ def work(
     from vflsim.results.sweeps.axis import setting_of
     from vflsim.studies.display import Display
     from vflsim.studies.runs.progress import Watcher
-    from vflsim.studies.shards import PlannedStudy, Shard, UnitPlan, work_on
+    from vflsim.studies.shards import Shard, work_on
     from vflsim.studies.sweep import Step
+    from vflsim.studies.units import PlannedStudy, UnitPlan
 
     share = Shard.of(shard, os.environ)
     read = UnitPlan.read(units)
@@ -133,13 +134,17 @@ def collect(
     """Merge the results of shards into one folder, as a single process would have written it."""
     from vflsim.results.sweeps.table import sweep_tables
     from vflsim.studies.display import Display
-    from vflsim.studies.shards import UnitPlan, collect_study, collect_sweep, otherwise
+    from vflsim.studies.shards import Collected, otherwise, runs_of
+    from vflsim.studies.study import run_study
+    from vflsim.studies.sweep import run_sweep
     from vflsim.studies.texts import failures, show_comparison
+    from vflsim.studies.units import UnitPlan
 
     read, page = UnitPlan.read(units), console()
-    if read.head.keys:
+    head, engine = read.head, Collected(runs_of(read, folders))
+    if head.keys:
         with Display(page) as display:
-            swept = collect_sweep(read, folders, out_folder, display)
+            swept = run_sweep(read.sweep(), out_folder, options=head.options(), watcher=display, engine=engine)
         results: Sequence[Results] = swept.sweep.results
         for table in sweep_tables(swept.sweep):
             page.print()
@@ -149,8 +154,12 @@ def collect(
         for text in failures(swept):
             complain(text)
     else:
-        with Display(page, read.scenario(read.head.studies[0])) as display:
-            study = collect_study(read, folders, out_folder, display.alone)
+        scenario = read.scenario(head.studies[0])
+        with Display(page, scenario) as display:
+            study = run_study(
+                scenario, out_folder, timing_only=head.timing_only, path=head.path, options=head.options(),
+                watcher=display.alone, engine=engine,
+            )  # fmt: skip
         results = [study.results]
         show_comparison(page, study, study.results.folder)
         _failures(study.results, study.failures)

@@ -1,7 +1,7 @@
 """Figures: their options, written once for the command line, the scripts in plots/ and checks; their base class.
 
-To add one: an entry here, and a parameter of its name in ``vflsim.plotting.plot`` (of every figure) or in the functions
-that draw the figures which have it.
+To add an option: an entry here, and a parameter of its name in ``vflsim.plotting.plot`` (of every figure) or in the
+functions that draw the figures which have it.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from vflsim.learning.models import build, footprint as footprints
 from vflsim.learning.models.footprint import Footprint, footprint
 from vflsim.scenario import load
 from vflsim.scenario.resolve import setting
-from vflsim.studies.checks import data as checks
+from vflsim.studies.checks import data as checks, sizes
 from vflsim.studies.checks.data import read_and_check
 from vflsim.studies.checks.sizes import Size, size_of
 
@@ -96,11 +96,11 @@ def test_a_run_that_exceeds_the_machine_is_refused_before_it_is_made(
     entries: Any, changes: dict[str, Any], least: float, most: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scenario = tiny(entries, **changes)
-    monkeypatch.setattr(checks, "machine_memory", lambda: most * GB)
+    monkeypatch.setattr(sizes, "machine_memory", lambda: most * GB)
     monkeypatch.setattr(checks, "_smallest_batch", lambda *_: ())  # would make the models that are accepted
     monkeypatch.setattr(build, "seeded", no_weights)
     read_and_check(scenario)
-    monkeypatch.setattr(checks, "machine_memory", lambda: least * GB)
+    monkeypatch.setattr(sizes, "machine_memory", lambda: least * GB)
     with pytest.raises(ScenarioError, match=r"(?s)models.*needs about.*memory of this machine.*narrower"):
         read_and_check(scenario)
     if least:  # without training there are features and weights alone
@@ -114,8 +114,8 @@ def test_runs_at_a_time_need_their_memory_each_but_one_copy_of_the_features(
     scenario, one = tiny(seeds=[0, 1, 2]), size()
     own = one.bytes - one.parts["features"] * shared
     once = (90 + 180) * (64 * 8 + 8) * shared  # 90 training and 180 test rows of 64 features and a label
-    monkeypatch.setattr(checks, "can_share", lambda: shared)
-    monkeypatch.setattr(checks, "machine_memory", lambda: once + 2.5 * own)
+    monkeypatch.setattr(sizes, "can_share", lambda: shared)
+    monkeypatch.setattr(sizes, "machine_memory", lambda: once + 2.5 * own)
     read_and_check(scenario, workers=2)
     for workers in (3, 8):  # never more than there are runs
         with pytest.raises(ScenarioError, match=r"(?s)3 runs of synchronous at a time.*at most --workers 2"):

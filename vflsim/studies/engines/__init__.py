@@ -1,5 +1,6 @@
 """The unit of work, what engines are, and that of this process."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +55,27 @@ class Engine(Protocol):
     ) -> None: ...
 
 
-class Here:
+class OneByOne(ABC):
+    """An engine that executes units in this process, in the given order."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:  # noqa: B027  some have nothing to let go of
+        """Let go of what was held."""
+
+    def carry_out(self, units: Iterable[Unit], interrupt: Interrupt) -> Reports:
+        """Execute units in the given order; yield the report of each. Raises ResultsError and DataError."""
+        for unit in units:
+            interrupt.check()
+            unit.watcher.began(unit.run)
+            yield unit, self._executed(unit, interrupt)
+
+    @abstractmethod
+    def _executed(self, unit: Unit, interrupt: Interrupt) -> Report: ...
+
+
+class Here(OneByOne):
     """Executes units in this process. Studies with the same data load them once while they stay on the ``shelf``."""
 
     def __init__(
@@ -62,24 +83,13 @@ class Here:
     ) -> None:
         self._spec, self._data, self._shelf = spec, data, shelf
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self._spec = self._data = None
 
-    def carry_out(self, units: Iterable[Unit], interrupt: Interrupt) -> Reports:
-        """Execute units in the given order; yield the report of each. Raises ResultsError and DataError."""
-        for unit in units:
-            interrupt.check()
-            unit.watcher.began(unit.run)
-            yield unit, unit.spec.carry_out(unit.run, self._of(unit.spec), reporting(unit, interrupt), interrupt)
-
-    def _of(self, spec: StudySpec) -> ScenarioData:
-        """Return the data of a study; load them if the study is another than before."""
-        if self._spec is not spec or self._data is None:
-            self._spec, self._data = spec, ScenarioData(spec.scenario, self._shelf)
-        return self._data
+    def _executed(self, unit: Unit, interrupt: Interrupt) -> Report:
+        if self._spec is not unit.spec or self._data is None:  # another study than before
+            self._spec, self._data = unit.spec, ScenarioData(unit.spec.scenario, self._shelf)
+        return unit.spec.carry_out(unit.run, self._data, reporting(unit, interrupt), interrupt)
 
 
 def reporting(unit: Unit, interrupt: Interrupt) -> Callable[[Progress], None]:

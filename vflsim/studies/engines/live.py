@@ -29,9 +29,10 @@ from vflsim.simulation.answers import later_answers, not_answerable
 from vflsim.simulation.replay import ORDER, orders_of, refuse_unreplayable, replayed
 from vflsim.simulation.run import Outcome
 from vflsim.streams import SERVER, party_name
-from vflsim.studies.engines import Reports, Unit, reporting
+from vflsim.studies.engines import OneByOne, Reports, Unit, reporting
 from vflsim.studies.engines.handover import pickled, without_main_module
 from vflsim.studies.runs.interrupt import Interrupt
+from vflsim.studies.runs.progress import Report
 from vflsim.world.messages import InputOrder
 
 START_S = 120.0
@@ -198,7 +199,7 @@ def _context() -> ForkServerContext | SpawnContext:
 # --- replays ---------------------------------------------------------------------------------------------------------
 
 
-class Replays:
+class Replays(OneByOne):
     """Executes units one by one, each in the order of the live run with its protocol and seed.
 
     Raises ``ScenarioError`` at once for a protocol that cannot be replayed, and for a run without an order.
@@ -220,19 +221,11 @@ class Replays:
             except (pa.ArrowException, OSError) as error:
                 raise ResultsError(f"it cannot be read: {error}", str(place)) from error
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self._orders.clear()
 
-    def carry_out(self, units: Iterable[Unit], interrupt: Interrupt) -> Reports:
-        """Execute units in the given order; yield the report of each."""
-        scenario = self._scenario
-        for unit in units:
-            interrupt.check()
-            unit.watcher.began(unit.run)
-            name, seed = unit.run.protocol, unit.run.seed
-            data = self._data.of(scenario.training_of(name))
-            outcome = replayed(scenario, name, seed, data, self._orders[name, seed], reporting(unit, interrupt))
-            yield unit, unit.spec.write(unit.run, outcome, data)
+    def _executed(self, unit: Unit, interrupt: Interrupt) -> Report:
+        name, seed = unit.run.protocol, unit.run.seed
+        data, order = self._data.of(self._scenario.training_of(name)), self._orders[name, seed]
+        outcome = replayed(self._scenario, name, seed, data, order, reporting(unit, interrupt))
+        return unit.spec.write(unit.run, outcome, data)
