@@ -16,7 +16,7 @@ from vflsim.learning.privacy.base import Mechanism
 from vflsim.learning.privacy.mechanisms import PerturbedLocalEmbedding
 from vflsim.protocols import Protocol, kinds_with
 from vflsim.protocols.base import UnsuitableError
-from vflsim.protocols.defaults import exchanges_of
+from vflsim.protocols.capabilities import exchanges_of
 from vflsim.results.store.schema import EVENTS, metrics_schema, rounds_schema
 from vflsim.scenario.checks import broken, problems_in, unsuitable
 from vflsim.scenario.document import Problem, failure
