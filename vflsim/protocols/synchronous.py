@@ -16,8 +16,8 @@ from vflsim.protocols.capabilities import Vectorisable
 from vflsim.recurrences import WITH_EVENTS, Recurrence, SynchronousRounds, TimedWorld
 from vflsim.recurrences.racing import Dropping
 from vflsim.setting import Setting
+from vflsim.vocabulary.expressions import Selection, others
 from vflsim.vocabulary.quantities import Count, PositiveSeconds
-from vflsim.vocabulary.selections import Selection, others
 from vflsim.world.messages import Embedding, Gradient, Message
 from vflsim.world.node import ClientNode, Node, ServerNode
 

@@ -1,7 +1,7 @@
 """The identity of a run: all inputs that determine its bytes. It alone decides whether earlier runs are kept.
 
 The end of a run does not affect anything before it. The exception is noise that is calibrated for the whole run
-(``scenario.depends.course_part``).
+(``scenario.resolve.course_part``).
 """
 
 from __future__ import annotations
