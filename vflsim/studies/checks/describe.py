@@ -22,7 +22,7 @@ from vflsim.vocabulary.amounts import quantity, roughly, with_words
 from vflsim.vocabulary.expressions import members
 from vflsim.vocabulary.plain_yaml import flow, walked
 from vflsim.vocabulary.targets import target_note
-from vflsim.world.connections import FLUID
+from vflsim.world.networks import FLUID
 
 _DURATIONS = ("compute", "upload_delay", "latency")
 """The keys of ``timing`` whose plain numbers are constant durations."""
