@@ -23,7 +23,7 @@ from vflsim.results.store.schema import TableName
 from vflsim.results.sweeps.sweep import Sweep
 from vflsim.scenario.own_modules import origins
 from vflsim.timing.floats import Floats
-from vflsim.vocabulary.figure import Figure
+from vflsim.vocabulary.figures import Figure
 from vflsim.vocabulary.imported import class_of, origin, reason
 from vflsim.vocabulary.quantities import TIME, Dimension, Quantity
 
