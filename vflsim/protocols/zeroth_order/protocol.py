@@ -82,7 +82,8 @@ class Czofo(ZerothOrder):
     so that one embedding goes up, as the program counts. All losses are at θ_0 before its step; the program takes ℓ_i
     after it. Coordinates as directions (2 losses of each row and element) are left out: nothing is saved.
 
-    Examples: ``{kind: czofo, samples: 10, smoothing: 1e-3, directions: sphere}``, ``{kind: czofo, perturbs: weights}``
+    Examples: ``{kind: czofo, samples: 10, smoothing: 1e-3, directions: sphere}``, ``{kind: czofo, perturbs: weights,
+    first_fill: upload, max_staleness: 20, bounds: row_age}``
     """
 
     kind: Literal["czofo"] = "czofo"
@@ -126,8 +127,9 @@ class Dpzv(ZerothOrder):
     Not in what we have read of the paper: how the server steps (here by first order, at (h⁺ + h⁻)/2, which is also what
     the table keeps), and how its batches are drawn. There δ has 1/λ and no φ: that is another learning rate and clip.
 
-    Examples: ``{kind: dpzv, noise: {clip: 1, delta: 1e-5, noise_multiplier: 2}}``, ``{kind: dpzv, noise: {clip: 0.5,
-    delta: 1e-5, epsilon: 8, per: run, releases: 40}}``
+    Examples: ``{kind: dpzv, noise: {clip: 1, delta: 1e-5, noise_multiplier: 2}, samples: 1, smoothing: 1e-3,
+    directions: sphere}``, ``{kind: dpzv, noise: {clip: 0.5, delta: 1e-5, epsilon: 8, per: run, releases: 40},
+    first_fill: upload, max_staleness: 20, bounds: row_age}``
     """
 
     kind: Literal["dpzv"] = "dpzv"
