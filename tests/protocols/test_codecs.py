@@ -25,8 +25,8 @@ from vflsim.simulation.vectorised import obstacles
 
 SILENT = {"centralised", "local"}
 """They send nothing."""
-INTEGERS = {name for name, said in KINDS.items() if said["kind"] == "fedvs"}
-"""Their uploads are elements of a field."""
+INTEGERS = {name for name, said in KINDS.items() if said["kind"] in ("fedvs", "secureboost")}
+"""Their uploads are elements of a field, or the bytes of ciphertexts."""
 BLINDED = {"synchronous-blinded", "ignore-blinded"}
 """Blinded embeddings are all that goes up."""
 NOISY = {"kind": "round", "noise": {"epsilon": 0.02}}

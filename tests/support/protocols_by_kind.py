@@ -54,6 +54,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "celu_vfl": {"kind": "celu_vfl", "cache": 2, "uses": 3, "angle": 80},
     "flex_vfl": {"kind": "flex_vfl", "local_time": "6 ms", "scale_rate": True},
     "laser_vfl": {"kind": "laser_vfl", "deadline": "12 ms", "models": {"aggregate": "mean"}},
+    "secureboost": {"kind": "secureboost", "depth": 2, "bins": 8, "packed": 32},
+    "secureboost-first": {"kind": "secureboost", "depth": 2, "bins": 6, "goss": {"top": 0.3, "other": 0.2}},
     "fdml-mean": {"kind": "fdml", "combine": "mean", "models": HEADS},
     "czofo": {"kind": "czofo", "samples": 2},
     "czofo-weights": {"kind": "czofo", "samples": 2, "perturbs": "weights"},

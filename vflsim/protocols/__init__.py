@@ -15,6 +15,7 @@ from vflsim.protocols.ef_vfl import EfVfl
 from vflsim.protocols.fedbcd import FedBcd
 from vflsim.protocols.fedvs import FedVS
 from vflsim.protocols.laser_vfl import LaserVfl
+from vflsim.protocols.secureboost import SecureBoost
 from vflsim.protocols.sharing import CVfl, FlexVfl
 from vflsim.protocols.synchronous import Centralised, Ignore, Synchronous
 from vflsim.protocols.vafl import Asynchronous, TSynchronous
@@ -46,6 +47,7 @@ ProtocolKind: TypeAlias = (
     | LaserVfl
     | Czofo
     | Dpzv
+    | SecureBoost
 )
 PROTOCOLS: tuple[type[Protocol], ...] = get_args(ProtocolKind)
 AnyProtocol = Annotated[ProtocolKind, Field(discriminator="kind"), OrModule(Protocol)]

@@ -248,6 +248,11 @@ class Protocol(Part, ABC):
         """Return how many embeddings of a client may be without a reply: one, unless clients work ahead."""
         return 1
 
+    @property
+    def most_rounds(self) -> int | None:
+        """Return after how many rounds it ends its run, if it does."""
+        return None
+
     # --- the learning plane -----------------------------------------------------------------------------------------
 
     def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:

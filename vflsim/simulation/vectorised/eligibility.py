@@ -129,6 +129,9 @@ def _protocol(scenario: Scenario, name: str) -> Iterator[Problem]:
     if scenario.blinding_of(name) is not None and "blinding" not in vectorised_with(protocol):
         what = "rounds end without some embeddings, and the vectorised path knows no missing masks"
         yield Problem((*loc, "blinding"), what, "off", "leave out --path vectorised")
+    if (most := protocol.most_rounds) is not None and not (scenario.stop_of(name).rounds or most + 1) <= most:
+        what = f"the run ends with round {most:,}, which no array knows"
+        yield Problem(location_of(scenario, name, "stop", "rounds"), what, f"1 to {most:,}")
     if (by_hand := vectorised_by_hand(protocol)) is not None:
         if encrypts(codec := scenario.codec_of(name)):
             what = f"{codec.kind} adds work that the recurrence of {protocol.kind} does not know"
