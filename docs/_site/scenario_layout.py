@@ -11,6 +11,8 @@ from vflsim.learning.data.partition import Partition
 from vflsim.learning.data.spec import Data, FeatureNoise
 from vflsim.learning.privacy.blinding import Blinding
 from vflsim.learning.training import Dropout, Training, TrainingOverride
+from vflsim.protocols.secureboost.protocol import Goss
+from vflsim.scenario.evaluate import Evaluate, Recording, ViewRecording
 from vflsim.scenario.models import ClientTiming, Scenario, ServerTiming, Timing
 from vflsim.scenario.sections import Evaluate, Models, ModelsOverride, ProtocolEntry, Recording, ViewRecording
 from vflsim.stopping.precision import Precision
@@ -73,6 +75,7 @@ PAGES = {
         {
             "an entry of protocols": ProtocolEntry,
             "Kinds of protocols": "protocols",
+            "goss of secureboost": Goss,
             "models of a protocol": ModelsOverride,
             "training of a protocol": TrainingOverride,
         },

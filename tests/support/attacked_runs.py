@@ -13,7 +13,11 @@ from vflsim.results.read import Results
 from vflsim.scenario import load
 from vflsim.studies.study import run_study
 
-NOTHING_UPLOADED = {"centralised": "all features are at the server", "local": "no client takes part"}
+NOTHING_UPLOADED = {
+    "centralised": "all features are at the server",
+    "local": "no client takes part",
+    **dict.fromkeys(("secureboost", "secureboost-first"), "clients upload sums of encrypted gradients"),
+}
 """Kinds whose server gets no embeddings, and why."""
 
 

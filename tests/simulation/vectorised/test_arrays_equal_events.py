@@ -117,6 +117,10 @@ def expected(name: str, world: str) -> str:
     coded = name.startswith("fedvs")
     if coded and world in INTEGERS:
         return "refused"
+    if name.startswith("secureboost") and world == "codecs both ways":
+        return "refused"
+    if name.startswith("secureboost") and scenario(name, world).stop_of("it").rounds is None:
+        return "rounds"
     if world in SHARED and (name.startswith(UNSHARED) or name in {"laser_vfl", "laser_vfl-fastest"}):
         return "network"
     if (key := NEEDS.get(world)) and key in LACKS.get("fedvs" if coded else name, set()):

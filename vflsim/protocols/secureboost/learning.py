@@ -12,7 +12,7 @@ import numpy as np
 
 from vflsim.learning.batches import Batch, Split
 from vflsim.learning.execution.operations import Handle, Operation, nothing
-from vflsim.learning.learners.finite import set_loss
+from vflsim.learning.learners.graphs import set_loss
 from vflsim.learning.learners.inputs import in_client_order
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.staleness import Staleness
@@ -125,6 +125,14 @@ class BoostingParty(PartyLearner):
         """Return the party's own splits."""
         self.remembered("splits", self.shape, -1)
         return {"splits": self.kept["splits"]}
+
+    def outlines(self) -> dict[str, Tensor]:
+        """Return ``weights`` without their values."""
+        return {name: tensor.to("meta") for name, tensor in self.weights().items()}
+
+    def load_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Load what ``weights`` returned."""
+        self.kept.update({name: tensor.clone() for name, tensor in weights.items()})
 
 
 class PassiveParty(BoostingParty):
@@ -336,22 +344,26 @@ class ActiveParty(BoostingParty):
         inputs, rows = [answer.value for answer in answers], len(self.labels(split))
 
         def run() -> None:
-            result.set(self.scores(torch.from_numpy(self.predicted(split, answers)).to(self.dtype), split))
+            bits = [self.own_bits(split), *(answer.value.value for answer in answers)]
+            result.set(self.scores(self.routed(bits), split))
 
         return self.operation("evaluate", run, result, inputs=inputs, rows=rows, cost=lambda: float(rows))
 
-    def predicted(self, split: Split, answers: Sequence[Any]) -> Floats:
-        """Return the predictions for all rows of a split, (rows, outputs)."""
-        rows, (trees, inner) = len(self.labels(split)), self.shape[:2]
+    def own_bits(self, split: Split) -> Tensor:
+        """Return where each row of a split would go at the server's own nodes, as bits, (rows, bytes)."""
         right = self.directions(split)
-        for answer in answers:
-            right = right | unpacked_bits(answer.value.value.numpy(), trees * inner).reshape(right.shape)
+        return torch.from_numpy(packed_bits(right.reshape(len(right), -1)))
+
+    def routed(self, bits: Sequence[Tensor]) -> Tensor:
+        """Return the predictions for rows, (rows, outputs), from the bits of all parties: (rows, bytes) each."""
+        trees, inner = self.shape[:2]
+        right = np.any([unpacked_bits(each.numpy(), trees * inner) for each in bits], axis=0)
+        rows, right = len(right), right.reshape(len(right), trees, inner)
         leaves = self.remembered("leaves", (trees, inner + 1, self.outputs))
         nodes, every = np.zeros((rows, trees), np.int64), np.arange(trees)
         for level in range(self.keys.depth):
             nodes = 2 * nodes + right[np.arange(rows)[:, None], every, 2**level - 1 + nodes]
-        total: Floats = leaves[every, nodes].sum(1)
-        return total
+        return torch.from_numpy(leaves[every, nodes].sum(1)).to(self.dtype)
 
     def weights(self) -> dict[str, Tensor]:
         """Return the splits, whose each is, and the leaves."""

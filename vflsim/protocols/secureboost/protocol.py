@@ -9,13 +9,13 @@ from pydantic import Field
 
 from vflsim.codecs.encryption import Paillier, in_the_clear
 from vflsim.learning.batches import BatchSequence
-from vflsim.learning.losses import Auto, BinaryCrossEntropy, CrossEntropy, MeanSquaredError
+from vflsim.learning.tasks import Auto, BinaryCrossEntropy, CrossEntropy, MeanSquaredError
 from vflsim.learning.training import Training
 from vflsim.protocols.base import CheckContext, Protocol, Traits, UnsuitableError
 from vflsim.protocols.secureboost.learning import ActiveParty, PassiveParty
 from vflsim.protocols.secureboost.trees import Growth
-from vflsim.setting import BatchPlan, Learners, Setting
-from vflsim.streams import SHARED, party_name
+from vflsim.setting import BatchPlan, Learners, ServerPrediction, Setting, prediction_of
+from vflsim.streams import SERVER, SHARED, party_name
 from vflsim.vocabulary.base import Part
 from vflsim.vocabulary.quantities import Count
 from vflsim.world.messages import Message
@@ -206,12 +206,23 @@ class SecureBoost(Protocol):
         clients = {client: PassiveParty(self, setting, client, seed) for client in setting.clients}
         return Learners(ActiveParty(self, setting, seed), clients)
 
+    def prediction(self, learners: Learners[Any, Any]) -> ServerPrediction:
+        """Return the prediction from the bits of all parties; the server's own come first if it holds features."""
+        server: ActiveParty = learners.server
+        return prediction_of(server, server.routed, server.own_bits if server.width else None)
+
     def check(self, context: CheckContext) -> None:
         """Raise ``ValueError`` for another loss, keys that do not fit, an outage that loses work, or no features."""
         super().check(context)
         if not isinstance(context.loss, Auto | CrossEntropy | BinaryCrossEntropy | MeanSquaredError | None):
             raise UnsuitableError(
                 "loss", f"{context.loss.kind} has no second derivative here; allowed: auto, or leave loss out"
+            )
+        if not context.codec.towards(SERVER).lossless:
+            raise UnsuitableError(
+                "codec",
+                f"clients of secureboost upload ciphertexts, which no codec changes, and {context.codec.kind} is for "
+                "floating-point numbers; allowed: plain",
             )
         if self.packed > self.encryption.key // 64:
             most = self.encryption.key // 64
