@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vflsim.learning.batches import Batch, Split
-from vflsim.learning.execution.operations import Handle, Operation, nothing
-from vflsim.learning.learners.graphs import set_loss
+from vflsim.learning.execution.operations import Handle, Operation, nothing, set_loss
 from vflsim.learning.learners.inputs import in_client_order
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.staleness import Staleness
