@@ -11,7 +11,7 @@ from tiny_worlds import apart, data_of, events, metrics, rounds, run, tiny
 
 from vflsim.codecs.encryption import TIMES
 from vflsim.errors import ScenarioError
-from vflsim.protocols.secureboost.trees import Growth, best_splits, opened, packed_bits, sealed, unpacked_bits
+from vflsim.protocols.secureboost.trees import SplitRule, best_splits, opened, packed_bits, sealed, unpacked_bits
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.vectorised import obstacles
 
@@ -171,6 +171,6 @@ def test_a_node_without_gain_has_no_split() -> None:
     sums = np.zeros((2, 3, 4, 2))
     sums[..., 1] = 1.0
     sums[1, :, 0, 0], sums[1, :, 3, 0] = [0.0, 1.0, 5.0], [0.0, -1.0, -5.0]
-    found = best_splits(sums, Growth(1.0, 0.0, 0.0))
+    found = best_splits(sums, SplitRule(1.0, 0.0, 0.0))
     assert found.features.tolist() == [-1, 2]
     assert found.bins.tolist() == [-1, 0]

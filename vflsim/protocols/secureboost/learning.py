@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, prod
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from vflsim.codecs.encryption import Paillier
 from vflsim.learning.batches import Batch, Split
 from vflsim.learning.execution.operations import Handle, Operation, nothing, set_loss
 from vflsim.learning.learners.inputs import in_client_order
@@ -17,7 +18,8 @@ from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.staleness import Staleness
 from vflsim.protocols.secureboost.trees import (
     Ints,
-    Splits,
+    LevelSplits,
+    SplitRule,
     best_splits,
     bin_codes,
     goes_right,
@@ -34,8 +36,52 @@ from vflsim.streams import SERVER, generator
 from vflsim.timing.floats import Floats
 from vflsim.vocabulary.on_demand import Tensor, dtype, torch
 
-if TYPE_CHECKING:
-    from vflsim.protocols.secureboost.protocol import SecureBoost
+
+class BoostingKeys(Protocol):
+    """What the parties need of the protocol's keys."""
+
+    @property
+    def goss(self) -> Any:
+        """The key of this name."""
+
+    @property
+    def trees(self) -> int:
+        """The key of this name."""
+
+    @property
+    def depth(self) -> int:
+        """The key of this name."""
+
+    @property
+    def bins(self) -> int:
+        """The key of this name."""
+
+    @property
+    def learning_rate(self) -> float:
+        """The key of this name."""
+
+    @property
+    def ridge(self) -> float:
+        """The key of this name."""
+
+    @property
+    def packed(self) -> int:
+        """The key of this name."""
+
+    @property
+    def scheme(self) -> Paillier:
+        """The scheme of ciphertexts."""
+
+    @property
+    def inner(self) -> int:
+        """The nodes of a tree that may split."""
+
+    @property
+    def growth(self) -> SplitRule:
+        """What decides a split."""
+
+    def sampled(self, rows: int) -> int:
+        """Return how many rows carry gradients."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +89,7 @@ class Ciphertexts:
     """How values become ciphertexts. A row of values, such as 2c of a sample, fills whole ones; histograms are packed
     closely."""
 
-    keys: SecureBoost
+    keys: BoostingKeys
     outputs: int
 
     @property
@@ -65,7 +111,7 @@ class Ciphertexts:
 class BoostingParty(PartyLearner):
     """Has bins of its features, the node of every row, and its own splits of all trees."""
 
-    def __init__(self, keys: SecureBoost, setting: Setting, party: int, seed: int) -> None:
+    def __init__(self, keys: BoostingKeys, setting: Setting, party: int, seed: int) -> None:
         super().__init__(setting.data.parts(party, setting.training, seed))
         self.keys, self.rows, self.outputs = keys, setting.data.rows, setting.data.outputs
         holds = party != SERVER or setting.data.active is not None
@@ -170,7 +216,7 @@ class PassiveParty(BoostingParty):
         def run() -> None:
             mine = self.splits_of(tree, level)
             mine[:] = value.value.numpy()
-            right = goes_right(self.codes, self.remembered("nodes", (self.rows,)), Splits(mine[:, 0], mine[:, 1]))
+            right = goes_right(self.codes, self.remembered("nodes", (self.rows,)), LevelSplits(mine[:, 0], mine[:, 1]))
             bits.set(torch.from_numpy(packed_bits(right)))
 
         last = level + 1 == self.keys.depth
@@ -190,10 +236,10 @@ class PassiveParty(BoostingParty):
         )  # fmt: skip
 
 
-class ActiveParty(BoostingParty):
+class BoostingServer(BoostingParty):
     """The server: it has the labels and the private key, and finds the splits."""
 
-    def __init__(self, keys: SecureBoost, setting: Setting, seed: int) -> None:
+    def __init__(self, keys: BoostingKeys, setting: Setting, seed: int) -> None:
         super().__init__(keys, setting, SERVER, seed)
         self.widths = {client: prod(setting.feature_shape_of(client)) for client in setting.clients}
         self.staleness, self.seed = Staleness(setting.clients, self.rows), seed
@@ -327,7 +373,7 @@ class ActiveParty(BoostingParty):
         mine = self.splits_of(tree, level)
         if not self.width:
             return np.zeros(self.rows, bool)
-        return goes_right(self.codes, self._nodes, Splits(mine[:, 0], mine[:, 1]))
+        return goes_right(self.codes, self._nodes, LevelSplits(mine[:, 0], mine[:, 1]))
 
     def _finish(self, tree: int) -> None:
         count = 2**self.keys.depth

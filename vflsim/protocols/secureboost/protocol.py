@@ -12,8 +12,8 @@ from vflsim.learning.batches import BatchSequence
 from vflsim.learning.tasks import Auto, BinaryCrossEntropy, CrossEntropy, MeanSquaredError
 from vflsim.learning.training import Training
 from vflsim.protocols.base import CheckContext, Protocol, Traits, UnsuitableError
-from vflsim.protocols.secureboost.learning import ActiveParty, PassiveParty
-from vflsim.protocols.secureboost.trees import Growth
+from vflsim.protocols.secureboost.learning import BoostingServer, PassiveParty
+from vflsim.protocols.secureboost.trees import SplitRule
 from vflsim.setting import BatchPlan, Learners, ServerPrediction, Setting, prediction_of
 from vflsim.streams import SERVER, SHARED, party_name
 from vflsim.vocabulary.base import Part
@@ -132,7 +132,7 @@ class SecureBoost(Protocol):
         runs_on_cpu=True,
     )
 
-    async def server(self, node: Node[ActiveParty]) -> None:
+    async def server(self, node: Node[BoostingServer]) -> None:
         """Active party: a tree a round."""
         if self.secure_first:
             await node.compute(node.learner.first_tree())
@@ -184,9 +184,9 @@ class SecureBoost(Protocol):
         return (1 << self.depth) - 1
 
     @property
-    def growth(self) -> Growth:
+    def growth(self) -> SplitRule:
         """What decides a split."""
-        return Growth(self.ridge, self.least_gain, self.least_hessian)
+        return SplitRule(self.ridge, self.least_gain, self.least_hessian)
 
     @property
     def most_rounds(self) -> int:
@@ -204,11 +204,11 @@ class SecureBoost(Protocol):
     def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
         """Make the parties."""
         clients = {client: PassiveParty(self, setting, client, seed) for client in setting.clients}
-        return Learners(ActiveParty(self, setting, seed), clients)
+        return Learners(BoostingServer(self, setting, seed), clients)
 
     def prediction(self, learners: Learners[Any, Any]) -> ServerPrediction:
         """Return the prediction from the bits of all parties; the server's own come first if it holds features."""
-        server: ActiveParty = learners.server
+        server: BoostingServer = learners.server
         return prediction_of(server, server.routed, server.own_bits if server.width else None)
 
     def check(self, context: CheckContext) -> None:

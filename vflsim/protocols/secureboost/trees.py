@@ -16,7 +16,7 @@ from vflsim.timing.floats import Floats
 Ints = NDArray[np.int64]
 
 
-class Growth(NamedTuple):
+class SplitRule(NamedTuple):
     """What decides a split: regularisation λ of leaves, the least gain γ, and the least Hessian of a child."""
 
     ridge: float
@@ -24,7 +24,7 @@ class Growth(NamedTuple):
     least_hessian: float
 
 
-class Splits(NamedTuple):
+class LevelSplits(NamedTuple):
     """For each node of a level the feature and the last bin that goes left, both -1 where a node has no split."""
 
     features: Ints
@@ -52,7 +52,7 @@ def histogram(codes: Ints, nodes: Ints, values: Floats, count: int, bins: int) -
     return np.stack(sums, 1).reshape(count, features, bins, wide).astype(np.float64, copy=False)
 
 
-def best_splits(sums: Floats, growth: Growth) -> Splits:
+def best_splits(sums: Floats, growth: SplitRule) -> LevelSplits:
     """Return the split of largest gain of each node, from the histograms (nodes, features, bins, 2c) of all features.
 
     The gain is ½ Σ (G_l² / (H_l + λ) + G_r² / (H_r + λ) − G² / (H + λ)) − γ, over the outputs (XGBoost Eq. 7). Of equal
@@ -69,7 +69,7 @@ def best_splits(sums: Floats, growth: Growth) -> Splits:
     best = flat.argmax(1)
     features, bins = np.divmod(best, gains.shape[2])
     split = flat[np.arange(len(flat)), best] > 0
-    return Splits(np.where(split, features, -1), np.where(split, bins, -1))
+    return LevelSplits(np.where(split, features, -1), np.where(split, bins, -1))
 
 
 def _score(side: Floats, outputs: int, ridge: float) -> Floats:
@@ -77,7 +77,7 @@ def _score(side: Floats, outputs: int, ridge: float) -> Floats:
     return scores
 
 
-def goes_right(codes: Ints, nodes: Ints, splits: Splits) -> NDArray[np.bool_]:
+def goes_right(codes: Ints, nodes: Ints, splits: LevelSplits) -> NDArray[np.bool_]:
     """Return which rows (n,) go right at their node of a level; those of nodes without a split go left."""
     features, bins = splits.features[nodes], splits.bins[nodes]
     return (features >= 0) & (codes[np.arange(len(nodes)), features] > bins)
