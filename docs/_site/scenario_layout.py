@@ -12,7 +12,6 @@ from vflsim.learning.data.spec import Data, FeatureNoise
 from vflsim.learning.privacy.blinding import Blinding
 from vflsim.learning.training import Dropout, Training, TrainingOverride
 from vflsim.protocols.secureboost.protocol import Goss
-from vflsim.scenario.evaluate import Evaluate, Recording, ViewRecording
 from vflsim.scenario.models import ClientTiming, Scenario, ServerTiming, Timing
 from vflsim.scenario.sections import Evaluate, Models, ModelsOverride, ProtocolEntry, Recording, ViewRecording
 from vflsim.stopping.precision import Precision
