@@ -1,15 +1,18 @@
 """The folder of a study: one process at a time, what a killed one left, and how it was before."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 from vflsim.errors import ResultsError
-from vflsim.results.store import locks
 from vflsim.results.store.aside import errors_named, remove
 from vflsim.results.store.write import (
     EARLIER,
@@ -21,6 +24,16 @@ from vflsim.results.store.write import (
     followed,
     write_file,
 )
+
+
+fcntl: ModuleType | None
+try:
+    import fcntl
+except ImportError:  # on Windows
+    fcntl = None
+
+_FAR = 2**30
+"""The byte that is locked on Windows: beyond what is written, so that others can still read that."""
 
 
 @contextlib.contextmanager
@@ -59,12 +72,15 @@ def _taken(path: Path) -> int:
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            locks.lock(handle)
+            _lock(handle)
             if os.path.samestat(os.fstat(handle), os.stat(path)):  # otherwise its holder has just removed it
-                locks.write_whole(handle, str(os.getpid()).encode())
+                os.ftruncate(handle, 0)
+                os.lseek(handle, 0, os.SEEK_SET)
+                os.write(handle, str(os.getpid()).encode())
                 return handle
         except BlockingIOError:
-            holder = locks.read_start(handle, 20).decode(errors="replace").strip() or "unknown"
+            os.lseek(handle, 0, os.SEEK_SET)
+            holder = os.read(handle, 20).decode(errors="replace").strip() or "unknown"
             os.close(handle)
             raise ResultsError(
                 f"is in use by another process, number {holder}",
@@ -78,6 +94,19 @@ def _taken(path: Path) -> int:
             os.close(handle)
             raise
         os.close(handle)
+
+
+def _lock(handle: int) -> None:
+    """Lock an open file. Raises BlockingIOError if another process has done so."""
+    if fcntl is not None:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return
+    windows = import_module("msvcrt")
+    os.lseek(handle, _FAR, os.SEEK_SET)
+    try:
+        windows.locking(handle, windows.LK_NBLCK, 1)
+    except OSError as error:
+        raise BlockingIOError(*error.args) from error
 
 
 ASIDE = re.compile(r"\.(?P<name>.+)\.(?P<what>writing|replaced)-(?P<pid>\d+)")
