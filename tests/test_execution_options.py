@@ -11,7 +11,7 @@ from tiny_worlds import raw, tiny
 
 import vflsim
 from vflsim.cli.app import app
-from vflsim.results.store.schema import RunInfo
+from vflsim.results.store.pages import RunInfo
 from vflsim.simulation.info import run_info
 from vflsim.vocabulary import execution_options as module
 from vflsim.vocabulary.execution_options import DEFAULTS, OPTIONS, RECORDED, Execution, ExecutionOptions, RunOptions

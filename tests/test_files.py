@@ -21,8 +21,8 @@ import pytest
 from vflsim import files
 from vflsim.errors import DataError, ResultsError, ScenarioError, VflsimError
 from vflsim.results.read import StoredRun
-from vflsim.results.store.json_files import read_info, read_scenario
 from vflsim.results.store.manifest import Manifest
+from vflsim.results.store.pages import read_info, read_scenario
 from vflsim.results.sweeps.sweep import SweepPage
 from vflsim.results.sweeps.tuning import Tuning
 from vflsim.scenario import load
@@ -284,7 +284,7 @@ BAD_YAML = {
 def test_a_stored_scenario_that_is_no_plain_yaml_is_called_damaged(
     content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vflsim.results.store.json_files.MOST_VALUES", 10_000)
+    monkeypatch.setattr("vflsim.results.store.pages.MOST_VALUES", 10_000)
     (tmp_path / "scenario.yaml").write_text(content)
     with pytest.raises(ResultsError, match="damaged: "):
         read_scenario(tmp_path / "scenario.yaml")
@@ -317,7 +317,7 @@ def test_nothing_else_reads_json_or_yaml(package: str) -> None:
             assert not loads or own, f"{path}:{call.lineno}: {said}"
 
 
-WRITERS = {"results/store/aside.py", "results/store/write.py", "results/store/folder.py"}
+WRITERS = {"results/store/folder.py", "results/store/write.py"}
 PACKAGED = {"learning/data/catalogue.py"}
 """Reads a file that comes with a library."""
 

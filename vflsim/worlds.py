@@ -52,9 +52,12 @@ from vflsim.protocols.capabilities import (
 )
 from vflsim.protocols.hook_checks import coroutine_of as coroutine_of, learners_of as learners_of
 from vflsim.results.facts import Conditions as Conditions
-from vflsim.results.store.aside import errors_named as errors_named, written_aside as written_aside
-from vflsim.results.store.columns import ENERGY_BY_PARTY as ENERGY_BY_PARTY, energy_by_party as energy_by_party
-from vflsim.results.store.schema import RunTables as RunTables
+from vflsim.results.store.folder import errors_named as errors_named, written_aside as written_aside
+from vflsim.results.store.schema import (
+    ENERGY_BY_PARTY as ENERGY_BY_PARTY,
+    RunTables as RunTables,
+    energy_by_party as energy_by_party,
+)
 from vflsim.results.store.write import write_tensors as write_tensors
 from vflsim.simulation.build import (
     Parties as Parties,

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from vflsim.results.statistics.estimates import Estimate
 from vflsim.results.statistics.summary import KEYS
-from vflsim.results.store.columns import CURVE_COLUMNS, ENERGY_COLUMNS
-from vflsim.results.store.schema import RunInfo
+from vflsim.results.store.pages import RunInfo
+from vflsim.results.store.schema import CURVE_COLUMNS, ENERGY_COLUMNS
 from vflsim.vocabulary.base import strings_below
 from vflsim.world.run_tables import AGES, COUNTS, EVENTS, ROUNDS, SPENT, Column
 

@@ -12,8 +12,8 @@ from typer.main import get_command
 from vflsim.attacks import ATTACKS
 from vflsim.cli import app
 from vflsim.kinds import TABLES
-from vflsim.results.store.columns import CURVES, ENERGY_SCHEMA
-from vflsim.results.store.schema import EVENTS, RunInfo, metrics_schema, rounds_schema
+from vflsim.results.store.pages import RunInfo
+from vflsim.results.store.schema import CURVES, ENERGY_SCHEMA, EVENTS, metrics_schema, rounds_schema
 from vflsim.scenario.load import schema
 
 

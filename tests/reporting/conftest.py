@@ -6,7 +6,7 @@ from toy_runs import toy_results, toy_run
 
 from vflsim.reporting import write_report
 from vflsim.results import run_folder, write_file, write_run
-from vflsim.results.store.json_files import read_scenario
+from vflsim.results.store.pages import read_scenario
 
 EVIL = "<img src=x onerror=alert(1)>"
 EVIL_NAME = "</title><script>alert('name')</script>"

@@ -14,7 +14,7 @@ from command_line import Ended
 from rich.text import Text
 
 from vflsim.errors import ResultsError, printable
-from vflsim.results.store.json_files import read_info, read_scenario
+from vflsim.results.store.pages import read_info, read_scenario
 from vflsim.studies.texts import InTerminal
 from vflsim.tables import DataTable
 from vflsim.tables.formats import markdown

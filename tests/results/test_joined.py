@@ -21,7 +21,7 @@ from vflsim.results.joined import JoinedResults
 from vflsim.results.read import NotRecordedError
 from vflsim.results.statistics.pairs import ratio
 from vflsim.results.statistics.summary import outcomes
-from vflsim.results.store.json_files import read_scenario
+from vflsim.results.store.pages import read_scenario
 from vflsim.results.tables.comparison import comparison_table
 from vflsim.scenario import load
 from vflsim.studies.study import run_study

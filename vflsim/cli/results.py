@@ -327,7 +327,8 @@ def _written(folder: Path, results: Results | None, tables: list[DataTable]) -> 
     """Write the comparison as Markdown, and every figure that the results have data for. Raises ResultsError."""
     from vflsim.plotting import save_all
     from vflsim.plotting.style import FORMATS
-    from vflsim.results.store.write import SCENARIO, SWEEP, write_file
+    from vflsim.results.store.folder import SCENARIO, SWEEP
+    from vflsim.results.store.write import write_file
     from vflsim.tables.formats import markdown
 
     if results is None:

@@ -36,7 +36,7 @@ from vflsim.cli.app import (
 )
 from vflsim.cli.results import report_on
 from vflsim.errors import ScenarioError
-from vflsim.results.store.aside import write_whole
+from vflsim.results.store.folder import write_whole
 from vflsim.shipped import TEMPLATE, folder_name, result_name, scenario_file, shipped, started, title
 from vflsim.vocabulary.execution_options import ExecutionOptions, RunOptions, remark
 

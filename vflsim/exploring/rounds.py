@@ -16,7 +16,8 @@ from vflsim.recurrences.chunk import Bools, Chunk, Moves
 from vflsim.recurrences.stages import Ints
 from vflsim.results.events import expanded
 from vflsim.results.read import NotRecordedError
-from vflsim.results.store.schema import RunInfo, RunTables, TableName
+from vflsim.results.store.pages import RunInfo
+from vflsim.results.store.schema import RunTables, TableName
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.simulation.vectorised import UndecidedError, obstacles, run_vectorised

@@ -23,7 +23,8 @@ def write_report(
     protocol that the others are compared with. Raises ResultsError.
     """
     from vflsim.reporting.page import page
-    from vflsim.results.store.write import REPORT, write_file
+    from vflsim.results.store.folder import REPORT
+    from vflsim.results.store.write import write_file
     from vflsim.results.sweeps.sweep import open_folder
 
     results = [open_folder(each) if isinstance(each, Path | str) else each for each in studies]

@@ -23,7 +23,7 @@ from vflsim.reporting.figures import CAPTIONS, Drawn, Ink, drawn
 from vflsim.reporting.section import ROWS, Section, failed, section, versions
 from vflsim.results.joined import JoinedResults, tables_of_sweep, united
 from vflsim.results.read import Results
-from vflsim.results.store.write import RUN, SCENARIO
+from vflsim.results.store.folder import RUN, SCENARIO
 from vflsim.results.sweeps.answers_table import sentences as answered
 from vflsim.results.sweeps.sweep import Sweep, SweepPage
 from vflsim.results.tables.budgets import budget_tables

@@ -15,8 +15,8 @@ from vflsim.reporting.answer import Conclusion, answer
 from vflsim.reporting.figures import BRIEF, CAPTIONS, Drawn, Ink, drawn
 from vflsim.results.read import Results, StoredRun
 from vflsim.results.statistics.targets import targets_of
+from vflsim.results.store.folder import MANIFEST, SCENARIO
 from vflsim.results.store.manifest import Manifest
-from vflsim.results.store.write import MANIFEST, SCENARIO
 from vflsim.results.tables.budgets import budget_tables
 from vflsim.results.tables.comparison import comparison_table, difference_table
 from vflsim.results.tables.conditions import conditions_of_results

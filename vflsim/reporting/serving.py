@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from vflsim.errors import ResultsError, VflsimError
-from vflsim.results.store.json_files import read_scenario
-from vflsim.results.store.write import RUN, SCENARIO, SUMMARIES
+from vflsim.results.store.folder import RUN, SCENARIO, SUMMARIES
+from vflsim.results.store.pages import read_scenario
 
 ADDRESS = "127.0.0.1"
 MOST = 32

@@ -6,38 +6,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vflsim.results.read import NotRecordedError, Results, StoredRun
-    from vflsim.results.statistics.summary import summarise
-    from vflsim.results.store.schema import RunInfo, RunTables
-    from vflsim.results.store.write import run_folder, write_file, write_run
-    from vflsim.results.tables.comparison import comparison_table, write_summary
-    from vflsim.results.verify.runs import verify_folder, verify_run
+    from vflsim.results.read import NotRecordedError as NotRecordedError, Results as Results, StoredRun as StoredRun
+    from vflsim.results.statistics.summary import summarise as summarise
+    from vflsim.results.store.folder import run_folder as run_folder
+    from vflsim.results.store.pages import RunInfo as RunInfo
+    from vflsim.results.store.schema import RunTables as RunTables
+    from vflsim.results.store.write import write_file as write_file, write_run as write_run
+    from vflsim.results.tables.comparison import comparison_table as comparison_table, write_summary as write_summary
+    from vflsim.results.verify.runs import verify_folder as verify_folder, verify_run as verify_run
 
 _MODULES = {
     "read": ("NotRecordedError", "Results", "StoredRun"),
     "tables.comparison": ("comparison_table", "write_summary"),
-    "store.schema": ("RunInfo", "RunTables"),
+    "store.folder": ("run_folder",),
+    "store.pages": ("RunInfo",),
+    "store.schema": ("RunTables",),
     "statistics.summary": ("summarise",),
     "verify.runs": ("verify_folder", "verify_run"),
-    "store.write": ("run_folder", "write_file", "write_run"),
+    "store.write": ("write_file", "write_run"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
-
-__all__ = [
-    "NotRecordedError",
-    "Results",
-    "RunInfo",
-    "RunTables",
-    "StoredRun",
-    "comparison_table",
-    "run_folder",
-    "summarise",
-    "verify_folder",
-    "verify_run",
-    "write_file",
-    "write_run",
-    "write_summary",
-]
 
 
 def __getattr__(name: str) -> Any:

@@ -15,8 +15,8 @@ import pandas as pd
 from vflsim.errors import ResultsError, VflsimError
 from vflsim.results.read import Results
 from vflsim.results.statistics.quantiles import quantile_table
+from vflsim.results.store.folder import SWEEP
 from vflsim.results.store.run import StoredRun
-from vflsim.results.store.write import SWEEP
 from vflsim.results.sweeps.sweep import Sweep
 from vflsim.results.sweeps.table import sweep_tables
 from vflsim.results.sweeps.tuning import TUNING, Tuning, tuning_table

@@ -16,7 +16,8 @@ from pydantic import ValidationError
 from vflsim.errors import ResultsError, no_results
 from vflsim.party_names import names_of
 from vflsim.results.declarations import declared, evaluation_of, symbols_of
-from vflsim.results.store.json_files import read_info, read_scenario
+from vflsim.results.store.folder import SCENARIO, SWEEP
+from vflsim.results.store.pages import read_info, read_scenario
 from vflsim.results.store.run import NotRecordedError, StoredRun
 from vflsim.results.store.schema import TableName, split_of
 from vflsim.results.store.write import SCENARIO, SWEEP

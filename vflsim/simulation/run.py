@@ -22,8 +22,8 @@ from vflsim.protocols.blinded import MISSING_MASKS
 from vflsim.protocols.capabilities import evaluated_splits, evaluates_wired
 from vflsim.protocols.hook_checks import coroutine_of
 from vflsim.results.facts import BlindingFacts, CodecFacts, Conditions, PrivacyFacts, StalledClient
-from vflsim.results.store.columns import ENERGY_BY_PARTY, energy_by_party
-from vflsim.results.store.schema import EVENTS, RunInfo, RunPath, RunTables, cautions
+from vflsim.results.store.pages import RunInfo, RunPath, cautions
+from vflsim.results.store.schema import ENERGY_BY_PARTY, EVENTS, RunTables, energy_by_party
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
 from vflsim.setting import Setting

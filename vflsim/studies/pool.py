@@ -18,10 +18,10 @@ from typing import Self, TypeAlias
 from vflsim.errors import VflsimError
 from vflsim.results.read import Results
 from vflsim.results.store.closed_forms import write_closed_forms
-from vflsim.results.store.folder import locked, withdraw
-from vflsim.results.store.json_files import read_info
+from vflsim.results.store.folder import PAGES, SCENARIO, SUMMARIES, locked, withdraw
 from vflsim.results.store.manifest import ManifestWriter
-from vflsim.results.store.write import PAGES, SCENARIO, SUMMARIES, place_run, write_file
+from vflsim.results.store.pages import read_info
+from vflsim.results.store.write import place_run, write_file
 from vflsim.results.tables.comparison import write_summary
 from vflsim.scenario.resolve import ScenarioData
 from vflsim.simulation.collector import patient_collector

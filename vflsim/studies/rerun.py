@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 from vflsim.errors import CheckpointError, check_known
 from vflsim.learning.data.shelf import Shelf
 from vflsim.results.read import Results, StoredRun
+from vflsim.results.store.folder import RUN, SCENARIO, SWEEP
 from vflsim.results.store.manifest import stored_scenario
-from vflsim.results.store.write import RUN, SCENARIO, SWEEP
 from vflsim.results.sweeps.sweep import SweepPage
 from vflsim.results.verify.repeated import differences, first_differences, rows_in_common
 from vflsim.scenario.models import Scenario

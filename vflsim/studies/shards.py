@@ -14,8 +14,7 @@ from vflsim.errors import NonFiniteError, ResultsError, RunError, ScenarioError
 from vflsim.files import opened
 from vflsim.learning.data.shelf import Shelf
 from vflsim.results.read import Results, StoredRun
-from vflsim.results.store.folder import locked
-from vflsim.results.store.json_files import read_info
+from vflsim.results.store.folder import RUN, SCENARIO, locked
 from vflsim.results.store.manifest import Manifest, entry_of
 from vflsim.results.store.write import RUN, SCENARIO, changes, facts_of, foreign, write_arrived
 from vflsim.studies.engines import OneByOne, Unit

@@ -11,8 +11,8 @@ from pathlib import Path
 from vflsim.errors import ResultsError, VflsimError
 from vflsim.results.store.folder import locked, returned
 from vflsim.results.store.write import EARLIER, LOCK, SCENARIO, SWEEP, followed, write_file
+from vflsim.results.sweeps import Sweep, SweepPage, SweepPoint
 from vflsim.results.sweeps.axis import axes_of, setting_of
-from vflsim.results.sweeps.sweep import Sweep, SweepPage, SweepPoint
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import ScenarioData
 from vflsim.studies.checks.expected import Expectation, expectation

@@ -20,7 +20,7 @@ from pydantic import BaseModel, Field, ValidationError, create_model
 from vflsim.errors import ScenarioError
 from vflsim.files import text as text_of
 from vflsim.learning.data.shelf import Shelf
-from vflsim.results.store.write import run_folder
+from vflsim.results.store.folder import run_folder
 from vflsim.scenario.load import load
 from vflsim.scenario.models import FolderName, Scenario, Seed
 from vflsim.studies.plan import SweepPlan, checked_point

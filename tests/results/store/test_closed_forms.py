@@ -17,7 +17,7 @@ from vflsim.results.store.closed_forms import (
     table_of,
     write_closed_forms,
 )
-from vflsim.results.store.columns import CURVES
+from vflsim.results.store.schema import CURVES
 from vflsim.timing.delays import Exponential
 from vflsim.timing.delays.base import OfDelay
 from vflsim.timing.laws.law import Point

@@ -15,8 +15,7 @@ from command_line import Ended
 
 from vflsim.errors import ResultsError
 from vflsim.results.read import Results
-from vflsim.results.store.columns import range_of_column
-from vflsim.results.store.schema import TableName
+from vflsim.results.store.schema import TableName, range_of_column
 
 Vflsim = Callable[..., Ended]
 TITLE = "\x1b]0;gotcha\x07"

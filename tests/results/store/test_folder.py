@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from vflsim.errors import ResultsError
-from vflsim.results.store.folder import locked
-from vflsim.results.store.write import LOCK
+from vflsim.results.store.folder import LOCK, locked
 
 HOLD = """
 import sys, time

@@ -8,7 +8,8 @@ from pydantic import ValidationError
 from tiny_worlds import data_of, raw, tiny
 
 from vflsim.errors import ResultsError
-from vflsim.results.store.schema import EVENTS, RunInfo, RunTables, cautions, metrics_schema, split_of
+from vflsim.results.store.pages import RunInfo, cautions
+from vflsim.results.store.schema import EVENTS, RunTables, metrics_schema, split_of
 from vflsim.scenario.load import as_scenario
 from vflsim.simulation.run import run_protocol
 

@@ -20,7 +20,7 @@ from tampering import relist, rewrite
 from tiny_worlds import raw
 
 from vflsim.results.read import Results
-from vflsim.results.store.schema import RunInfo
+from vflsim.results.store.pages import RunInfo
 from vflsim.results.verify.runs import problems_of, verify_folder
 from vflsim.results.verify.scenario import ByScenario
 from vflsim.scenario import load

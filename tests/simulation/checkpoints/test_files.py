@@ -217,7 +217,7 @@ def test_a_full_disk_costs_the_checkpoint_and_not_the_run(
 
 
 def _with_name(failing: Callable[..., None]) -> Callable[..., None]:
-    from vflsim.results.store.aside import errors_named
+    from vflsim.results.store.folder import errors_named
 
     def write(path: Path, content: object) -> None:
         with errors_named(path):

@@ -10,7 +10,7 @@ import pytest
 from tiny_worlds import raw, tiny
 
 from vflsim.protocols.synchronous import Synchronous
-from vflsim.results.store.schema import RunInfo
+from vflsim.results.store.pages import RunInfo
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
 from vflsim.stopping.rules import Stop

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
-from vflsim.results.store.schema import RunInfo, split_of
+from vflsim.results.store.pages import RunInfo
+from vflsim.results.store.schema import split_of
 from vflsim.vocabulary.metrics import facts_of, is_known
 
 if TYPE_CHECKING:

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from vflsim.analysis.findings import ClosedForm
-from vflsim.errors import ResultsError
-from vflsim.files import opened, parsed_json
-from vflsim.results.store.columns import CLOSED_FORMS, CURVES, check_columns
+from vflsim.files import parsed_json
+from vflsim.results.store.pages import damaged
+from vflsim.results.store.schema import CLOSED_FORMS, CURVES, read_table
 from vflsim.results.store.write import write_file
 from vflsim.timing.floats import Floats
 
@@ -29,6 +28,7 @@ _BETWEEN = 16
 _MOST_STEPS = 400
 _MOST_CLIENTS = 64
 
+_REMEDY = "run the scenario again"
 _LEFT_OUT = b"left_out"
 """Key of the table's metadata that holds the missing closed forms as a JSON list."""
 
@@ -127,26 +127,11 @@ def read_left_out(folder: Path | str) -> tuple[LeftOut, ...]:
     try:
         return tuple(LeftOut(**each) for each in parsed_json((table.schema.metadata or {}).get(_LEFT_OUT, b"[]")))
     except (ValueError, TypeError) as error:
-        raise _damaged(path, f"the list of missing closed forms cannot be read: {error}") from error
+        raise damaged(path, f"the list of missing closed forms cannot be read: {error}", _REMEDY) from error
 
 
 def _read(path: Path) -> pa.Table | None:
-    if not path.is_file():
-        return None
-    try:
-        with opened(path) as file:
-            table = pq.read_table(file, partitioning=None)
-    except (pa.ArrowException, OSError) as error:
-        raise _damaged(path, str(error).splitlines()[0]) from error
-    check_columns(path, CLOSED_FORMS, table)
-    missing = [name for name in CURVES.names if name not in table.column_names]
-    if missing:
-        raise _damaged(path, f"no column {missing[0]}")
-    return table
-
-
-def _damaged(path: Path, problem: str) -> ResultsError:
-    return ResultsError(f"damaged: {problem}", str(path), remedy="run the scenario again")
+    return read_table(path, CLOSED_FORMS, remedy=_REMEDY) if path.is_file() else None
 
 
 def _times(form: ClosedForm) -> Floats:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -13,18 +14,23 @@ from pathlib import Path
 from types import ModuleType
 
 from vflsim.errors import ResultsError
-from vflsim.results.store.aside import errors_named, remove
-from vflsim.results.store.write import (
-    EARLIER,
-    LOCK,
-    MANIFEST,
-    PAGES,
-    REPORT,
-    SCENARIO,
-    followed,
-    write_file,
-)
 
+SCENARIO = "scenario.yaml"
+WEIGHTS = "weights.safetensors"
+VIEWS = "views.safetensors"
+RUN = "run.json"
+SEED = "seed"
+"""In the metadata of tensors: the seed of their run. Not its name: runs of equal protocols have equal bytes."""
+MANIFEST = "manifest.json"
+SWEEP = "sweep.json"
+SUMMARIES = ("summary.parquet", "summary.md")
+REPORT = "report.html"
+PAGES = (SCENARIO, *SUMMARIES, "closed_forms.parquet")
+"""Files of a study beside its runs. Figures, traces and the report do not count: they can be made again at any time."""
+EARLIER = "earlier"
+"""The folder of runs of earlier scenarios: see :mod:`vflsim.studies.runs.store`."""
+LOCK = ".lock"
+"""Exists while a process writes into a folder: see :func:`locked`."""
 
 fcntl: ModuleType | None
 try:
@@ -34,6 +40,100 @@ except ImportError:  # on Windows
 
 _FAR = 2**30
 """The byte that is locked on Windows: beyond what is written, so that others can still read that."""
+
+
+def run_folder(out: Path | str, protocol: str, seed: int) -> Path:
+    """Return a run's folder inside a results folder."""
+    return Path(out) / protocol / f"seed-{seed}"
+
+
+def followed(folder: Path | str) -> Path:
+    """Resolve a folder that is a link (its target need not exist); return any other folder unchanged."""
+    return Path(os.path.realpath(folder)) if os.path.islink(folder) else Path(folder)
+
+
+def write_whole(path: Path | str, content: bytes | str | Iterator[bytes]) -> Path:
+    """Write one file (parts joined), whole or not at all. Raises ResultsError with the path.
+
+    Parts are written one by one, so the whole need not fit into memory.
+    """
+    path = Path(path)
+    with errors_named(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with errors_named(path), written_aside(path) as aside:
+        write_bytes(aside, content.encode() if isinstance(content, str) else content)
+    return path
+
+
+@contextlib.contextmanager
+def written_aside(place: Path) -> Iterator[Path]:
+    """Yield a hidden path beside ``place``; rename it to ``place`` if the body succeeds, else remove it."""
+    aside = place.with_name(f".{place.name}.writing-{os.getpid()}")
+    remove(aside)
+    try:
+        yield aside
+        _exchange(aside, place)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            remove(aside)
+        raise
+
+
+def _exchange(aside: Path, place: Path) -> None:
+    """Rename ``aside`` to ``place``. A folder cannot replace another one, so the old one is renamed first."""
+    if aside.is_dir() and place.exists():
+        replaced = place.with_name(f".{place.name}.replaced-{os.getpid()}")
+        remove(replaced)
+        place.rename(replaced)
+        try:
+            aside.rename(place)
+        except BaseException:
+            replaced.rename(place)
+            raise
+        remove(replaced)
+    else:
+        os.replace(aside, place)
+    sync(place.parent)
+
+
+def write_bytes(path: Path, content: bytes | Iterator[bytes]) -> None:
+    """Write a file that does not exist yet, and flush it to disk."""
+    with open(path, "xb") as file:
+        file.writelines([content] if isinstance(content, bytes) else content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync(folder: Path) -> None:
+    """Make a folder's entries survive a power cut, if the system can."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a link, or a folder with its content."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def errors_named(place: Path) -> Iterator[None]:
+    """Turn the operating system's errors into ResultsError with the place."""
+    try:
+        yield
+    except OSError as error:
+        raise ResultsError(
+            f"cannot be written: {error.strerror or error}",
+            where=str(place),
+            allowed="a folder on a disk with room, where files may be made",
+            remedy="free some space, change the permissions, or choose another --out",
+        ) from error
 
 
 @contextlib.contextmanager
@@ -146,7 +246,7 @@ def restore(prepared: Prepared) -> None:
         if prepared.before:
             if (page := folder / SCENARIO).read_bytes() != prepared.before:
                 try:
-                    write_file(page, prepared.before)
+                    write_whole(page, prepared.before)
                 except ResultsError:  # the disk is full; this takes no room
                     if place is not None:
                         os.replace(place / SCENARIO, page)

@@ -15,14 +15,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import final
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from vflsim.errors import ResultsError
-from vflsim.files import json_of
-from vflsim.results.store.folder import set_aside
+from vflsim.results.store.folder import MANIFEST, RUN, SCENARIO, set_aside
+from vflsim.results.store.pages import FileFacts, read_page
 from vflsim.results.store.run import StoredRun
-from vflsim.results.store.schema import FileFacts
-from vflsim.results.store.write import MANIFEST, RUN, SCENARIO, changes, facts_of, write_file
+from vflsim.results.store.write import changes, facts_of, write_file
 from vflsim.scenario.load import rooted_document_of, validate
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.own_modules import origins
@@ -39,15 +38,11 @@ class Manifest(BaseModel, frozen=True, extra="forbid"):
     @classmethod
     def read(cls, folder: Path | str) -> Manifest | None:
         """Read the manifest of a results folder; None if there is none. Raises ResultsError if it is damaged."""
-        path = Path(folder) / MANIFEST
+        remedy = "run the scenario again with --resume: it lists the runs whose own digests hold"
         try:
-            return cls.model_validate(json_of(path))
+            return read_page(cls, Path(folder) / MANIFEST, remedy)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:
-            problem = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
-            remedy = "run the scenario again with --resume: it lists the runs whose own digests hold"
-            raise ResultsError(f"damaged: {problem.splitlines()[0]}", str(path), remedy=remedy) from error
 
     def text(self) -> str:
         """Return the text of the file, ordered by path."""

@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from vflsim.errors import ResultsError
-from vflsim.files import content, opened, parsed_json
-from vflsim.results.store.columns import ENERGY_BY_PARTY, ENERGY_SCHEMA, check_columns
-from vflsim.results.store.json_files import damaged
-from vflsim.results.store.schema import RunInfo, RunTables, TableName, columns_of
-from vflsim.results.store.write import SEED, VIEWS, WEIGHTS
+from vflsim.files import opened, parsed_json
+from vflsim.results.store.folder import SEED, VIEWS, WEIGHTS
+from vflsim.results.store.pages import RunInfo, damaged, read_tensors
+from vflsim.results.store.schema import ENERGY_BY_PARTY, RunTables, TableName, read_table
 from vflsim.timing.floats import Floats
 from vflsim.vocabulary.on_demand import pd
 
@@ -105,16 +103,7 @@ class StoredRun:
             if name in ("answers", "arrivals"):
                 remedy = "train with evaluate: {deadline: [10 ms, 50 ms]}, say"
             raise NotRecordedError(f"the {name} of this run were not kept", where=str(self.folder), remedy=remedy)
-        try:
-            with opened(self._path(name)) as file:
-                table = pq.ParquetFile(file).read(columns and list(columns))
-        except (pa.ArrowException, OSError) as error:
-            raise damaged(self._path(name), str(error)) from error
-        check_columns(self._path(name), name, table)
-        wanted = columns or columns_of(name, table.column_names)
-        if missing := [column for column in wanted if column not in table.column_names]:
-            raise damaged(self._path(name), f"no column {missing[0]}")
-        return table
+        return read_table(self._path(name), name, columns)
 
     def frame(self, name: TableName) -> pd.DataFrame:
         """Read one table as a pandas frame with ``protocol`` and ``seed`` in front."""
@@ -131,15 +120,7 @@ class StoredRun:
         path = self.folder / f"{ENERGY_BY_PARTY}.parquet"
         if not path.is_file():
             return None
-        try:
-            with opened(path) as file:
-                table = pq.read_table(file, partitioning=None)
-        except (pa.ArrowException, OSError) as error:
-            raise damaged(path, str(error)) from error
-        check_columns(path, ENERGY_BY_PARTY, table)
-        if missing := [column for column in ENERGY_SCHEMA.names if column not in table.column_names]:
-            raise damaged(path, f"no column {missing[0]}")
-        frame: pd.DataFrame = table.to_pandas()
+        frame: pd.DataFrame = read_table(path, ENERGY_BY_PARTY).to_pandas()
         frame.insert(0, "protocol", self.protocol)
         frame.insert(1, "seed", self.seed)
         return frame
@@ -179,14 +160,7 @@ class StoredRun:
 
     def weights(self) -> dict[str, torch.Tensor]:
         """Read the final weights by ``party.parameter``. Raises ResultsError if the file is absent or damaged."""
-        from safetensors import SafetensorError
-        from safetensors.torch import load
-
-        path = self.folder / WEIGHTS
-        try:
-            return load(content(path))
-        except (SafetensorError, OSError) as error:
-            raise damaged(path, str(error)) from error
+        return read_tensors(self.folder / WEIGHTS)
 
     def weights_seed(self) -> str | None:
         """Return the seed that the weights name as theirs; None if they name none."""

@@ -1,38 +1,32 @@
-"""Output of a run: three tables with fixed columns, and facts about the run (``run.json``)."""
+"""The tables of runs and studies: their columns, what each may hold, and the form in which they are written."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, final
 
 import pyarrow as pa
-from pydantic import (
-    BaseModel,
-    Field,
-    NonNegativeInt,
-    PositiveInt,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-    model_validator,
-)
+import pyarrow.parquet as pq
 
-from vflsim.errors import ResultsError
-from vflsim.intervals.steady import Variation
-from vflsim.results.facts import (
-    BlindingFacts,
-    CodecFacts,
-    Conditions,
-    HeavyTail,
-    NetworkFacts,
-    PrivacyFacts,
-    StalledClient,
-    stalled_note,
-)
-from vflsim.tables.arrow import column
-from vflsim.vocabulary.measure import MeasuredValue
-from vflsim.vocabulary.metric import MetricFacts
+from vflsim.errors import ResultsError, printable
+from vflsim.files import opened
+from vflsim.results.store.pages import REMEDY, damaged
+from vflsim.tables import arrow
 from vflsim.world import run_tables
-from vflsim.world.run_tables import AGES, COUNTS, ENERGY, EPSILON, ROUNDS, Column, present, schema_of
+from vflsim.world.run_tables import (
+    AGES,
+    ANY,
+    COUNTS,
+    ENERGY,
+    EPSILON,
+    ROUNDS,
+    SPENT,
+    Column,
+    ValueRange,
+    present,
+    schema_of,
+)
 
 Columns = Mapping[str, Any]
 """Column name -> list, numpy array or arrow array; all of one length."""
@@ -40,14 +34,8 @@ Columns = Mapping[str, Any]
 Record = Literal["events", "rounds", "summary"]
 """Tables that are kept: all; metrics and rounds; metrics alone. Weights and run.json are always kept."""
 
-Age = Literal["client_age", "row_age"]
-
 TableName = Literal["metrics", "rounds", "events", "answers", "arrivals"]
 """The tables that vflsim writes: three of every run, and two of runs that answer under deadlines."""
-
-SimulationPath = Literal["event", "vectorised"]
-RunPath = SimulationPath | Literal["live"]
-"""How times were computed: event by event, or by arrays over clients. The tables are the same."""
 
 SERVER = "server"
 SPLITS = ("train", "validation", "test")
@@ -79,15 +67,6 @@ def metrics_schema(names: Iterable[str]) -> pa.Schema:
 def rounds_schema(names: Iterable[str]) -> pa.Schema:
     """Make the schema of a table of rounds with these columns: with the energy where it is among them."""
     return schema_of(present(ROUNDS, ENERGY in names))
-
-
-def columns_of(table: TableName, there: Iterable[str]) -> list[str]:
-    """Name the columns that a table must have; for metrics and rounds, given the columns ``there``."""
-    if table in _OF_ANSWERS:
-        return list(_OF_ANSWERS[table])
-    if table == "events":
-        return list(EVENTS.names)
-    return list((rounds_schema if table == "rounds" else metrics_schema)(there).names)
 
 
 def split_of(column: str) -> str | None:
@@ -135,121 +114,6 @@ class RunTables:
         return f"RunTables({', '.join(f'{name}: {table.num_rows} rows' for name, table in self.named().items())})"
 
 
-class FileFacts(BaseModel, frozen=True, extra="forbid"):
-    """A file's digest: its SHA-256 and, for a table, its number of rows."""
-
-    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
-    rows: int | None = Field(default=None, ge=0)
-
-
-class RunInfo(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
-    """Content of ``run.json``: facts about one run, among them all wall-clock figures.
-
-    ``waits_for_all``, ``rounds_correspond``, ``awaited_replies`` and ``reference`` are the protocol's
-    :class:`~vflsim.protocols.base.Traits`.
-    """
-
-    scenario: str
-    """Name of the scenario."""
-    protocol: str
-    """Name of the protocol's entry."""
-    seed: int
-    """The seed."""
-    status: Literal["finished", "diverged", "failed"]
-    """``finished``; ``diverged``: a loss, embedding or gradient is non-finite or outgrew the blinding; ``failed``."""
-    stop_reason: str | None = None
-    """The stop rule that ended a finished run."""
-    stop_detail: str | None = None
-    """What a rule of ``stop.rules`` said."""
-    error: str | None = None
-    """Why the run failed or diverged."""
-    reproducible: bool = True
-    """False with ``stop.wall_clock`` or a ``measured`` compute model."""
-    timing_only: bool = False
-    """Whether nothing was trained."""
-    path: RunPath = "event"
-    """``event``, ``vectorised`` or ``live``: how times were computed."""
-    versions: dict[str, str] = Field(default_factory=dict)
-    """Versions of vflsim, Python and libraries."""
-    installed: dict[str, str] = Field(default_factory=dict)
-    """Kinds that installed packages bring, each with its package and version."""
-    device: str = "cpu"
-    """``cpu`` or ``cuda``."""
-    threads: int = Field(default=1, ge=1)
-    """Threads of PyTorch."""
-    tf32: bool = False
-    """Whether a GPU rounded float32 products to TF32."""
-    learning_plane: Literal["batched", "eager"] | None = None
-    """``batched`` or ``eager``; none without training."""
-    execution: dict[str, bool | int | str] = Field(default_factory=dict)
-    """Other unusual options that the bits depend on."""
-    one_by_one: tuple[str, ...] = ()
-    """Clients that were not computed together, with the reason."""
-    rows: dict[str, NonNegativeInt] = Field(default_factory=dict)
-    """Number of rows of each split; empty without training."""
-    data: dict[str, Any] = Field(default_factory=dict)
-    """What was done to rows and columns of data from files."""
-    counts: dict[str, NonNegativeInt] = Field(default_factory=dict)
-    """Rounds, updates, bytes and so on at the end."""
-    steps: tuple[str, ...] = ()
-    """Kinds of events that count as ``updates``."""
-    wall_clock_s: float = Field(ge=0)
-    """Real time that the run took (s)."""
-    participants: tuple[PositiveInt, ...]
-    """Clients that take part, without excluded ones."""
-    crashing: tuple[PositiveInt, ...] = ()
-    """Participants whose outages lose work and messages."""
-    stalled: tuple[StalledClient, ...] = ()
-    """Clients that waited at the end for a message that could no longer come."""
-    network: NetworkFacts | None = None
-    """The network and transport."""
-    heavy_tail: HeavyTail | None = None
-    """The participants' delay with the heaviest tail."""
-    privacy: PrivacyFacts | None = None
-    """What a mechanism has spent: noise, adversary, and ε for a release, the run and a client."""
-    blinding: BlindingFacts | None = None
-    """Bits, fraction and rule of blinding, and the rounds that lacked an embedding."""
-    codec: CodecFacts | None = None
-    """What a codec with a range, or with latent noise, has transformed and saturated."""
-    conditions: Conditions | None = None
-    """What the run trained with beside its timing: features, labels, update rules, local steps."""
-    waits_for_all: bool = False
-    """Whether the protocol waits for all clients."""
-    rounds_correspond: bool = False
-    """Whether every participant begins its k-th work in round k, so that rounds can be paired."""
-    variation: Variation | None = None
-    """What the scenario says of the rounds and a single run cannot show."""
-    reference: bool = False
-    """Whether the server computes the clients' models, too, as ``centralised`` does."""
-    metrics: dict[str, MetricFacts] = Field(default_factory=dict)
-    """Facts of the scenario's own metrics."""
-    measures: dict[str, MeasuredValue] = Field(default_factory=dict)
-    """Values of the scenario's own measures, with units."""
-    awaited_replies: tuple[str, ...] = ()
-    """Extra messages that the server waits for before a step."""
-    max_staleness: NonNegativeInt | None = None
-    """The bound of the protocol, in server steps."""
-    staleness_bounds: Age | None = None
-    """The age that it bounds: ``client_age`` or ``row_age``."""
-    files: dict[str, FileFacts] = Field(default_factory=dict)
-    """SHA-256 of all other files of the run, with the number of rows of each table."""
-    inputs: dict[str, str] | None = None
-    """SHA-256 of data files, traces and own modules that the run has read, by path."""
-
-    @model_serializer(mode="wrap")
-    def _without_usual_options(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        page: dict[str, Any] = write(self)
-        return page if self.execution else {key: value for key, value in page.items() if key != "execution"}
-
-    @model_validator(mode="after")
-    def _consistent(self) -> RunInfo:
-        if (self.status == "finished") != (self.error is None):
-            raise ValueError("a run that failed or diverged names its error, a finished one has none")
-        if (self.max_staleness is None) != (self.staleness_bounds is None):
-            raise ValueError("max_staleness and staleness_bounds come together")
-        return self
-
-
 def _names_of(columns: Columns | pa.Table) -> list[str]:
     return list(columns.column_names if isinstance(columns, pa.Table) else columns)
 
@@ -281,7 +145,7 @@ def _array(where: str, values: Any, field: pa.Field) -> pa.Array:
         if isinstance(values, pa.ChunkedArray) and not _as_good_as_one(values):
             values = values.combine_chunks()
         # Not pa.array(values, type): it would truncate 1.5 to 1 silently; a cast raises.
-        array = values if isinstance(values, pa.Array | pa.ChunkedArray) else column(values)
+        array = values if isinstance(values, pa.Array | pa.ChunkedArray) else arrow.column(values)
         array = _names(array).cast(field.type) if is_name else array.cast(wanted)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise ResultsError(str(error), where=where, allowed=f"values of type {wanted}") from error
@@ -316,31 +180,133 @@ def comparable(tables: RunTables) -> dict[str, list[bytes]]:
     }
 
 
-def cautions(info: RunInfo) -> Iterator[str]:
-    """Yield sentences without a full stop on a run that says less than its tables seem to say; none if all is well."""
-    if idle := _idle(info):
-        yield idle
-    if info.stalled:
-        yield stalled_note(info.stalled)
-    if info.blinding is not None and info.blinding.rounds_missing:
-        yield info.blinding.sentence()
-    if info.codec is not None and info.codec.saturated:
-        yield info.codec.sentence()
+ENERGY_BY_PARTY = "energy_by_party"
+"""The name of the table, which runs have in which a party says what it draws."""
+
+_TEXT, _NUMBER = pa.string(), pa.float64()
+ENERGY_COLUMNS = (
+    Column("party", _TEXT, meaning="``server`` or ``client-3``."),
+    Column("state", _TEXT, meaning="``idle``, ``compute`` or ``radio``."),
+    Column("seconds", _NUMBER, meaning="How long the party was in this state."),
+    Column("watts", _NUMBER, meaning="Power that this state adds."),
+    Column("amount", pa.int64(), meaning="Bytes sent and received (``radio``), or FLOPs (``compute``)."),
+    Column("joules_each", _NUMBER, meaning="Energy of each byte or FLOP; 0 where none is stated."),
+    Column("joules", _NUMBER, meaning="``watts * seconds + joules_each * amount``."),
+)
+ENERGY_SCHEMA = schema_of(ENERGY_COLUMNS)
 
 
-def _idle(info: RunInfo) -> str:
-    """Name what nobody has done: no round has ended, or no client has changed its model."""
-    rounds, updates = (info.counts.get(name, -1) for name in ("rounds", "updates"))
-    if info.status != "finished" or rounds < 0:
-        return ""
-    if rounds == updates == 0 and info.stop_reason == "target":
-        return "the initial models meet the target, so nothing was trained: choose a harder one"
-    if rounds == updates == 0:
-        scores = "" if info.timing_only else ", so the scores are those of untrained models"
-        return f"no round has ended and no client has done a step{scores}: see who waits (record: events)"
-    if updates == 0 and info.participants:
-        return (
-            f"no client has done a step in {rounds:,} rounds, so only the server has learnt: "
-            'await node.compute(…) of the clients\' operation with counts="update"'
-        )
+def energy_by_party(columns: Mapping[str, Any]) -> pa.Table:
+    """Make the table ``energy_by_party.parquet``: a row for each party and state."""
+    arrays = [arrow.column(columns[field.name]).cast(field.type) for field in ENERGY_SCHEMA]
+    return pa.Table.from_arrays(arrays, schema=ENERGY_SCHEMA)
+
+
+CLOSED_FORMS = "closed_forms"
+CURVE_COLUMNS = (
+    Column("protocol", _TEXT, meaning="The protocol."),
+    Column(
+        "quantity",
+        _TEXT,
+        meaning="``round_duration`` (s, of rounds after the first), or ``client_age`` (server steps; 0 for a step that "
+        "used the client).",
+    ),
+    Column("client", pa.int32(), ValueRange(-1), meaning="The client; -1 if the curve is not of one client."),
+    Column("x", _NUMBER, meaning="Where the curve is evaluated."),
+    Column("cdf", _NUMBER, ValueRange(0, 1), meaning="P(quantity ≤ x), or its lower bound."),
+    Column("cdf_upper", _NUMBER, ValueRange(0, 1), meaning="The same, or its upper bound."),
+)
+CURVES = schema_of(CURVE_COLUMNS)
+"""The closed forms: one row per point of a curve."""
+
+
+RANGES: Mapping[str, Mapping[str, ValueRange]] = {
+    "metrics": {column.name: column.span for column in (*COUNTS, *AGES, SPENT)},
+    "rounds": {column.name: column.span for column in ROUNDS},
+    "events": {column.name: column.span for column in run_tables.EVENTS if not pa.types.is_dictionary(column.type)},
+    "answers": {
+        "deadline_s": ValueRange(infinite=True),
+        "queries": ValueRange(1),
+        **dict.fromkeys(("answer_s_mean", "answer_s_median", "answer_s_p95", "answer_s_max"), ValueRange()),
+        **dict.fromkeys(("replies_mean", "embeddings_mean"), ValueRange()),
+        **dict.fromkeys(("complete", "empty"), ValueRange(0, 1)),
+    },
+    "arrivals": {
+        "query": ValueRange(),
+        "client": ValueRange(1),
+        "rows": ValueRange(),
+        "arrival_s": ValueRange(infinite=True),
+    },
+    ENERGY_BY_PARTY: {column.name: column.span for column in ENERGY_COLUMNS if column.type != _TEXT},
+    CLOSED_FORMS: {column.name: column.span for column in CURVE_COLUMNS if column.type != _TEXT},
+}
+"""The range of each column of numbers by table; those of what was evaluated are not here."""
+
+
+def range_of_column(table: str, column: str) -> ValueRange:
+    """Return what a column of numbers may hold; anything for what was evaluated, and for what a protocol recorded."""
+    return RANGES.get(table, {}).get(column, ANY)
+
+
+def read_table(
+    path: Path, name: str | None = None, columns: Sequence[str] | None = None, remedy: str = REMEDY
+) -> pa.Table:
+    """Read a table, or some of its columns. Raises ResultsError if it is damaged, or not as tables of this ``name``.
+
+    The error names the file, the column and the row: of another type, a missing value, NaN and infinity where a column
+    has none, and names that steer a terminal.
+    """
+    try:
+        with opened(path) as file:
+            table = pq.ParquetFile(file).read(columns and list(columns))
+    except (pa.ArrowException, OSError) as error:
+        raise damaged(path, str(error), remedy) from error
+    if name is None:
+        return table
+    schema = _schema_for(name, table.column_names)
+    for column, values in zip(table.column_names, table.columns, strict=True):
+        if printable(column, "") != column:
+            raise damaged(path, f"the column {column!r} has control characters")
+        field = None if schema is None or column not in schema.names else schema.field(column)
+        if problem := _problem(values, field, RANGES.get(name, {}).get(column)):
+            raise damaged(path, f"{column} {problem}")
+    wanted = columns or (_OF_ANSWERS.get(name, ()) if schema is None else schema.names)
+    if missing := [column for column in wanted if column not in table.column_names]:
+        raise damaged(path, f"no column {missing[0]}", remedy)
+    return table
+
+
+def _schema_for(name: str, there: Sequence[str]) -> pa.Schema | None:
+    """Return the schema of a table; of metrics and rounds, given the columns ``there``."""
+    if name in ("metrics", "rounds"):
+        return (metrics_schema if name == "metrics" else rounds_schema)(there)
+    return {"events": EVENTS, ENERGY_BY_PARTY: ENERGY_SCHEMA, CLOSED_FORMS: CURVES}.get(name)
+
+
+def _problem(values: pa.ChunkedArray, field: pa.Field | None, span: ValueRange | None) -> str:
+    """Say what is wrong with a column, if anything is."""
+    kind = values.type
+    if field is not None and kind != field.type:
+        return f"holds values of type {kind}; allowed: {field.type}"
+    if span is not None and not (pa.types.is_list(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        return f"holds values of type {kind}; allowed: numbers"
+    if values.null_count and not (field is not None and field.nullable):
+        return f"lacks a value in row {values.is_null().index(True).as_py()}"
+    if span is not None and pa.types.is_floating(kind):
+        numbers = values.to_numpy()
+        if (wrong := span.improper(numbers)).any():
+            row = int(wrong.argmax())
+            return f"is {numbers[row]:g} in row {row}; allowed: {span}"
+    for name in _names_in(values):
+        if printable(name, "") != name:
+            return f"has the name {name!r}, with control characters"
     return ""
+
+
+def _names_in(values: pa.ChunkedArray) -> Iterable[str]:
+    """Return the different texts of a column; none of a column of numbers."""
+    if pa.types.is_dictionary(values.type):
+        return (name for chunk in values.chunks for name in chunk.dictionary.to_pylist() if name is not None)
+    if pa.types.is_string(values.type):
+        return (name for name in values.unique().to_pylist() if name is not None)
+    return ()

@@ -9,12 +9,9 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.torch import load
 from torch import Tensor
 
-from vflsim.files import content
-from vflsim.results.store.json_files import damaged
+from vflsim.results.store.pages import damaged, read_tensors
 from vflsim.world.wire import DERIVED, ROWS
 
 
@@ -92,8 +89,8 @@ class RecordedViews:
     def read(cls, path: Path) -> RecordedViews:
         """Read a file. Raises ResultsError if it is damaged."""
         try:
-            return cls.of(load(content(path)))
-        except (SafetensorError, OSError, ValueError, LookupError) as error:
+            return cls.of(read_tensors(path))
+        except (ValueError, LookupError) as error:
             raise damaged(path, str(error)) from error
 
     def of_receiver(self, party: str) -> tuple[PartyView, ...]:

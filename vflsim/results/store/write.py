@@ -20,8 +20,19 @@ import pyarrow.parquet as pq
 
 from vflsim.errors import ResultsError
 from vflsim.files import opened
-from vflsim.results.store.aside import errors_named, sync, write_bytes, write_whole, written_aside
-from vflsim.results.store.schema import FileFacts, Record, RunInfo, RunTables
+from vflsim.results.store.folder import (
+    RUN,
+    SEED,
+    VIEWS,
+    WEIGHTS,
+    errors_named,
+    sync,
+    write_bytes,
+    write_whole,
+    written_aside,
+)
+from vflsim.results.store.pages import FileFacts, RunInfo
+from vflsim.results.store.schema import Record, RunTables
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,33 +83,7 @@ def _rows_instead(path: Path, written: FileFacts) -> str:
     return ""
 
 
-SCENARIO = "scenario.yaml"
-WEIGHTS = "weights.safetensors"
-VIEWS = "views.safetensors"
-RUN = "run.json"
-SEED = "seed"
-"""In the metadata of tensors: the seed of their run. Not its name: runs of equal protocols have equal bytes."""
-MANIFEST = "manifest.json"
-SWEEP = "sweep.json"
-SUMMARIES = ("summary.parquet", "summary.md")
-REPORT = "report.html"
-PAGES = (SCENARIO, *SUMMARIES, "closed_forms.parquet")
-"""Files of a study beside its runs. Figures, traces and the report do not count: they can be made again at any time."""
-EARLIER = "earlier"
-"""The folder of runs of earlier scenarios: see :mod:`vflsim.studies.runs.store`."""
-LOCK = ".lock"
-"""Exists while a process writes into a folder: see :mod:`vflsim.results.store.folder`."""
 ROW_GROUP = 131_072
-
-
-def run_folder(out: Path | str, protocol: str, seed: int) -> Path:
-    """Return a run's folder inside a results folder."""
-    return Path(out) / protocol / f"seed-{seed}"
-
-
-def followed(folder: Path | str) -> Path:
-    """Resolve a folder that is a link (its target need not exist); return any other folder unchanged."""
-    return Path(os.path.realpath(folder)) if os.path.islink(folder) else Path(folder)
 
 
 def write_run(

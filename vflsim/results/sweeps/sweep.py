@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any, Self
 
 import pandas as pd
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from vflsim.errors import ResultsError
-from vflsim.files import json_of
 from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.statistics.estimates import Estimate
 from vflsim.results.statistics.quantiles import LEVELS, round_quantiles
 from vflsim.results.statistics.summary import summarise
-from vflsim.results.store.write import SWEEP
+from vflsim.results.store.folder import SWEEP
+from vflsim.results.store.pages import read_page
 from vflsim.results.sweeps.axis import SweepAxis, axes_of, is_choice, setting_of
 from vflsim.results.tables.footnotes import final_label
 from vflsim.vocabulary.metric import MetricFacts
@@ -126,16 +126,10 @@ class SweepPage(BaseModel, frozen=True, extra="forbid"):
     def read(cls, folder: Path | str) -> SweepPage:
         """Read a folder's page. Raises ResultsError if it is absent or damaged."""
         path = Path(folder) / SWEEP
-        try:
-            return cls.model_validate(json_of(path))
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            if not path.is_file():
-                what = "no such folder" if not path.parent.is_dir() else f"no {SWEEP} in it"
-                raise ResultsError(what, str(folder), "a folder that vflsim sweep has written") from error
-            problem = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
-            raise ResultsError(
-                f"damaged: {problem.splitlines()[0]}", str(path), remedy="run the sweep again"
-            ) from error
+        if not path.is_file():
+            what = "no such folder" if not path.parent.is_dir() else f"no {SWEEP} in it"
+            raise ResultsError(what, str(folder), "a folder that vflsim sweep has written")
+        return read_page(cls, path, "run the sweep again")
 
     def bare(self) -> SweepPage:
         """Return the page without digests and as if nothing had run: equal pages belong to the same sweep."""

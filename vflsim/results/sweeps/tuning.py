@@ -15,12 +15,11 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from vflsim.errors import ResultsError
-from vflsim.files import json_of
 from vflsim.results.statistics.plateau import distinct, plateau_of
-from vflsim.results.store.json_files import damaged
+from vflsim.results.store.pages import read_page
 from vflsim.results.sweeps.sweep import Sweep
 from vflsim.tables import Cell, DataTable
 from vflsim.tables.formats import markdown
@@ -73,14 +72,10 @@ class Tuning:
     @classmethod
     def open(cls, folder: Path | str) -> Self:
         """Open the folder of a finished tuning. Raises ResultsError if it is not one, or is damaged."""
-        path = Path(folder) / TUNING
         try:
-            page = TuningPage.model_validate(json_of(path))
+            page = read_page(TuningPage, Path(folder) / TUNING)
         except FileNotFoundError as error:
             raise ResultsError(f"no {TUNING} in it", str(folder), "a folder that vflsim tune has finished") from error
-        except (OSError, ValueError) as error:
-            problem = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
-            raise damaged(path, problem.splitlines()[0]) from error
         return cls(Sweep.open(folder), page.metric, page.score)
 
     @cached_property

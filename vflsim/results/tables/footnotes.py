@@ -19,7 +19,7 @@ from vflsim.results.statistics.plateau import near_plateau_note, past_best_note
 from vflsim.results.statistics.rounds import open_notes, within
 from vflsim.results.statistics.summary import STEADY
 from vflsim.results.statistics.targets import targets_of
-from vflsim.results.store.schema import cautions
+from vflsim.results.store.pages import cautions
 from vflsim.vocabulary.targets import target_note
 
 if TYPE_CHECKING:

@@ -7,24 +7,20 @@ from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from vflsim.analysis.findings import ClosedForm
 from vflsim.analysis.rounds import ROUND
 from vflsim.books.energy import BY_PARTY, STATES, Energy, joules
 from vflsim.books.spans import PartySpans, spans_of
 from vflsim.errors import ResultsError
-from vflsim.files import opened
 from vflsim.protocols.capabilities import closed_forms_of
 from vflsim.results.events import party_number
 from vflsim.results.read import Results
 from vflsim.results.statistics.summary import summarise, to_table
 from vflsim.results.store.closed_forms import FILE, curves_of, read_closed_forms, read_left_out
-from vflsim.results.store.columns import ENERGY_BY_PARTY, RANGES
-from vflsim.results.store.json_files import damaged
+from vflsim.results.store.folder import SUMMARIES
 from vflsim.results.store.run import StoredRun
-from vflsim.results.store.write import SUMMARIES
+from vflsim.results.store.schema import ENERGY_BY_PARTY, RANGES, read_table
 from vflsim.results.verify.frames import ROUNDING, SHOWN, Frames, Rows
 from vflsim.results.verify.scenario import ByScenario
 from vflsim.setting import Setting
@@ -50,11 +46,7 @@ def summary_problems(results: Results) -> Iterator[str]:
     path = results.folder / SUMMARIES[0]
     if not path.is_file() or not _of_this_version(results):
         return
-    try:
-        with opened(path) as file:
-            stored = pq.read_table(file, partitioning=None)
-    except (pa.ArrowException, OSError) as error:
-        raise damaged(path, str(error)) from error
+    stored = read_table(path)
     try:
         again = to_table(summarise(results))
     except ResultsError:

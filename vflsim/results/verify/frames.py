@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
-from vflsim.results.store.schema import RunInfo, RunTables
+from vflsim.results.store.pages import RunInfo
+from vflsim.results.store.schema import RunTables
 
 
 @dataclass(frozen=True, slots=True)

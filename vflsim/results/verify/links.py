@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from vflsim.results.events import Spans
 from vflsim.results.facts import NetworkFacts, Rates
-from vflsim.results.store.schema import RunInfo
+from vflsim.results.store.pages import RunInfo
 from vflsim.results.verify.frames import Frames, Names, Rows, Rule, each, overlapping
 from vflsim.streams import SERVER, party_name
 

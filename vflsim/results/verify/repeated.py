@@ -2,21 +2,18 @@
 
 from collections.abc import Iterator, Mapping
 from itertools import count
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load
 from torch import Tensor
 
 from vflsim.errors import ResultsError
-from vflsim.files import content, opened
-from vflsim.results.store.json_files import damaged
+from vflsim.files import content
+from vflsim.results.store.folder import RUN
+from vflsim.results.store.pages import read_tensors
 from vflsim.results.store.run import StoredRun
-from vflsim.results.store.write import RUN
+from vflsim.results.store.schema import read_table
 
 _MAY_DIFFER = {"scenario", "wall_clock_s", "files", "inputs", "versions", "path"}
 """Facts of ``run.json`` that a repetition need not have."""
@@ -48,7 +45,7 @@ def first_differences(stored: StoredRun, shorter: StoredRun) -> Iterator[str]:
         yield f"status is {stored.info.status}, computed again {shorter.info.status}: {shorter.info.error}"
     for name, rows in rows_in_common(shorter).items():
         try:
-            one, other = (_table(run.folder / f"{name}.parquet").slice(0, rows) for run in (stored, shorter))
+            one, other = (read_table(run.folder / f"{name}.parquet").slice(0, rows) for run in (stored, shorter))
             if difference := _first_value(name, one, other):
                 yield difference
         except ResultsError as error:
@@ -78,9 +75,9 @@ def _within(name: str, stored: StoredRun, again: StoredRun) -> str:
     """Describe the first difference within a file; empty if its values are the same."""
     one, other = (run.folder / name for run in (stored, again))
     if name.endswith(".parquet"):
-        return _first_value(name.removesuffix(".parquet"), _table(one), _table(other))
+        return _first_value(name.removesuffix(".parquet"), read_table(one), read_table(other))
     if name.endswith(".safetensors"):
-        return _first_weight(name.removesuffix(".safetensors"), _tensors(one), _tensors(other))
+        return _first_weight(name.removesuffix(".safetensors"), read_tensors(one), read_tensors(other))
     return f"{name} has other bytes"
 
 
@@ -130,18 +127,3 @@ def _first_bits(one: Tensor, other: Tensor) -> int | None:
     mine, its = (each.contiguous().view(torch.uint8).view(len(each), -1) for each in (one, other))
     places = (mine != its).any(dim=1).nonzero()
     return int(places[0]) if len(places) else None
-
-
-def _table(path: Path) -> pa.Table:
-    try:
-        with opened(path) as file:
-            return pq.read_table(file, partitioning=None)
-    except (pa.ArrowException, OSError) as error:
-        raise damaged(path, str(error)) from error
-
-
-def _tensors(path: Path) -> dict[str, Tensor]:
-    try:
-        return load(content(path))
-    except (SafetensorError, OSError) as error:
-        raise damaged(path, str(error)) from error

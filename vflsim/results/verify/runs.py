@@ -14,22 +14,11 @@ import numpy as np
 
 from vflsim.errors import ResultsError
 from vflsim.results.read import Results, StoredRun
-from vflsim.results.store.folder import ASIDE
+from vflsim.results.store.folder import ASIDE, EARLIER, LOCK, MANIFEST, PAGES, REPORT, RUN, SCENARIO, SWEEP, WEIGHTS
 from vflsim.results.store.manifest import Manifest, entry_of
-from vflsim.results.store.schema import FileFacts, RunInfo, RunTables
-from vflsim.results.store.write import (
-    EARLIER,
-    LOCK,
-    MANIFEST,
-    PAGES,
-    REPORT,
-    RUN,
-    SCENARIO,
-    SWEEP,
-    WEIGHTS,
-    changes,
-    strangers,
-)
+from vflsim.results.store.pages import FileFacts, RunInfo
+from vflsim.results.store.schema import RunTables
+from vflsim.results.store.write import changes, strangers
 from vflsim.results.sweeps.axis import setting_of
 from vflsim.results.sweeps.sweep import Sweep, SweepPage, SweepPoint
 from vflsim.results.verify.derived import curve_problems, energy_problems, summary_problems

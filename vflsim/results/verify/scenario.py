@@ -8,22 +8,20 @@ from itertools import islice
 from typing import Any, final
 
 import numpy as np
-import pyarrow.parquet as pq
 import torch
 
 from vflsim.books.counts import BYTES
 from vflsim.codecs.frame import Spec, frame_bytes
 from vflsim.errors import VflsimError
-from vflsim.files import opened
 from vflsim.learning.privacy.accounting import Released
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.blinded import MISSING_MASKS
 from vflsim.protocols.capabilities import exchanges_of, local_steps_of
 from vflsim.results.facts import BlindingFacts, NetworkFacts
 from vflsim.results.read import Results, StoredRun
-from vflsim.results.store.columns import check_columns
-from vflsim.results.store.schema import RunInfo
-from vflsim.results.store.write import SCENARIO, SEED, WEIGHTS
+from vflsim.results.store.folder import SCENARIO, SEED, WEIGHTS
+from vflsim.results.store.pages import RunInfo
+from vflsim.results.store.schema import read_table
 from vflsim.results.verify.frames import ROUNDING, SHOWN, Frames, Rows, each
 from vflsim.scenario.load import rooted_document_of, validate
 from vflsim.scenario.models import Scenario
@@ -264,10 +262,7 @@ def _missing_masks(run: StoredRun) -> list[Mapping[str, Any]]:
     path = run.folder / f"{MISSING_MASKS}.parquet"
     if not path.is_file():
         return []
-    with opened(path) as file:
-        table = pq.read_table(file, partitioning=None)
-    check_columns(path, MISSING_MASKS, table)
-    rows: list[Mapping[str, Any]] = table.to_pylist()
+    rows: list[Mapping[str, Any]] = read_table(path, MISSING_MASKS).to_pylist()
     return rows
 
 

@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from vflsim.books.counts import BYTES, OF_RUN, ended_until, way_of
 from vflsim.learning.learners.staleness import ArrivalSteps
 from vflsim.results.statistics.improper import broken_rows, improper_metrics
-from vflsim.results.store.columns import range_of_column
-from vflsim.results.store.schema import SERVER, RunInfo
+from vflsim.results.store.pages import RunInfo
+from vflsim.results.store.schema import SERVER, range_of_column
 from vflsim.results.verify.frames import ROUNDING, SHOWN, Frames, Rows, Rule, each, falls
 from vflsim.streams import party_name
 from vflsim.world.run_tables import COUNTS, EPSILON, ROUNDS, SPENT

@@ -20,7 +20,7 @@ from pydantic import BaseModel
 
 from vflsim.errors import CheckpointError
 from vflsim.files import json_of
-from vflsim.results.store.aside import errors_named
+from vflsim.results.store.folder import errors_named
 from vflsim.results.store.write import write_file, write_tensors
 from vflsim.simulation.checkpoints.snapshot import Position, Snapshot
 from vflsim.vocabulary.on_demand import Tensor, torch

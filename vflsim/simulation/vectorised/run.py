@@ -19,8 +19,8 @@ from vflsim.recurrences.chunk import Bools, Chunk, Recurrence, UndecidedError
 from vflsim.recurrences.stages import WIDE
 from vflsim.recurrences.world import TimedWorld
 from vflsim.results.facts import BlindingFacts
-from vflsim.results.store.columns import ENERGY_BY_PARTY, energy_by_party
-from vflsim.results.store.schema import LISTS_TOGETHER, RunTables, cautions
+from vflsim.results.store.pages import cautions
+from vflsim.results.store.schema import ENERGY_BY_PARTY, LISTS_TOGETHER, RunTables, energy_by_party
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
 from vflsim.simulation.info import measured, run_info

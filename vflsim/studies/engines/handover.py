@@ -27,7 +27,7 @@ from vflsim.books.counts import Counts
 from vflsim.errors import ResultsError, RunError, ScenarioError, VflsimError
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.data.shelf import Outline
-from vflsim.results.store.aside import errors_named
+from vflsim.results.store.folder import errors_named
 from vflsim.results.store.schema import EVENTS, RunTables, metrics_schema, rounds_schema
 from vflsim.results.store.write import write_run
 from vflsim.scenario.resolve import ScenarioData

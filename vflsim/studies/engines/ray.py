@@ -16,8 +16,9 @@ from itertools import count, islice
 from typing import Any, Self
 
 from vflsim.errors import ResultsError, RunError, ScenarioError, VflsimError
-from vflsim.results.store.schema import RunInfo
-from vflsim.results.store.write import RUN, write_arrived
+from vflsim.results.store.folder import RUN
+from vflsim.results.store.pages import RunInfo
+from vflsim.results.store.write import write_arrived
 from vflsim.simulation.info import versions
 from vflsim.studies.engines import Reports, Unit
 from vflsim.studies.engines.handover import not_handed_over, pickled, report_of_lost

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from vflsim.books.counts import OF_RUN
+from vflsim.books import OF_RUN
 from vflsim.files import opened
 from vflsim.results.read import StoredRun
 from vflsim.results.store.schema import RunInfo
@@ -24,8 +24,8 @@ from vflsim.scenario.models import Scenario
 from vflsim.scenario.own_modules import code_of
 from vflsim.scenario.resolve import course_part, owns_code, part_of, run_part, run_text
 from vflsim.simulation.checkpoints.files import Waypoint
+from vflsim.stopping import RULES
 from vflsim.stopping.end_rule import Plain
-from vflsim.stopping.rules import RULES
 from vflsim.vocabulary.plain_yaml import changed, walked
 
 Rules = Mapping[str, Plain]

@@ -14,7 +14,7 @@ from typing import TypeAlias
 from vflsim.errors import VflsimError
 from vflsim.results.store.closed_forms import LeftOut
 from vflsim.results.store.folder import Prepared
-from vflsim.results.store.schema import RunInfo
+from vflsim.results.store.pages import RunInfo
 from vflsim.simulation.checkpoints.files import Waypoint
 from vflsim.simulation.reporter import Progress
 from vflsim.simulation.run import Outcome

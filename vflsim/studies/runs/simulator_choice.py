@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 from vflsim.errors import ScenarioError
 from vflsim.files import machine_memory
 from vflsim.learning.data.loaded import LoadedData
-from vflsim.results.store.schema import SimulationPath
+from vflsim.results.store.pages import SimulationPath
 from vflsim.scenario.document import Problem, failure
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.checkpoints import Keeper

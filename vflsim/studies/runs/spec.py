@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from vflsim.errors import CheckpointError, ResultsError
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.party_names import with_names
-from vflsim.results.store.json_files import MOST_VALUES, read_info, read_scenario
+from vflsim.results.store.folder import MANIFEST, SCENARIO, VIEWS, WEIGHTS, run_folder
 from vflsim.results.store.manifest import Manifest, entry_of
 from vflsim.results.store.schema import FileFacts, RunInfo
 from vflsim.results.store.write import MANIFEST, SCENARIO, VIEWS, WEIGHTS, changes, run_folder, write_run

@@ -20,12 +20,24 @@ from typing import Any, NamedTuple
 
 from vflsim.errors import CheckpointError, ResultsError, VflsimError
 from vflsim.results.read import Results, StoredRun
-from vflsim.results.store.aside import errors_named
-from vflsim.results.store.folder import Prepared, clear_leftovers, content_of, locked, refuse_foreign, restore, returned
-from vflsim.results.store.json_files import read_scenario
+from vflsim.results.store.folder import (
+    EARLIER,
+    PAGES,
+    SCENARIO,
+    SUMMARIES,
+    Prepared,
+    clear_leftovers,
+    content_of,
+    errors_named,
+    followed,
+    locked,
+    refuse_foreign,
+    restore,
+    returned,
+)
 from vflsim.results.store.manifest import ManifestWriter
-from vflsim.results.store.schema import RunInfo
-from vflsim.results.store.write import EARLIER, PAGES, SCENARIO, SUMMARIES, followed, write_file
+from vflsim.results.store.pages import RunInfo, read_scenario
+from vflsim.results.store.write import write_file
 from vflsim.results.tables.comparison import write_summary
 from vflsim.scenario.document import Document
 from vflsim.scenario.load import narrowed, validate
