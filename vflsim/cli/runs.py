@@ -126,7 +126,7 @@ def conclude(studies: Sequence[Results], rerun: str) -> None:
 
     Prints the command that runs failed runs again, unless all of them diverged: those would do so again.
     """
-    from vflsim.results.statistics.improper import improper_notes
+    from vflsim.results.tables.footnotes import improper_notes
 
     failed = [run for results in studies for run in results.failed]
     improper = [note for results in studies for note in improper_notes(results)]

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pytest
 from tiny_worlds import run, tiny
 
 from vflsim.results.store.schema import RunTables
-from vflsim.results.verify.frames import Rows
 from vflsim.results.verify.links import Downtime
 from vflsim.results.verify.runs import verify_run
 from vflsim.simulation.run import Outcome
@@ -130,9 +127,8 @@ def test_seconds_down_are_the_overlap_with_the_outages() -> None:
     times = [*outages, *spans, (0.0, 9.0)]
     kinds, parties = ["outage"] * 2 + ["upload"] * (len(spans) + 1), [*"a" * (len(times) - 1), "b"]
     columns = {"kind": kinds, "party": parties}
-    columns = {name: pa.array(column).dictionary_encode() for name, column in columns.items()}
     columns |= {name: [span[place] for span in times] for place, name in enumerate(("start_s", "end_s"))}
-    events = Rows(pa.table(columns))
-    found = Downtime(events).seconds(events.where(np.arange(2, len(events))))
+    events = pd.DataFrame(columns)
+    found = Downtime(events).seconds(events[2:])
     expected = [sum(max(0.0, min(end, up) - max(start, down)) for down, up in outages) for start, end in spans]
     assert found.tolist() == [*expected, 0.0]

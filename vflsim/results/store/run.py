@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, final
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import ArrayLike
 
 from vflsim.errors import ResultsError
 from vflsim.files import opened, parsed_json
 from vflsim.results.store.folder import SEED, VIEWS, WEIGHTS
 from vflsim.results.store.pages import RunInfo, damaged, read_tensors
-from vflsim.results.store.schema import ENERGY_BY_PARTY, RunTables, TableName, read_table
+from vflsim.results.store.schema import ENERGY_BY_PARTY, RunTables, TableName, read_table, split_of
 from vflsim.timing.floats import Floats
+from vflsim.vocabulary.metrics import facts_of, is_known
 from vflsim.vocabulary.on_demand import pd
 
 if TYPE_CHECKING:
@@ -186,3 +189,35 @@ class StoredRun:
 
     def _path(self, name: TableName) -> Path:
         return self.folder / f"{name}.parquet"
+
+
+SHOWN = 3
+"""Rows shown per column and rule."""
+
+
+def improper_metrics(metrics: pd.DataFrame, info: RunInfo) -> Iterator[str]:
+    """Yield a sentence for each of the first few rows of a run's ``metrics`` with an impossible value.
+
+    A loss is at least 0, an accuracy between 0 and 1, and so on; all that was measured is finite. A run that failed or
+    diverged may end in others.
+    """
+    for column in metrics.columns:
+        if split_of(column) is None:
+            continue
+        if not is_known(column, info.metrics):
+            yield f"metrics: {column} is no metric of the task, nor one that the scenario declares"
+            continue
+        facts, values = facts_of(column, info.metrics), metrics[column].to_numpy()
+        least, most = facts.span
+        span = f"from {least:g} to {most:g}" if most < np.inf else f"at least {least:g}"
+        yield from broken_rows(metrics, column, (values < least) | (values > most), f"must be {span}")
+        if info.status == "finished":
+            wrong = np.isinf(values) if facts.undefined or column == "train_loss" else ~np.isfinite(values)
+            yield from broken_rows(metrics, column, wrong, f"must be finite: the run {info.status}")
+
+
+def broken_rows(metrics: pd.DataFrame, column: str, wrong: ArrayLike, rule: str) -> Iterator[str]:
+    """Yield a sentence for each of the first few rows of the metrics that break a rule about a column."""
+    for row in np.flatnonzero(wrong)[:SHOWN]:
+        at, round_, value = (metrics[name].iat[row] for name in ("time_s", "round", column))
+        yield f"metrics at {at} s (row {row}, round {round_}): {column} is {value:g}, and {rule}"

@@ -11,15 +11,14 @@ import numpy.typing as npt
 import pandas as pd
 
 from vflsim.intervals.steady import lacking
-from vflsim.results.statistics.answers import answered
 from vflsim.results.statistics.estimates import GEOMETRIC, resolution_note, sampling_note
 from vflsim.results.statistics.heavy_tails import heavy_tail_notes
-from vflsim.results.statistics.improper import improper_notes
 from vflsim.results.statistics.plateau import near_plateau_note, past_best_note
 from vflsim.results.statistics.rounds import open_notes, within
 from vflsim.results.statistics.summary import STEADY
-from vflsim.results.statistics.targets import targets_of
 from vflsim.results.store.pages import cautions
+from vflsim.results.store.run import improper_metrics
+from vflsim.results.tables.sections import answered
 from vflsim.vocabulary.targets import target_note
 
 if TYPE_CHECKING:
@@ -41,6 +40,7 @@ BOUNDED = (
     "(one-sided 95 % limits). Undetermined: there is neither."
 )
 """Note below a table with ratios of censored costs."""
+_MEND = "mend the metric, or the range (least, most) and the exceptions (undefined) of its class"
 
 
 def round_measure(summary: pd.DataFrame) -> str:
@@ -105,6 +105,17 @@ def notes(
         yield f"{what}: {run.protocol}, seed {run.seed}: {(run.info.error or '?').splitlines()[0]}"
 
 
+def improper_notes(results: RunSet) -> Iterator[str]:
+    """Yield a sentence for each impossible metric of a finished run. The run stays; its metrics' table has the values.
+
+    Raises ResultsError if a table is damaged.
+    """
+    for run in results.runs:
+        if not (run.failed or run.info.timing_only):
+            for problem in improper_metrics(run.frame("metrics"), run.info):
+                yield f"{run.protocol}, seed {run.seed}: {problem}; {_MEND}"
+
+
 def about_means(summaries: Iterable[pd.DataFrame]) -> Iterator[str]:
     """Yield what the means of tables and their intervals are."""
     yield MEANS
@@ -130,7 +141,7 @@ def _about_targets(results: RunSet, summary: pd.DataFrame, measured: pd.DataFram
             if str(each) in targets:
                 yield from resolution_note(results, summary, each, measured)
                 yield from near_plateau_note(results, each)
-    elif declared := targets_of(results):
+    elif declared := results.targets:
         if all(run.failed for run in results.runs):
             yield f"No run finished: nothing is known about the target {declared[0]}."
         else:

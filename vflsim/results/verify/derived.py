@@ -19,9 +19,9 @@ from vflsim.results.read import Results
 from vflsim.results.statistics.summary import summarise, to_table
 from vflsim.results.store.closed_forms import FILE, curves_of, read_closed_forms, read_left_out
 from vflsim.results.store.folder import SUMMARIES
-from vflsim.results.store.run import StoredRun
+from vflsim.results.store.run import SHOWN, StoredRun
 from vflsim.results.store.schema import ENERGY_BY_PARTY, RANGES, read_table
-from vflsim.results.verify.frames import ROUNDING, SHOWN, Frames, Rows
+from vflsim.results.verify.rules import ROUNDING, Frames
 from vflsim.results.verify.scenario import ByScenario
 from vflsim.setting import Setting
 from vflsim.timing.party import Power
@@ -160,16 +160,15 @@ def energy_problems(run: StoredRun, frames: Frames, setting: Setting | None) -> 
         if stated is None or _rates(stated) != _rates(power):
             rates = "nothing" if stated is None else _rates(stated)
             yield f"{path.name}: party {party} draws {_rates(power)}; the scenario says {rates}"
-    if frames.rounds is not None and ENERGY not in frames.rounds:
+    if frames.has_rounds and ENERGY not in frames.rounds:
         yield f"rounds have no column {ENERGY}, and the metrics have one"
         return
-    if frames.events is None or frames.cut:
+    if not frames.has_events or frames.cut:
         return
     energy, spans, times = Energy(powers), _spans(frames.events), np.empty(0)
     known = bool((table["joules_each"] == 0)[table["state"] == "compute"].all())  # events do not tell operations
     if known:
-        ends = np.empty(0) if frames.rounds is None else frames.rounds["end_s"]
-        times = np.unique(np.concatenate([[0.0], frames.metrics["time_s"], ends]))
+        times = np.unique(np.concatenate([[0.0], frames.metrics["time_s"], frames.rounds["end_s"]]))
     # Without what ends at the very time, and with it: a message that does may count on either side.
     slots = (np.searchsorted(times, at) + np.searchsorted(times, at, "right") for at in (spans.began, spans.ends))
     until = energy.take(spans.bounds(*slots), np.repeat(times, 2).tolist())
@@ -193,7 +192,7 @@ def _of_table(table: pd.DataFrame, frames: Frames) -> Iterator[str]:
     expected = pd.Series([*map(joules, *(table[name] for name in BY_PARTY[2:-1]))], table.index, float)
     for _, row in table[(table["joules"] - expected).abs() > ROUNDING * (1 + expected)].head(SHOWN).iterrows():
         yield f"{ENERGY_BY_PARTY}.parquet: joules of {row['party']}'s {row['state']} are not its powers × its seconds"
-    last, total = frames.metrics[ENERGY][-1], table["joules"].sum()
+    last, total = frames.metrics[ENERGY].iat[-1], table["joules"].sum()
     if not frames.cut and abs(last - total) > ROUNDING * (1 + total):
         yield f"metrics: the last {ENERGY} is {last}, and the parties' add up to {total}"
 
@@ -203,8 +202,8 @@ def _of_times(frames: Frames, bounds: Mapping[float, tuple[float, float]]) -> It
     rows = [*zip(frames.metrics["time_s"].tolist(), frames.metrics[ENERGY].tolist(), strict=True)]
     wrong = [f"metrics at {now} s: {ENERGY} is {energy}, its events add up to {_span(*bounds[now])}"
              for now, energy in rows if not _within(energy, *bounds[now])]  # fmt: skip
-    columns = [] if frames.rounds is None else [frames.rounds[name].tolist() for name in ("start_s", "end_s", ENERGY)]
-    for number, (start, end, energy) in enumerate(zip(*columns, strict=True)):
+    columns = ["start_s", "end_s", ENERGY] if frames.has_rounds else []
+    for number, (start, end, energy) in enumerate(frames.rounds[columns].itertuples(index=False)):
         (before, until), (least, most) = bounds[start], bounds[end]
         if not _within(energy, least - until, most - before):
             span = _span(least - until, most - before)
@@ -234,10 +233,11 @@ def _rates(power: Power) -> str:
     return f"{power.idle:g} W idle, {power.computing:g} W computing, {power.radio:g} W radio, {each}"
 
 
-def _spans(events: Rows) -> PartySpans:
+def _spans(events: pd.DataFrame) -> PartySpans:
     """Return the spans that events tell."""
-    kinds, columns = events.names("kind"), {name: events[name] for name in ("start_s", "end_s", "bytes")}
+    columns = {name: events[name].to_numpy() for name in ("start_s", "end_s", "bytes")}
     for column in ("party", "peer"):
-        names = events.names(column)
-        columns[column] = np.array([*map(party_number, names.known), -1])[names.codes]
-    return spans_of({**columns, "kind": kinds.codes}, kinds.known)
+        names = events[column].cat
+        columns[column] = np.array([*map(party_number, names.categories), -1])[names.codes]
+    kinds = events["kind"].cat
+    return spans_of({**columns, "kind": kinds.codes.to_numpy()}, [*kinds.categories])

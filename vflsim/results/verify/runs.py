@@ -10,8 +10,6 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
-import numpy as np
-
 from vflsim.errors import ResultsError
 from vflsim.results.read import Results, StoredRun
 from vflsim.results.store.folder import ASIDE, EARLIER, LOCK, MANIFEST, PAGES, REPORT, RUN, SCENARIO, SWEEP, WEIGHTS
@@ -22,11 +20,10 @@ from vflsim.results.store.write import changes, strangers
 from vflsim.results.sweeps.axis import setting_of
 from vflsim.results.sweeps.sweep import Sweep, SweepPage, SweepPoint
 from vflsim.results.verify.derived import curve_problems, energy_problems, summary_problems
-from vflsim.results.verify.frames import ROUNDING, SHOWN, Frames, Rule, each, falls, numbered, overlapping
-from vflsim.results.verify.links import LINK_RULES, OUTAGE_RULES, Downtime
+from vflsim.results.verify.links import LINK_RULES, OUTAGE_RULES
+from vflsim.results.verify.rules import EVENT_RULES, ORDER_RULES, Frames, Rule
 from vflsim.results.verify.scenario import ByScenario, page_problems, weight_problems
 from vflsim.results.verify.values import COUNT_RULES, VALUE_RULES
-from vflsim.world.record import OUTCOMES
 from vflsim.world.run_tables import ENERGY
 
 ALIKE = 8
@@ -200,129 +197,11 @@ def _broken(frames: Frames, info: RunInfo) -> Iterator[str]:
         yield from rule(frames, info)
 
 
-def _times_are_sound(frames: Frames, info: RunInfo) -> Iterator[str]:
-    """Metrics run from 0 to the end; nothing lasts a negative time; what is done has its times."""
-    times = frames.metrics["time_s"]
-    if times[0] != 0 if len(times) else not frames.cut:
-        yield "metrics: the first row is not at time 0"
-    if np.isnan(times).any() or falls(times).any():
-        yield "metrics: time_s does not ascend"
-    events = frames.events
-    if events is None:
-        return
-    start, end = events["start_s"], events["end_s"]
-    yield from each(events, np.isnan(start) | np.isnan(end), "has no time")
-    yield from each(events, end < start, "has a negative duration")
-    yield from each(events, events["drawn_s"] < 0, "has drawn a negative duration")
-    yield from each(events, start < 0, "starts before the run")
-    yield from each(events, end > frames.end, f"ends after the run, which ended at {frames.end} s")
-
-
-def _outcomes_are_accounted_for(frames: Frames, info: RunInfo) -> Iterator[str]:
-    """Every activity has a known outcome; an unfinished one ends with the run."""
-    events = frames.events
-    if events is None:
-        return
-    outcomes = events.names("outcome")
-    yield from each(events, ~outcomes.among(OUTCOMES), f"has an outcome that is none of {', '.join(OUTCOMES)}")
-    unfinished = outcomes.are("unfinished") & (events["end_s"] != frames.end)
-    yield from each(events, unfinished, f"is unfinished, but the run continued until {frames.end} s")
-    yield from each(events, events["bytes"] < 0, "sent a negative number of bytes")
-
-
-def _parties_compute_one_thing_at_a_time(frames: Frames, info: RunInfo) -> Iterator[str]:
-    """A party's compute.* activities do not overlap."""
-    if frames.events is None:
-        return
-    computes = frames.of("compute.")
-    overlaps = overlapping(computes, "party")
-    if not overlaps.any():
-        return
-    broken = computes.where(overlaps)
-    for (party,), places in broken.groups("party"):
-        ordered = broken.where(places[np.lexsort((broken["end_s"][places], broken["start_s"][places]))])
-        yield from each(ordered, np.ones(len(ordered)), f"begins while {party} still computes something else")
-
-
-def _draws_are_numbered_once(frames: Frames, info: RunInfo) -> Iterator[str]:
-    """Each index of a (party, kind) is drawn once; an upload lasts as long as its draw."""
-    if frames.events is None:
-        return
-    drawn = frames.events.where(~np.isnan(frames.events["drawn_s"]))
-    again, numbers = numbered(drawn)
-    yield from each(drawn, again, "uses an index for the second time")
-    yield from each(drawn, drawn["index"] < 0, "was drawn, but has no index")
-    for series in numbers:
-        # Activations that find the client busy leave no event.
-        if series.highest >= series.count and not series.kind.startswith("activation"):
-            count = f"{series.count} events, but the highest index is {series.highest}"
-            yield f"{series.party} {series.kind}: {count}: some are missing"
-    if info.reproducible:  # a real-time run uses the machine's clock
-        outages, kinds = Downtime(frames.events), drawn.names("kind")
-        as_long = kinds.begin("upload")
-        if not outages.most:
-            as_long |= kinds.begin("latency") | kinds.begin("share")
-        uploads = drawn.where(as_long & drawn.names("outcome").are("done"))
-        lasted = uploads["end_s"] - uploads["start_s"] - outages.seconds(uploads)  # an outage pauses the upload
-        off = np.abs(lasted - uploads["drawn_s"]) > ROUNDING * (1 + outages.most) * (1 + uploads["end_s"])
-        yield from each(uploads, off, "did not last as long as was drawn")
-
-
-def _messages_are_accounted_for(frames: Frames, info: RunInfo) -> Iterator[str]:
-    """A party's messages of a kind are numbered in the order of sending: none is missing or repeated."""
-    if frames.events is None:
-        return
-    transfers = frames.of("transfer.")
-    twice, numbers = numbered(transfers)
-    yield from each(transfers, twice, "is listed twice")
-    for series in numbers:
-        sent = series.highest + 1
-        if sent > series.distinct:
-            yield f"events: {series.party} sent {sent} {series.kind}, of which {sent - series.distinct} are missing"
-
-
-def _staleness_is_bounded(frames: Frames, info: RunInfo) -> Iterator[str]:
-    """The age that ``max_staleness`` bounds never exceeds it."""
-    if info.max_staleness is None:
-        return
-    column = f"{info.staleness_bounds}_max"
-    ages, times = frames.metrics[column], frames.metrics["time_s"]
-    for row in np.flatnonzero(ages > info.max_staleness)[:SHOWN]:
-        yield f"metrics at {times[row]} s: {column} is {ages[row]:g}, max_staleness is {info.max_staleness}"
-
-
-def _rounds_are_contiguous(frames: Frames, info: RunInfo) -> Iterator[str]:
-    """Rounds are numbered without a gap; each starts at 0 or at the end of the previous round."""
-    rounds = frames.rounds
-    if rounds is None:
-        return
-    if not len(rounds):
-        return
-    number, start, end = (rounds[name] for name in ("round", "start_s", "end_s"))
-    if start[0] != 0:
-        yield f"rounds: the first starts at {start[0]} s instead of 0"
-    if not end[-1] <= frames.end:
-        yield f"rounds: the last ends at {end[-1]} s, after the run ({frames.end} s)"
-    rules = {
-        "does not follow the previous round": 1 + np.flatnonzero(np.diff(number) != 1),
-        "does not start at the end of the previous round": 1 + np.flatnonzero(start[1:] != end[:-1]),
-        "has a negative duration": np.flatnonzero(~(end >= start)),
-    }
-    for sentence, broken in rules.items():
-        for row in broken[:SHOWN]:
-            yield f"rounds: round {number[row]} ({start[row]} s to {end[row]} s) {sentence}"
-
-
 RULES: tuple[Rule, ...] = (
-    _times_are_sound,
-    _outcomes_are_accounted_for,
-    _parties_compute_one_thing_at_a_time,
-    _draws_are_numbered_once,
-    _messages_are_accounted_for,
+    *EVENT_RULES,
     *LINK_RULES,
     *COUNT_RULES,
-    _staleness_is_bounded,
-    _rounds_are_contiguous,
+    *ORDER_RULES,
     *OUTAGE_RULES,
     *VALUE_RULES,
 )

@@ -8,9 +8,10 @@ from itertools import islice
 from typing import Any, final
 
 import numpy as np
+import pandas as pd
 import torch
 
-from vflsim.books.counts import BYTES
+from vflsim.books import BYTES
 from vflsim.codecs.frame import Spec, frame_bytes
 from vflsim.errors import VflsimError
 from vflsim.learning.privacy.accounting import Released
@@ -21,6 +22,7 @@ from vflsim.results.facts import BlindingFacts, NetworkFacts
 from vflsim.results.read import Results, StoredRun
 from vflsim.results.store.folder import SCENARIO, SEED, WEIGHTS
 from vflsim.results.store.pages import RunInfo
+from vflsim.results.store.run import SHOWN
 from vflsim.results.store.schema import read_table
 from vflsim.results.verify.frames import ROUNDING, SHOWN, Frames, Rows, each
 from vflsim.scenario.load import rooted_document_of, validate
@@ -83,21 +85,20 @@ class ByScenario:
 
     def problems(self, run: StoredRun, frames: Frames) -> Iterator[str]:
         """Yield a sentence for every message of known content that has other bytes than the codec gives it."""
-        if frames.events is None:
-            return
         transfers = frames.of("transfer.")
-        short = transfers.names("outcome").are("done") & (transfers["bytes"] < _HEADER)
+        short = are(transfers, "outcome", "done") & (transfers["bytes"] < _HEADER)
         yield from each(transfers, short, f"has fewer bytes than the header of a message, {_HEADER}")
         resolved = self.setting(run.info.protocol)
         if resolved is None:
             return
         parties = {party_name(party): party for party in (SERVER, *resolved.clients)}
-        for (kind, party, peer), places in transfers.groups("kind", "party", "peer"):
+        for names, some in transfers.groupby(["kind", "party", "peer"], observed=True, sort=False):
+            kind, party, peer = map(str, names)
             if party not in parties or peer not in parties:
                 continue
             sizes = self._sizes(run.info.protocol, resolved, parties[party], parties[peer])
             if written := sizes.get(kind.removeprefix("transfer.")):
-                yield from _of_other_sizes(transfers.where(places), written)
+                yield from _of_other_sizes(some, written)
 
     def _sizes(self, name: str, resolved: Setting, sender: int, receiver: int) -> Mapping[str, frozenset[int]]:
         """Return the bytes that each kind of message between two parties may have, as far as its content is known."""
@@ -121,9 +122,9 @@ class ByScenario:
         return scenario, ScenarioData(scenario)
 
 
-def _of_other_sizes(transfers: Rows, written: frozenset[int]) -> Iterator[str]:
+def _of_other_sizes(transfers: pd.DataFrame, written: frozenset[int]) -> Iterator[str]:
     """Yield a sentence for the messages of one kind whose bytes are none of those ``written``, or more if cut short."""
-    sizes, done = transfers["bytes"], transfers.names("outcome").are("done")
+    sizes, done = transfers["bytes"].to_numpy(), are(transfers, "outcome", "done")
     wrong = np.where(done, ~np.isin(sizes, [*written]), sizes > max(written))
     if not wrong.any():
         return
@@ -244,7 +245,7 @@ def _bounds(info: RunInfo, frames: Frames) -> Iterator[tuple[str, float, float, 
     """Yield what a number belongs to, the number, and the ends of its range."""
     rounds, ended = info.counts.get("rounds", 0), frames.end
     if len(frames.metrics):
-        sent = sum(int(frames.metrics[name][-1]) for name in BYTES)
+        sent = sum(int(frames.metrics[name].iat[-1]) for name in BYTES)
         if info.codec is not None and not frames.cut:
             yield "codec.elements", info.codec.elements, info.codec.saturated, _BITS_A_BYTE * sent
     for client in info.stalled:

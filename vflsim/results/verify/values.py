@@ -4,15 +4,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
 from vflsim.books.counts import BYTES, OF_RUN, ended_until, way_of
 from vflsim.learning.learners.staleness import ArrivalSteps
-from vflsim.results.statistics.improper import broken_rows, improper_metrics
 from vflsim.results.store.pages import RunInfo
+from vflsim.results.store.run import SHOWN, broken_rows, improper_metrics
 from vflsim.results.store.schema import SERVER, range_of_column
-from vflsim.results.verify.frames import ROUNDING, SHOWN, Frames, Rows, Rule, each, falls
+from vflsim.results.verify.rules import ROUNDING, Frames, Rule, are, begin, each, falls, lists, numbers
 from vflsim.streams import party_name
 from vflsim.world.run_tables import COUNTS, EPSILON, ROUNDS, SPENT
 
@@ -24,28 +25,31 @@ _TEXTS = (*_NAMED, "kind", "outcome")
 
 def _metrics_are_in_range(frames: Frames, info: RunInfo) -> Iterator[str]:
     """All that was measured is possible."""
-    yield from improper_metrics({name: frames.metrics[name] for name in frames.metrics.columns}, info)
+    yield from improper_metrics(frames.metrics, info)
 
 
 def _ages_are_possible(frames: Frames, info: RunInfo) -> Iterator[str]:
     """No mean exceeds the maximum, and no age the rounds until then."""
     for age in _AGES:
         mean, most = frames.metrics[f"{age}_mean"], frames.metrics[f"{age}_max"]
-        yield from _rows(frames, f"{age}_mean", mean > most * (1 + ROUNDING), f"exceeds {age}_max")
-        yield from _rows(frames, f"{age}_max", most > frames.metrics["round"], "exceeds the rounds until then")
+        yield from broken_rows(frames.metrics, f"{age}_mean", mean > most * (1 + ROUNDING), f"exceeds {age}_max")
+        yield from broken_rows(
+            frames.metrics, f"{age}_max", most > frames.metrics["round"], "exceeds the rounds until then"
+        )
 
 
 def _numbers_are_in_range(frames: Frames, info: RunInfo) -> Iterator[str]:
     """Every number of every table lies within the range of its column."""
     for column in frames.metrics.columns:
         span = range_of_column("metrics", column)
-        yield from _rows(frames, column, span.outside(frames.metrics[column]), f"must be {span}")
-    tables = {"rounds": frames.rounds, "events": frames.events}
-    for name, rows in {name: rows for name, rows in tables.items() if rows is not None}.items():
+        yield from broken_rows(
+            frames.metrics, column, span.outside(frames.metrics[column].to_numpy()), f"must be {span}"
+        )
+    for name, rows in (("rounds", frames.rounds), ("events", frames.events)):
         for column in (key for key in rows.columns if key not in (*_LISTS, *_TEXTS)):
             span = range_of_column(name, column)
-            for row in np.flatnonzero(span.outside(rows[column]))[:SHOWN]:
-                yield f"{name}: {column} is {rows[column][row]:g} in row {row}, and must be {span}"
+            for row in np.flatnonzero(span.outside(rows[column].to_numpy()))[:SHOWN]:
+                yield f"{name}: {column} is {rows[column].iat[row]:g} in row {row}, and must be {span}"
 
 
 def _steps_have_losses_and_ages(frames: Frames, info: RunInfo) -> Iterator[str]:
@@ -53,37 +57,37 @@ def _steps_have_losses_and_ages(frames: Frames, info: RunInfo) -> Iterator[str]:
     skipped = info.blinding is not None and info.blinding.missing == "skip"
     stepped = np.diff(frames.metrics["round"], prepend=0) > 0
     for column in ("train_loss", *(f"{age}_{what}" for age in _AGES for what in ("mean", "max"))):
-        absent = np.isnan(frames.metrics[column])
+        absent = frames.metrics[column].isna()
         if not (frames.cut or skipped or absent.all()):
-            yield from _rows(
-                frames, column, absent & stepped, "must be a number: there were steps since the row before"
+            yield from broken_rows(
+                frames.metrics, column, absent & stepped, "must be a number: there were steps since the row before"
             )
 
 
 def _counts_only_grow(frames: Frames, info: RunInfo) -> Iterator[str]:
     """Counts, energy and ε are at no row of metrics less than before."""
     for name in (column.name for column in (*COUNTS, SPENT) if column.grows and column.name in frames.metrics):
-        yield from _rows(frames, name, falls(frames.metrics[name]), "is less than in the row before")
+        yield from broken_rows(frames.metrics, name, falls(frames.metrics[name]), "is less than in the row before")
 
 
 def _epsilon_is_that_of_the_run(frames: Frames, info: RunInfo) -> Iterator[str]:
     """ε ends at that of ``run.json``."""
     if EPSILON not in frames.metrics or info.privacy is None or not len(frames.metrics):
         return
-    spent, whole = frames.metrics[EPSILON], info.privacy.epsilon_run
+    spent, whole = frames.metrics[EPSILON].to_numpy(), info.privacy.epsilon_run
     if spent[-1] > whole if frames.cut else spent[-1] != whole:
         last = np.arange(len(spent)) == len(spent) - 1
-        yield from _rows(frames, EPSILON, last, f"is the last, and epsilon_run in run.json is {whole}")
+        yield from broken_rows(frames.metrics, EPSILON, last, f"is the last, and epsilon_run in run.json is {whole}")
 
 
 def _counts_are_those_of_the_tables(frames: Frames, info: RunInfo) -> Iterator[str]:
     """``run.json`` counts the rounds, updates and events of the tables; metrics may have fewer after an error."""
-    counts = {"events": 0 if frames.events is None else len(frames.events)}
-    if frames.rounds is not None:
+    counts = {"events": len(frames.events)}
+    if frames.has_rounds:
         counts["rounds"] = len(frames.rounds)
     if len(frames.metrics):
         for name, column in OF_RUN.items():
-            counted = int(frames.metrics[column][-1])
+            counted = int(frames.metrics[column].iat[-1])
             if not frames.cut:
                 counts[name] = counted
             elif info.counts.get(name, counted) < counted:
@@ -98,10 +102,8 @@ def _counts_are_those_of_the_tables(frames: Frames, info: RunInfo) -> Iterator[s
 
 def _rounds_list_the_runs_clients(frames: Frames, info: RunInfo) -> Iterator[str]:
     """``used``, ``missing`` and ``fresh`` name participants, each once, and each participant is used or missing."""
-    if frames.rounds is None:
-        return
     rounds, participants = frames.rounds, np.array(sorted(info.participants))
-    flat = {name: rounds.lists(name) for name in _LISTS}
+    flat = {name: lists(rounds, name) for name in _LISTS}
     suspicious = np.zeros(len(rounds), bool)
     for rows, clients in flat.values():
         suspicious[rows[~np.isin(clients, participants)]] = True
@@ -110,8 +112,8 @@ def _rounds_list_the_runs_clients(frames: Frames, info: RunInfo) -> Iterator[str
     suspicious[_repeated(rows, clients)] = True
     suspicious |= np.bincount(rows, minlength=len(rounds)) != len(participants)
     for position in np.flatnonzero(suspicious)[:SHOWN]:
-        lists = {name: clients[rows == position].tolist() for name, (rows, clients) in flat.items()}
-        yield f"rounds: round {rounds['round'][position]}: {'; '.join(_about(lists, set(info.participants)))}"
+        named = {name: clients[rows == position].tolist() for name, (rows, clients) in flat.items()}
+        yield f"rounds: round {rounds['round'][position]}: {'; '.join(_about(named, set(info.participants)))}"
 
 
 def _about(lists: dict[str, list[int]], participants: set[int]) -> Iterator[str]:
@@ -130,48 +132,36 @@ def _about(lists: dict[str, list[int]], participants: set[int]) -> Iterator[str]
 
 def _messages_are_sent_before_they_move(frames: Frames, info: RunInfo) -> Iterator[str]:
     """A transfer is sent at or before its start, in the run; nothing else has a time of sending, or bytes."""
-    if frames.events is None:
-        return
     transfers = frames.of("transfer.")
     sent, start = transfers["sent_s"], transfers["start_s"]
     yield from each(transfers, ~(sent >= 0), "has no sent_s within the run")
     yield from _each_value(transfers, "sent_s", sent > start, "and it starts before")
-    others = frames.events.where(~frames.events.names("kind").begin("transfer."))
-    yield from _each_value(others, "sent_s", ~np.isnan(others["sent_s"]), "and only transfers are sent")
+    others = frames.events[~begin(frames.events, "transfer.")]
+    yield from _each_value(others, "sent_s", others["sent_s"].notna(), "and only transfers are sent")
     yield from _each_value(others, "bytes", others["bytes"] != 0, "and only transfers have bytes")
     yield from each(frames.events, frames.events["round"] < -1, "belongs to a round before the first")
 
 
 def _events_are_of_the_runs_parties(frames: Frames, info: RunInfo) -> Iterator[str]:
     """Whoever acts, sends or receives is the server or a participant."""
-    if frames.events is None:
-        return
     parties = {SERVER, *map(party_name, info.participants)}
     for column in ("party", "peer"):
-        strangers = frames.events.names(column).matching(lambda name: name not in parties)
+        strangers = frames.events[column].notna() & ~are(frames.events, column, *parties)
         yield from _each_value(frames.events, column, strangers, "which does not take part in the run")
 
 
-def _rows(frames: Frames, column: str, wrong: ArrayLike, rule: str) -> Iterator[str]:
-    yield from broken_rows({name: frames.metrics[name] for name in ("time_s", "round", column)}, column, wrong, rule)
-
-
-def _each_value(events: Rows, column: str, wrong: ArrayLike, rule: str) -> Iterator[str]:
+def _each_value(events: pd.DataFrame, column: str, wrong: ArrayLike, rule: str) -> Iterator[str]:
     """Yield a sentence with the value in ``column`` for the first few events that break a rule."""
-    broken = np.flatnonzero(wrong)
-    for row in broken[:SHOWN]:
-        values = events.names(column).tolist() if column in _NAMED else events[column]
-        yield from each(events.where(np.array([row])), [True], f"has {column} {values[row]}, {rule}")
+    broken = events[np.asarray(wrong, bool)]
+    for place, value in enumerate(broken[column][:SHOWN]):
+        yield from each(broken[place : place + 1], [True], f"has {column} {value}, {rule}")
     if len(broken) > SHOWN:
         yield f"events: … and {len(broken) - SHOWN} more with another {column}, {rule}"
 
 
-def _repeated(rows: np.ndarray, clients: np.ndarray) -> np.ndarray:
+def _repeated(rows: NDArray[Any], clients: NDArray[Any]) -> NDArray[Any]:
     """Return the rows that list a client twice."""
-    order = np.lexsort((clients, rows))
-    rows, clients = rows[order], clients[order]
-    again: np.ndarray = rows[1:][(np.diff(rows) == 0) & (np.diff(clients) == 0)]
-    return again
+    return rows[pd.DataFrame({"row": rows, "client": clients}).duplicated()]
 
 
 VALUE_RULES: tuple[Rule, ...] = (
@@ -197,7 +187,7 @@ def _until(frames: Frames, ends: NDArray[Any], amounts: NDArray[Any] | int = 1, 
     What ends exactly at the time of a row may count on either side of it. If ``whole``, the last row of a finished run
     has all.
     """
-    rows = frames.metrics["time_s"]
+    rows = frames.metrics["time_s"].to_numpy()
     least, most = ended_until(rows, ends, amounts, "left"), ended_until(rows, ends, amounts)
     if whole and len(rows) and not frames.cut:
         least[-1] = most[-1] = np.broadcast_to(amounts, ends.shape).sum()
@@ -205,7 +195,7 @@ def _until(frames: Frames, ends: NDArray[Any], amounts: NDArray[Any] | int = 1, 
 
 
 def _other_counts(frames: Frames, column: str, bounds: _Bounds, what: str) -> Iterator[str]:
-    (least, most), counted, rows = bounds, frames.metrics[column], frames.metrics["time_s"]
+    (least, most), (counted, rows) = bounds, numbers(frames.metrics, column, "time_s")
     for row in np.flatnonzero((counted < least) | (counted > most))[:SHOWN]:
         span = f"{least[row]}" if least[row] == most[row] else f"{least[row]} to {most[row]}"
         yield f"metrics at {rows[row]} s: {column} is {counted[row]}, {what} add up to {span}"
@@ -213,40 +203,34 @@ def _other_counts(frames: Frames, column: str, bounds: _Bounds, what: str) -> It
 
 def _bytes_add_up(frames: Frames, info: RunInfo) -> Iterator[str]:
     """The transfers until a row of metrics add up to its bytes."""
-    if frames.events is None:
+    if not frames.has_events:
         return
     transfers = frames.of("transfer.")
-    party, peer = transfers.names("party"), transfers.names("peer")
-    yield from each(transfers, peer.codes < 0, "has no receiver")
-    ways = way_of(~party.are(SERVER), ~peer.are(SERVER))
+    yield from each(transfers, transfers["peer"].isna(), "has no receiver")
+    ways = way_of(~are(transfers, "party", SERVER), ~are(transfers, "peer", SERVER))
     for place, column in enumerate(BYTES):
-        mask = ways == place
-        bounds = _until(frames, transfers["end_s"][mask], transfers["bytes"][mask])
+        bounds = _until(frames, *numbers(transfers[ways == place], "end_s", "bytes"))
         yield from _other_counts(frames, column, bounds, "its transfers")
 
 
 def _rounds_add_up(frames: Frames, info: RunInfo) -> Iterator[str]:
     """A row of metrics counts the rounds until then, and each ends with a computation of the server."""
-    if frames.rounds is None:
-        return
-    yield from _other_counts(frames, "round", _until(frames, frames.rounds["end_s"]), "the rounds until then")
-    if frames.events is None:
-        return
+    number, end = numbers(frames.rounds, "round", "end_s")
+    if frames.has_rounds:
+        yield from _other_counts(frames, "round", _until(frames, end), "the rounds until then")
     computes = frames.of("compute.")
-    ends = computes["end_s"][computes.names("party").are(SERVER) & computes.names("outcome").are("done")]
-    for row in np.flatnonzero(~np.isin(frames.rounds["end_s"], ends))[:SHOWN]:
-        number, end = (frames.rounds[name][row] for name in ("round", "end_s"))
-        yield f"rounds: round {number} ends at {end} s, when the server has completed nothing"
+    ends = computes["end_s"][are(computes, "party", SERVER) & are(computes, "outcome", "done")]
+    for row in np.flatnonzero(~np.isin(end, ends))[:SHOWN] if frames.has_events else ():
+        yield f"rounds: round {number[row]} ends at {end[row]} s, when the server has completed nothing"
 
 
 def _updates_add_up(frames: Frames, info: RunInfo) -> Iterator[str]:
     """A row of metrics counts the client steps until then: the computations of ``steps``."""
-    if frames.events is None or info.reference or info.path == "live":  # whose clients' steps leave no events in time
+    if not frames.has_events or info.reference or info.path == "live":  # whose clients' steps leave no events in time
         return
     computes = frames.of("compute.")
-    steps = computes.names("kind").matching(lambda kind: kind in info.steps)
-    done = computes.where(steps & ~computes.names("party").are(SERVER) & computes.names("outcome").are("done"))
-    bounds = _until(frames, done["end_s"], whole=False)
+    steps = are(computes, "kind", *info.steps) & ~are(computes, "party", SERVER) & are(computes, "outcome", "done")
+    bounds = _until(frames, computes["end_s"].to_numpy()[steps], whole=False)
     yield from _other_counts(frames, "updates", bounds, "the clients' steps until then")
 
 
@@ -255,31 +239,30 @@ def _clients_have_sent_what_rounds_use(frames: Frames, info: RunInfo) -> Iterato
 
     Code from outside may step on a message again: there each has sent one, at least.
     """
-    if frames.rounds is None or frames.events is None or info.reference or info.path == "live":
+    if not frames.has_events or info.reference or info.path == "live":
         return
     again = bool(info.installed) or any(path.endswith(".py") for path in info.inputs or {})
-    transfers, ends = frames.of("transfer."), frames.rounds["end_s"]
-    arrived = transfers.where(transfers.names("outcome").are("done"))
-    sent = {party: np.sort(arrived["end_s"][places]) for (party,), places in arrived.groups("party")}
+    transfers, (number, ends) = frames.of("transfer."), numbers(frames.rounds, "round", "end_s")
+    arrived = transfers[are(transfers, "outcome", "done")]
+    sent = {party: np.sort(each) for party, each in arrived.groupby("party", observed=True)["end_s"]}
     for column in ("used", "fresh"):
-        rows, clients = frames.rounds.lists(column)
+        rows, clients = lists(frames.rounds, column)
         order = np.argsort(clients, kind="stable")
         for places in np.split(order, np.flatnonzero(np.diff(clients[order])) + 1) if len(order) else ():
             name = party_name(int(clients[places[0]]))
             messages = np.searchsorted(sent.get(name, np.empty(0)), ends[rows[places]], side="right")
             needed = np.ones(len(places), int) if again else np.arange(1, len(places) + 1)
             for place in np.flatnonzero(messages < needed)[:1]:
-                number, count = frames.rounds["round"][rows[places[place]]], messages[place]
-                text = f"{column} has {name} {place + 1} times until then, and {count} of its messages had arrived"
-                yield f"rounds: round {number}: {text}"
+                text = f"{column} has {name} {place + 1} times until then, and {messages[place]} of its messages had"
+                yield f"rounds: round {number[rows[places[place]]]}: {text} arrived"
 
 
 def _ages_add_up(frames: Frames, info: RunInfo) -> Iterator[str]:
     """The ages of clients since the row before are those since each was ``fresh``."""
-    if frames.rounds is None:
+    if not frames.has_rounds:
         return
-    participants, rounds = np.array(sorted(info.participants)), frames.metrics["round"]
-    rows, clients = frames.rounds.lists("fresh")
+    participants, rounds = np.array(sorted(info.participants)), frames.metrics["round"].to_numpy()
+    rows, clients = lists(frames.rounds, "fresh")
     steps = np.diff(rounds, prepend=0)
     if (steps < 0).any() or not (rounds <= len(frames.rounds)).all() or not np.isin(clients, participants).all():
         return  # which has a sentence of its own
