@@ -12,10 +12,9 @@ from toy_runs import toy_answers, toy_results
 
 from vflsim.errors import ResultsError
 from vflsim.results import NotRecordedError, Results
-from vflsim.results.statistics.answers import answer_metric
 from vflsim.results.statistics.summary import summarise
 from vflsim.results.tables.comparison import markdown
-from vflsim.results.tables.sections import answers_table
+from vflsim.results.tables.sections import answer_metric, answers_table
 
 
 @pytest.fixture(scope="module")

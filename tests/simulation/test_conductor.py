@@ -7,7 +7,7 @@ import torch
 from pandas.testing import assert_frame_equal
 from tiny_worlds import NOISY, WORLDS, data_of, events, metrics, raw, rounds, run, tiny
 
-from vflsim.results.statistics.targets import passage
+from vflsim.results.statistics.costs import passage
 from vflsim.scenario import load
 from vflsim.simulation.reporter import Progress
 from vflsim.simulation.run import run_protocol

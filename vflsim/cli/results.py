@@ -297,10 +297,13 @@ def compare(
     html: Html = False,
 ) -> None:
     """Print the comparison of results; those of several studies are in one table."""
-    from vflsim.results.joined import opened, table_of, tables_of_sweep
-    from vflsim.results.statistics.targets import target_from_text
+    from vflsim.results.joined import opened
+    from vflsim.results.statistics.costs import target_from_text
+    from vflsim.results.statistics.quantiles import quantile_table
     from vflsim.results.sweeps.sweep import Sweep
-    from vflsim.results.tables.budgets import budget_tables, budgets_from
+    from vflsim.results.sweeps.table import sweep_tables
+    from vflsim.results.tables.comparison import comparison_table
+    from vflsim.results.tables.ranking import budget_tables, budgets_from
 
     form = form_of("compare", latex, markdown, csv, html)
     targets = None if target is None else target_from_text(target)
@@ -310,12 +313,14 @@ def compare(
         remedy = f"add --budget, or draw it: vflsim plot {joint.folder} --metric {metric}"
         what = "is no sweep and names no budget, whose tables show a --metric"
         raise ResultsError(what, str(joint.folder), "folders of sweeps, or --budget", remedy)
-    tables = [] if joint is None else [table_of(joint, quantiles, pairing=pairing)]
+    tables: list[DataTable] = []
+    if joint is not None:
+        tables.append(quantile_table(joint) if quantiles else comparison_table(joint, pairing=pairing))
     tables += [] if joint is None or (quantiles and not budgets) else budget_tables(joint, budgets, metric)
     paths = [] if out is None else _written(out, joint, tables)
     for folder in sweeps:
         sweep = Sweep.open(folder, targets)
-        for table in tables_of_sweep(sweep, metric, quantiles, budgets=budgets, baseline=baseline, pairing=pairing):
+        for table in sweep_tables(sweep, metric, quantiles, budgets=budgets, baseline=baseline, pairing=pairing):
             table.title += f" ({folder})" if len(results) > 1 else ""
             tables.append(table)
     show(console(), tables, form)

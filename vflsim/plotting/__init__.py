@@ -26,7 +26,7 @@ from vflsim.plotting.sweeps import round_time_against, time_to_target_against
 from vflsim.plotting.theme import appearance
 from vflsim.plotting.timeline import link_utilisation, timeline
 from vflsim.results.read import NotRecordedError, Results
-from vflsim.results.statistics.targets import target_from_text
+from vflsim.results.statistics.costs import target_from_text
 from vflsim.results.store.write import write_file
 from vflsim.results.sweeps.sweep import Sweep, open_folder
 

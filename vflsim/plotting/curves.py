@@ -33,7 +33,6 @@ from vflsim.plotting.style import (
 from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.statistics.answers import answer_means, answer_metric, answered
 from vflsim.results.statistics.plateau import distinct, plateau_of
-from vflsim.results.statistics.targets import targets_of
 from vflsim.timing.floats import Floats
 from vflsim.vocabulary import quantities
 from vflsim.vocabulary.metrics import facts_of
@@ -162,7 +161,7 @@ def _curves(results: Results, horizontal: Horizontal, metric: str | None, window
         window.show(axes)
         axes.set_ylabel(metric_label(metric, facts.unit))
         handles += [reference(axes, level, styles[name]) for name, level in levels.items()]
-        targets = [target.value for target in targets_of(results) if target.metric == metric]
+        targets = [target.value for target in results.targets if target.metric == metric]
         _targets(axes, targets)
         drawn = [y[window.inside(x)] for name in shown for x, y in curves[name].values()]
         limits(axes, np.concatenate([targets, [*levels.values()], *drawn]))

@@ -16,7 +16,6 @@ from vflsim.plotting.style import Numbers, frame, metric_label
 from vflsim.plotting.timeline import ACTIVITIES
 from vflsim.results.events import activities, activity
 from vflsim.results.read import NotRecordedError, Results
-from vflsim.results.statistics.targets import targets_of
 from vflsim.results.store.run import RecordedRun
 from vflsim.timing.floats import Floats
 from vflsim.world.record import OUTCOMES
@@ -83,7 +82,7 @@ def curves(results: Results, drawn: Mapping[str, Numbers], share: float = 1.0) -
             "series": {key: _on(grid, *rows) for key, rows in known.items()},
             "levels": dict(zip(levels["protocol"], _numbers(levels["mean"], 4), strict=True)),
         }
-    targets = [target.value for target in targets_of(results) if target.metric == metric]
+    targets = [target.value for target in results.targets if target.metric == metric]
     return {"metric": metric_label(metric), "targets": targets, "axes": axes} if axes else None
 
 

@@ -18,16 +18,14 @@ from vflsim.party_names import naming, titled
 from vflsim.plotting.style import target_label
 from vflsim.reporting import charts
 from vflsim.reporting.answer import Conclusion, answer, joined
-from vflsim.reporting.charts import embedded
-from vflsim.reporting.figures import CAPTIONS, Drawn, Ink, drawn
+from vflsim.reporting.figures import CAPTIONS, Drawn, Ink, drawn, embedded
 from vflsim.reporting.section import ROWS, Section, failed, section, versions
-from vflsim.results.joined import JoinedResults, tables_of_sweep, united
-from vflsim.results.read import Results
+from vflsim.results.read import JoinedResults, Results, united
 from vflsim.results.store.folder import RUN, SCENARIO
+from vflsim.results.sweeps import Sweep, SweepPage
 from vflsim.results.sweeps.answers_table import sentences as answered
-from vflsim.results.sweeps.sweep import Sweep, SweepPage
-from vflsim.results.tables.budgets import budget_tables
-from vflsim.results.tables.comparison import comparison_table, difference_table
+from vflsim.results.sweeps.table import sweep_tables
+from vflsim.results.tables import comparison_table, difference_table
 from vflsim.results.tables.footnotes import round_measure, targets_in
 from vflsim.results.tables.ranking import Ranking, ranking
 from vflsim.tables import Cell, DataTable
@@ -64,7 +62,7 @@ def sweep_section(sweep: Sweep, ink: Ink, key: str) -> SweepSection:
         name=f"{sweep.scenario}: sweep over {sweep.label}",
         lead=_lead(sweep, len(runs)),
         answer=_answer(sweep, rankings),
-        tables=[table.limited(ROWS, "vflsim compare SWEEP") for table in tables_of_sweep(sweep)],
+        tables=[table.limited(ROWS, "vflsim compare SWEEP") for table in sweep_tables(sweep)],
         figures=drawn(sweep, ink, f"{key}-", SWEEP_CAPTIONS),
         points=_points(sweep, rankings).limited(ROWS, "sweep.json"),
         failed=failed(runs),

@@ -14,13 +14,11 @@ from vflsim.reporting import charts, tables
 from vflsim.reporting.answer import Conclusion, answer
 from vflsim.reporting.figures import BRIEF, CAPTIONS, Drawn, Ink, drawn
 from vflsim.results.read import Results, StoredRun
-from vflsim.results.statistics.targets import targets_of
 from vflsim.results.store.folder import MANIFEST, SCENARIO
 from vflsim.results.store.manifest import Manifest
-from vflsim.results.tables.budgets import budget_tables
 from vflsim.results.tables.comparison import comparison_table, difference_table
-from vflsim.results.tables.conditions import conditions_of_results
-from vflsim.results.tables.sections import ENERGY_TITLE, answers_table, energy_table
+from vflsim.results.tables.ranking import budget_tables
+from vflsim.results.tables.sections import ENERGY_TITLE, answers_table, conditions_of_results, energy_table
 from vflsim.tables import DataTable
 from vflsim.tables.formats import TABLES_FILE, unpacked
 from vflsim.vocabulary.amounts import Amount
@@ -211,7 +209,7 @@ def facts(results: Results) -> Iterator[tuple[str, str]]:
     clients = sorted({client for run in results.runs for client in run.info.participants})
     yield "Parties", f"a server and {len(clients)} client{'s' * (len(clients) != 1)}"
     yield "Seeds", ", ".join(map(str, results.seeds))
-    if targets := targets_of(results):
+    if targets := results.targets:
         yield "Target", "; ".join(metric_label(str(target)) for target in targets)
     if results.budgets:
         yield "Budget", "; ".join(map(str, results.budgets))

@@ -14,13 +14,8 @@ import pandas as pd
 
 from vflsim.errors import ResultsError, VflsimError
 from vflsim.results.read import Results
-from vflsim.results.statistics.quantiles import quantile_table
 from vflsim.results.store.folder import SWEEP
 from vflsim.results.store.run import StoredRun
-from vflsim.results.sweeps.sweep import Sweep
-from vflsim.results.sweeps.table import sweep_tables
-from vflsim.results.sweeps.tuning import TUNING, Tuning, tuning_table
-from vflsim.results.tables.comparison import comparison_table
 from vflsim.results.tables.footnotes import baseline_of
 from vflsim.scenario.sections import Evaluate
 from vflsim.streams import few
@@ -278,28 +273,3 @@ def united(studies: Sequence[Results], baseline: str | None) -> Results | None:
     if baseline is not None:
         raise ResultsError("the tables of a sweep have no baseline", "--baseline", "with the results of a scenario")
     return None
-
-
-def table_of(
-    results: Results, quantiles: bool = False, targets: Mapping[str, Any] | None = None, pairing: bool = False
-) -> DataTable:
-    """Make the comparison of results, or their ``quantiles``; see ``comparison_table`` for the other parameters."""
-    return quantile_table(results) if quantiles else comparison_table(results, targets, pairing)
-
-
-def tables_of_sweep(
-    sweep: Sweep,
-    metric: str | None = None,
-    quantiles: bool = False,
-    *,
-    budgets: Sequence[Budget] | None = None,
-    baseline: str | None = None,
-    pairing: bool = False,
-) -> list[DataTable]:
-    """Make the tables of :func:`~vflsim.results.sweeps.table.sweep_tables`, or those of a tuning.
-
-    A tuning's are its scores, unless a ``metric`` or ``quantiles`` are asked for. Raises ResultsError.
-    """
-    if (sweep.folder / TUNING).is_file() and metric is None and not quantiles:
-        return [tuning_table(Tuning.open(sweep.folder))]
-    return sweep_tables(sweep, metric, quantiles, budgets=budgets, baseline=baseline, pairing=pairing)

@@ -29,7 +29,7 @@ class Results(RunSet):
 
         Raises ResultsError if they are invalid, or name a metric that was not evaluated.
         """
-        from vflsim.results.statistics.targets import wanted_targets
+        from vflsim.results.statistics.costs import wanted_targets
 
         results = self._copy()
         results._chosen = self._chosen if targets is None else wanted_targets(self, targets)
@@ -53,12 +53,12 @@ class Results(RunSet):
     ) -> DataTable:
         """Rank the protocols by a metric (default: the main one) when they had spent one budget.
 
-        See :func:`~vflsim.results.tables.budgets.budget_table`. Raises ResultsError for anything but one budget, and
+        See :func:`~vflsim.results.tables.ranking.budget_table`. Raises ResultsError for anything but one budget, and
         for a metric that was not evaluated.
 
         Example: ``results.within(time=600)``, ``results.within("test_loss", bytes="20 MB")``
         """
-        from vflsim.results.tables.budgets import budget_table, budgets_from
+        from vflsim.results.tables.ranking import budget_table, budgets_from
 
         given = {"time": time, "rounds": rounds, "bytes": bytes, "energy": energy}
         budgets = budgets_from([{name: amount for name, amount in given.items() if amount is not None}], "within")

@@ -17,7 +17,7 @@ from scipy import stats
 from vflsim import compare
 from vflsim.errors import ResultsError
 from vflsim.results import NotRecordedError, Results
-from vflsim.results.statistics.budgets import standing
+from vflsim.results.statistics.costs import standing
 from vflsim.tables.formats import written
 from vflsim.vocabulary.amounts import Amount
 from vflsim.vocabulary.targets import Budget

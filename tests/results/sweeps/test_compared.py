@@ -13,11 +13,10 @@ from scipy import stats
 
 from vflsim.errors import ResultsError
 from vflsim.results.statistics.pairs import Ratio
-from vflsim.results.sweeps.compared import comparison_tables, pairs_of
-from vflsim.results.sweeps.points import key_heads
+from vflsim.results.sweeps.compared import comparison_tables, key_heads, pairs_of
 from vflsim.results.sweeps.sweep import ShownMeasure
 from vflsim.results.sweeps.table import SweepResults
-from vflsim.results.tables.budgets import budget_table, budgets_from
+from vflsim.results.tables.ranking import budget_table, budgets_from
 from vflsim.tables.formats import latex
 
 TARGET = "test_accuracy ≥ 0.9 for 1 evaluation"

@@ -14,8 +14,8 @@ import torch
 
 from vflsim.errors import ResultsError
 from vflsim.results import RunInfo, RunTables, run_folder, write_file, write_run
-from vflsim.results.joined import tables_of_sweep
 from vflsim.results.sweeps.sweep import Sweep, SweepPage, SweepPoint
+from vflsim.results.sweeps.table import sweep_tables
 from vflsim.results.sweeps.tuning import Tuning, score_of, tuning_markdown
 
 METRIC = "validation_accuracy"
@@ -208,7 +208,7 @@ def test_a_finished_tuning_is_opened_and_compared_again(tmp_path: Path) -> None:
     write_file(tmp_path / "tuning.json", found.page())
     again = Tuning.open(tmp_path)
     assert (again.metric, again.score, again.chosen) == (METRIC, "plateau", {"wait": 2})
-    (table,) = tables_of_sweep(Sweep.open(tmp_path))
+    (table,) = sweep_tables(Sweep.open(tmp_path))
     assert table.rows[2] == ("0.1 (common)", "* 0.9", "* 0.9")
     write_file(tmp_path / "tuning.json", "{}")
     with pytest.raises(ResultsError, match=r"tuning\.json: damaged"):

@@ -8,7 +8,7 @@ for nothing else. Censored costs have no mean, but one-sided limits.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +16,12 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from vflsim.books.counts import BYTES
-from vflsim.intervals.means import chance
-from vflsim.intervals.steady import BATCHES
+from vflsim.books import BYTES
+from vflsim.intervals import BATCHES, chance
+from vflsim.results.statistics.costs import SPENT, metrics_by_run, passage, wanted_targets
+from vflsim.results.statistics.doubts import best_of, distinct, plateau_of
 from vflsim.results.statistics.estimates import GEOMETRIC, MEAN, Estimate, SeedSample, estimate, independent, paired
-from vflsim.results.statistics.plateau import best_of, distinct, plateau_of
 from vflsim.results.statistics.rounds import Rounds, ages_of, means, round_pair, within
-from vflsim.results.statistics.targets import passage, wanted_targets
 from vflsim.scenario.sections import Evaluate
 from vflsim.timing.floats import Floats
 from vflsim.vocabulary.metrics import higher_is_better, range_of, unit_of
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
 
 STEADY = "steady_round_duration"
 
-SPENT: dict[Cost, str] = {"time": "time_s", "rounds": "round", "bytes": "bytes", "energy": ENERGY}
-"""The columns of ``metrics_by_run`` that count each cost."""
 _COSTS = {f"{cost}_to_target": (column, UNITS[cost]) for cost, column in SPENT.items()}
 KEYS = {
     "measure": "What is estimated: ``end_<metric>``, ``plateau_<metric>``, ``best_<metric>``, "
@@ -87,12 +84,6 @@ def _outcomes(results: RunSet, targets: Mapping[str, Any] | None) -> pd.DataFram
         names = ("measure", "target", "unit", "value", "lower", "censored")
         rows += [{"protocol": run.protocol, "seed": run.seed} | dict(zip(names, m, strict=True)) for m in measured]
     return pd.DataFrame(rows, columns=["protocol", "seed", "measure", "target", "unit", "value", "lower", "censored"])
-
-
-def metrics_by_run(results: RunSet) -> dict[tuple[Hashable, ...], pd.DataFrame]:
-    """Return the metrics of each run by protocol and seed, with the ``bytes`` of all directions as a column more."""
-    metrics = results.metrics.assign(bytes=lambda m: m[[*BYTES]].sum(axis=1))
-    return dict(iter(metrics.groupby(["protocol", "seed"], observed=True, sort=False)))
 
 
 def _mean_rounds(results: RunSet) -> dict[tuple[str, int], dict[str, float]]:

@@ -154,3 +154,14 @@ def _used(value: Any) -> set[str]:
     if isinstance(value, list | tuple):
         return {name for each in value for name in _used(each)}
     return {*_NAME.findall(value)} if isinstance(value, str) else set()
+
+
+def key_column(axis: SweepAxis, taken: set[str]) -> tuple[str, Sequence[Any]]:
+    """Return the name and the values of a key's column, point by point; the name is none of those ``taken``."""
+    unit, factor = axis.unit
+    values: Sequence[Any] = [value if isinstance(value, str) else flow(value) for value in axis.values]
+    if (numbers := axis.numbers) is not None:
+        values = [int(number) if number == value else number / factor
+                  for number, value in zip(numbers, axis.values, strict=True)]  # fmt: skip
+    name = axis.key if axis.name in taken else axis.name
+    return f"{name}_{unit}" if unit and numbers is not None else name, values

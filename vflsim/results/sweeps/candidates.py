@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from vflsim.books.counts import BYTES
 from vflsim.intervals.means import step_values
 from vflsim.results.read import Results
+from vflsim.results.statistics.costs import metrics_by_run
 from vflsim.results.statistics.estimates import SeedSample
 from vflsim.results.statistics.summary import outcomes
 from vflsim.results.sweeps.sweep import Sweep
@@ -134,11 +134,10 @@ def _costs_of(measured: pd.DataFrame) -> Iterator[tuple[tuple[str, str], SeedSam
 
 
 def _curves_of(results: Results, metric: str | None) -> dict[tuple[str, str], dict[int, tuple[Floats, Floats]]]:
-    frame = results.metrics.assign(bytes=lambda m: m[[*BYTES]].sum(axis=1))
     curves: dict[tuple[str, str], dict[int, tuple[Floats, Floats]]] = {}
-    if metric is None or metric not in frame:
+    if metric is None or metric not in results.metrics:
         return curves
-    for (protocol, seed), rows in frame.groupby(["protocol", "seed"], sort=True, observed=True):
+    for (protocol, seed), rows in metrics_by_run(results).items():
         for cost, column in COSTS.items():
             known = rows[rows[metric].notna() & rows[column].notna()] if column in rows else rows[:0]
             if len(known):

@@ -6,7 +6,7 @@ of each seed, and the interval is that of the mean over seeds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -15,15 +15,15 @@ import pandas as pd
 
 from vflsim.errors import ResultsError
 from vflsim.results.read import Results
-from vflsim.results.statistics.budgets import as_outcomes, standings
+from vflsim.results.statistics.costs import as_outcomes, standings
 from vflsim.results.statistics.estimates import Estimate, SeedSample, describe, paired
 from vflsim.results.statistics.pairs import Ratio, ratio
 from vflsim.results.statistics.summary import estimated, outcomes
-from vflsim.results.sweeps.points import points_table
 from vflsim.results.sweeps.sweep import ShownMeasure, Sweep, level_of, shown_measure
-from vflsim.results.tables.budgets import ranking_table
 from vflsim.results.tables.comparison import pairing as gain
 from vflsim.results.tables.footnotes import BOUNDED, baseline_of, final_label
+from vflsim.results.tables.ranking import ranking_table
+from vflsim.scenario.emit import flow
 from vflsim.tables import Cell, DataTable
 from vflsim.vocabulary.metrics import is_share
 from vflsim.vocabulary.targets import Budget
@@ -239,3 +239,19 @@ def _budget_tables(sweep: Sweep, budget: Budget, metric: str) -> Iterator[DataTa
     pooled.loc[by_run["value"].count() < len(sweep), "value"] = np.nan
     title = f"{sweep.scenario}: {label} within {budget}{_paired(sweep)}"
     yield ranking_table(sweep.results[0], pooled.reset_index(), budget, metric, title)
+
+
+def points_table(sweep: Sweep, cells: Mapping[tuple[int, str], Cell], title: str) -> DataTable:
+    """Tabulate a cell for every point, by its position, and protocol; a dash where there is none."""
+    rows = [
+        (*map(flow, point), *(cells.get((position, name), "—") for name in sweep.protocols))
+        for position, point in enumerate(sweep.points)
+    ]
+    return DataTable((*key_heads(sweep), *sweep.protocols), rows, title=f"{sweep.scenario}: {title}")
+
+
+def key_heads(sweep: Sweep) -> list[str]:
+    """Return a column's head for each key; where keys are of both sorts, with ``choice`` or ``world`` behind it."""
+    both = len({*sweep.choices}) > 1
+    sorts = [" (choice)" if chosen else " (world)" for chosen in sweep.choices]
+    return [axis.label + sort * both for axis, sort in zip(sweep.axes, sorts, strict=True)]

@@ -5,22 +5,22 @@ from typing import Any
 
 import pandas as pd
 
+from vflsim.results.read import Results
+from vflsim.results.statistics.costs import wanted_targets
 from vflsim.results.statistics.estimates import Estimate, describe, resolution_note
 from vflsim.results.statistics.heavy_tails import heavy_tail_notes
 from vflsim.results.statistics.plateau import past_best_note
 from vflsim.results.statistics.quantiles import LEVELS, QUANTILES, too_slow
 from vflsim.results.statistics.rounds import OPEN, open_notes
 from vflsim.results.statistics.summary import STEADY, outcomes
-from vflsim.results.statistics.targets import wanted_targets
 from vflsim.results.sweeps.answers import answers_frame
 from vflsim.results.sweeps.answers_table import answer_tables
-from vflsim.results.sweeps.compared import budget_tables, comparison_tables
-from vflsim.results.sweeps.frame import sweep_frame
-from vflsim.results.sweeps.points import points_table
+from vflsim.results.sweeps.axis import key_column
+from vflsim.results.sweeps.compared import budget_tables, comparison_tables, points_table
 from vflsim.results.sweeps.sweep import ShownMeasure, Sweep, has_values, level_of, percentile, shown_measure
-from vflsim.results.sweeps.tuning import Tuning, tuning_table
-from vflsim.results.tables.budgets import budgets_from
+from vflsim.results.sweeps.tuning import TUNING, Tuning, tuning_table
 from vflsim.results.tables.footnotes import AT_LEAST, MEANS, about_means, final_label, round_measure
+from vflsim.results.tables.ranking import budgets_from
 from vflsim.tables import DataTable
 from vflsim.vocabulary.metrics import is_share
 from vflsim.vocabulary.targets import Budget
@@ -41,8 +41,11 @@ def sweep_tables(
     the rounds. ``budgets`` are instead of the scenario's, ``baseline`` is the protocol of all pairs. See
     ``measure_tables``, :mod:`~vflsim.results.sweeps.compared` and
     :func:`~vflsim.results.sweeps.answers_table.answer_tables`. Raises NotRecordedError for what runs do not have,
-    ResultsError for an unknown baseline, or a metric of a budget that was not evaluated.
+    ResultsError for an unknown baseline, or a metric of a budget that was not evaluated. Of a tuning, the table has its
+    scores, unless a ``metric`` or ``quantiles`` are asked for.
     """
+    if (sweep.folder / TUNING).is_file() and metric is None and not quantiles:
+        return [tuning_table(Tuning.open(sweep.folder))]
     within = [] if quantiles and not budgets else budget_tables(sweep, budgets, metric)
     if quantiles:
         every = [shown_measure(percentile(level), sweep.measures, "--quantiles") for level in LEVELS]
@@ -167,6 +170,49 @@ def _by_points(sweep: Sweep, counted: Sequence[tuple[Sequence[Any], str]]) -> It
         yield f"{'every point' if len(points) == len(sweep.points) > 1 else '; '.join(points)}: {note}"
 
 
+_RUN = ["protocol", "seed", "status", "error"]
+_TO_TARGET = ("time_to_target_s", "rounds_to_target", "bytes_to_target", "energy_to_target")
+
+
+def sweep_frame(sweep: Sweep) -> pd.DataFrame:
+    """Return one row per run: a column per key, then protocol, seed, status, error and the run's measures.
+
+    Measures are those of :func:`~vflsim.results.statistics.summary.outcomes`, with ``_s`` behind those in seconds;
+    ``reached`` says whether the run reached the (first) target, and the costs until then are NaN if not. A cost lies
+    above the one with ``_lower`` behind its name, which the evaluation before, or the end, tells. Keys whose values are
+    all numbers are numbers in the unit of the first value, which their column names: ``up_Mbps``.
+    """
+    frames = [
+        _measures(study, sweep).assign(position=position) for position, study in enumerate(sweep.results) if study.runs
+    ]
+    runs = pd.concat(frames, ignore_index=True)
+    taken = {*runs.columns}
+    for place, axis in enumerate(sweep.axes):
+        name, values = key_column(axis, taken)
+        runs.insert(place, name, pd.Series(values)[runs["position"]].to_numpy())
+    return runs.drop(columns="position")
+
+
+def _measures(results: Results, sweep: Sweep) -> pd.DataFrame:
+    runs = pd.DataFrame(
+        [(run.protocol, run.seed, run.info.status, run.info.error) for run in results.runs], columns=_RUN
+    )
+    rows = outcomes(results, sweep.targets)
+    first = rows["target"].dropna().unique()[:1]
+    rows = rows[rows["target"].isna() | rows["target"].isin(first)]
+    rows = rows.assign(measure=rows["measure"] + rows["unit"].map(lambda unit: "_s" if unit == "s" else ""))
+    wide = rows.pivot(index=["protocol", "seed"], columns="measure", values="value")
+    wide = wide[list(dict.fromkeys(rows["measure"]))]
+    if len(first):
+        lower = rows.pivot(index=["protocol", "seed"], columns="measure", values="lower")
+        costs = [cost for cost in _TO_TARGET if cost in wide]
+        wide = wide.join(lower[costs].add_suffix("_lower"))
+        censored = rows[rows["measure"] == _TO_TARGET[0]].set_index(["protocol", "seed"])["censored"].astype(bool)
+        wide["reached"] = ~censored
+        wide.loc[censored[censored].index, costs] = float("nan")
+    return runs.merge(wide.reset_index(), on=["protocol", "seed"], how="left")
+
+
 class SweepResults(Sweep):
     """The finished part of a sweep, with tables and frames.
 
@@ -192,7 +238,7 @@ class SweepResults(Sweep):
         return sweep_tables(self, metric, budgets=wanted, baseline=baseline, pairing=pairing)
 
     def runs(self) -> pd.DataFrame:
-        """Return a row per run: see :func:`~vflsim.results.sweeps.frame.sweep_frame`."""
+        """Return a row per run: see :func:`~vflsim.results.sweeps.table.sweep_frame`."""
         return sweep_frame(self)
 
     def answers(self) -> pd.DataFrame:

@@ -18,8 +18,6 @@ from vflsim.results.statistics.pairs import ratio
 from vflsim.results.statistics.plateau import past_best
 from vflsim.results.statistics.summary import outcomes, summarise, to_table
 from vflsim.results.store.write import write_file
-from vflsim.results.tables.budgets import budget_tables
-from vflsim.results.tables.conditions import conditions_of_results
 from vflsim.results.tables.footnotes import (
     baseline_of,
     chosen_rows,
@@ -30,7 +28,8 @@ from vflsim.results.tables.footnotes import (
     select,
     targets_in,
 )
-from vflsim.results.tables.sections import answers_table, energy_table, round_tables
+from vflsim.results.tables.ranking import budget_tables
+from vflsim.results.tables.sections import answers_table, conditions_of_results, energy_table, round_tables
 from vflsim.tables import Cell, DataTable
 from vflsim.tables.formats import markdown as in_markdown
 from vflsim.vocabulary.amounts import Amount, quantity, span, with_words

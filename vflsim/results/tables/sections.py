@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from vflsim.results.statistics.answers import answer_means, answer_metric, answered
+from vflsim.errors import ResultsError
+from vflsim.intervals.means import t_interval
+from vflsim.results.facts import Conditions
 from vflsim.results.statistics.rounds import round_pairs, steady_rounds
 from vflsim.results.store.schema import SERVER
 from vflsim.tables import Cell, DataTable
 from vflsim.vocabulary.amounts import Amount, quantity, share as shared
-from vflsim.vocabulary.metrics import facts_of, is_share
+from vflsim.vocabulary.metrics import column_of, facts_of, is_share
 
 if TYPE_CHECKING:
     from vflsim.results.run_set import RunSet
@@ -100,3 +102,77 @@ def _range(values: pd.Series) -> str:
         return "—"
     ends = (f"{end:.2g}" if abs(end) < 10 else f"{end:.0f}" for end in (known.min(), known.max()))
     return " … ".join(dict.fromkeys(ends)).replace("-", "−")
+
+
+CONDITIONS_TITLE = "What differs beside timing"
+_HEADER = ("protocol", "features used", "labels at", "optimiser of the clients", "of the server", "local steps")
+_IMPORTANCE = 3, 4, 5, 1, 2
+_CONDITIONS_NOTE = (
+    "Local steps: the steps of a client on what it receives in one exchange. Optimisers: learning rate, then the rest."
+)
+
+
+def conditions_table(by_name: Mapping[str, Conditions]) -> DataTable:
+    """Tabulate the conditions of protocols, by their names: a row for each."""
+    drops = any(each.party_dropout for each in by_name.values())
+    rows = [
+        (
+            name,
+            f"{each.features:,} of {each.features_in_data:,}",
+            each.labels,
+            "; ".join(each.client_optimizers) or "—",
+            "; ".join(each.server_optimizers) or "—",
+            str(each.local_steps or "—"),
+            *([f"{each.party_dropout:g}"] if drops else []),
+        )
+        for name, each in by_name.items()
+    ]
+    header = (*_HEADER, *(["party dropout"] if drops else []))
+    importance = (0, *range(len(_HEADER), len(header)), *_IMPORTANCE)
+    return DataTable(header, rows, CONDITIONS_TITLE, [_CONDITIONS_NOTE], (0, 2, 3, 4), importance=importance)
+
+
+def conditions_of_results(results: RunSet) -> DataTable | None:
+    """Tabulate the conditions of a study's protocols; None where no run trained."""
+    known = {run.protocol: run.info.conditions for run in results.runs if run.info.conditions is not None}
+    ordered = {name: known[name] for name in results.protocols if name in known}
+    return conditions_table(ordered) if ordered else None
+
+
+def answer_metric(results: RunSet, metric: str | None = None) -> str:
+    """Return the column of ``results.answers`` to compare: ``metric``, or the main one as far as answers have it.
+
+    Raises NotRecordedError if no run answered under deadlines, ResultsError for a metric that answers do not have.
+    """
+    have = [name for name in results.answers.columns if name.startswith("test_")]
+    main = f"test_{column_of(results.main_metric).partition('_')[2]}"
+    chosen = metric or next(name for name in (main, *have) if name in have)
+    if chosen not in have:
+        raise ResultsError(f"answers under deadlines have no {chosen!r}", str(results.folder), ", ".join(have))
+    return chosen
+
+
+def answer_means(results: RunSet, metric: str | None = None) -> pd.DataFrame:
+    """Average the answers of finished runs over seeds, for each protocol and deadline (infinite: waits for all).
+
+    Columns: protocol, deadline_s, answer_s (the mean time of an answer), complete and embeddings (means), and mean, low
+    and high of the metric, with a Student-t interval of 95 % within the metric's bounds (NaN for one seed), n. Raises
+    as ``answer_metric`` does.
+    """
+    chosen = answer_metric(results, metric)
+    least, greatest = facts_of(chosen, results.own_metrics).span
+    failed, rows = {(run.protocol, run.seed) for run in results.failed}, []
+    frame = results.answers
+    frame = frame[[key not in failed for key in zip(frame["protocol"], frame["seed"], strict=True)]]
+    for (protocol, deadline), group in frame.groupby(["protocol", "deadline_s"], sort=True, observed=True):
+        interval = t_interval(group[chosen].to_numpy())
+        low, high = max(interval.low, least), min(interval.high, greatest)
+        means = (group[name].mean() for name in ("answer_s_mean", "complete", "embeddings_mean"))
+        rows.append((protocol, deadline, *means, interval.mean, low, high, interval.n))
+    columns = ["protocol", "deadline_s", "answer_s", "complete", "embeddings", "mean", "low", "high", "n"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def answered(results: RunSet) -> bool:
+    """Return whether some finished run answered under deadlines."""
+    return any(run.has("answers") for run in results.runs if not run.failed)
