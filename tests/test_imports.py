@@ -62,7 +62,6 @@ ROOMS: dict[str, list[set[str]]] = {
     "results": [
         {"facts"},
         {"store"},
-        {"declarations"},
         {"run_set"},
         {"statistics"},
         {"tables"},

@@ -8,12 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import pandas as pd
 
 from vflsim.errors import ResultsError, VflsimError
 from vflsim.results.read import Results
+from vflsim.results.run_set import RunSet
 from vflsim.results.store.folder import SWEEP
 from vflsim.results.store.run import StoredRun
 from vflsim.results.tables.footnotes import baseline_of
@@ -21,9 +22,6 @@ from vflsim.scenario.sections import Evaluate
 from vflsim.streams import few
 from vflsim.tables import DataTable
 from vflsim.vocabulary.targets import Budget, Target
-
-if TYPE_CHECKING:
-    from vflsim.results.run_set import RunSet
 
 
 class JoinedResults(Results):

@@ -9,10 +9,9 @@ from vflsim.errors import ResultsError
 from vflsim.party_names import with_names
 from vflsim.results.run_set import RunSet
 from vflsim.results.store.run import NotRecordedError, StoredRun
+from vflsim.vocabulary.on_demand import pd
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from vflsim.tables import DataTable
 
 __all__ = ["NotRecordedError", "Results", "StoredRun"]

@@ -8,14 +8,13 @@ from copy import copy
 from dataclasses import asdict, fields
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self, TypeVar
 
 import pandas as pd
-from pydantic import ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from vflsim.errors import ResultsError, no_results
 from vflsim.party_names import names_of
-from vflsim.results.declarations import declared, evaluation_of, symbols_of
 from vflsim.results.store.folder import SCENARIO, SWEEP
 from vflsim.results.store.pages import read_info, read_scenario
 from vflsim.results.store.run import NotRecordedError, StoredRun
@@ -31,6 +30,8 @@ if TYPE_CHECKING:
 
     from vflsim.vocabulary.metric import MetricFacts
 
+_NUMBER: TypeAdapter[float] = TypeAdapter(Number)
+_Part = TypeVar("_Part", bound=BaseModel)
 _SEED = re.compile(r"seed-(\d+)")
 
 
@@ -170,20 +171,39 @@ class RunSet:
 
     @cached_property
     def declared(self) -> tuple[Target, ...]:
-        """The targets that the scenario names: see :func:`vflsim.results.run_set.declared`."""
-        return declared(self.scenario, self.folder, self.own_metrics)
+        """The targets that the scenario names: its own first, then ``stop``'s, then those of single protocols.
+
+        All of them apply to every protocol. Raises ResultsError if one cannot be read.
+        """
+        protocols = self.scenario["protocols"].values()
+        stops = [self.scenario.get("stop"), *((protocol or {}).get("stop") for protocol in protocols)]
+        entries = [self.scenario.get("target"), *((stop or {}).get("target") for stop in stops)]
+        return named([self._declared(Targets, "a target", each) for each in entries if each is not None])
 
     @cached_property
     def budgets(self) -> tuple[Budget, ...]:
         """The budgets that the scenario names. Raises ResultsError if they cannot be read."""
         entry = self.scenario.get("budget")
-        if entry is None:
-            return ()
+        return () if entry is None else self._declared(Budgets, "the budget", entry).each
+
+    def _declared(self, kind: type[_Part], what: str, entry: Any) -> _Part:
+        """Read a part of the stored scenario."""
         try:
-            return Budgets.model_validate(entry, context={"symbols": symbols_of(self.scenario)}).each
+            return kind.model_validate(entry, context={"symbols": self._symbols, "metrics": self.own_metrics})
         except ValidationError as error:
             problem = error.errors()[0]["msg"].removeprefix("Value error, ")
-            raise ResultsError(f"the budget cannot be read: {problem}", f"{self.folder}: scenario.yaml") from error
+            raise ResultsError(f"{what} cannot be read: {problem}", f"{self.folder}: {SCENARIO}") from error
+
+    @cached_property
+    def _symbols(self) -> dict[str, float]:
+        """The symbols of the scenario's formulas: its constants, and ``N`` if the scenario has it."""
+        symbols: dict[str, float] = {}
+        constants = dict(self.scenario.get("constants") or {})
+        if (clients := (self.scenario.get("partition") or {}).get("clients")) is not None:
+            constants["N"] = clients
+        for name, value in constants.items():
+            symbols[name] = _NUMBER.validate_python(value, context={"symbols": symbols})
+        return symbols
 
     @property
     def targets(self) -> tuple[Target, ...]:
@@ -222,8 +242,18 @@ class RunSet:
         )
 
     def evaluation(self, run: StoredRun) -> Evaluate | None:
-        """Return when a run's models were evaluated; None for a live run, whose clock is not on the scenario's grid."""
-        return None if run.info.path == "live" else evaluation_of(self.scenario, run.info.protocol)
+        """Return when a run's models were evaluated; None if that cannot be read.
+
+        None for a live run, too, whose clock is not on the scenario's grid.
+        """
+        if run.info.path == "live":
+            return None
+        block = (self.scenario["protocols"].get(run.info.protocol) or {}).get("evaluate")
+        keys = {**(self.scenario.get("evaluate") or {}), **(block or {})}
+        try:
+            return Evaluate.model_validate(keys, context={"symbols": self._symbols})
+        except ValidationError:
+            return None
 
     def weights(self, protocol: str, seed: int) -> dict[str, torch.Tensor]:
         """Read the final weights of one run, by ``party.parameter``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from vflsim.books.counts import BYTES
 from vflsim.errors import ResultsError, ScenarioError
 from vflsim.intervals.means import ROUNDING
+from vflsim.results.run_set import RunSet
 from vflsim.results.statistics.estimates import WIDE
 from vflsim.results.store.run import NotRecordedError
 from vflsim.scenario.evaluate import Evaluate
@@ -22,10 +23,6 @@ from vflsim.vocabulary.metrics import unit_of
 from vflsim.vocabulary.plain_yaml import parse_value
 from vflsim.vocabulary.targets import Target, Targets, TargetWatch
 from vflsim.world.run_tables import ENERGY
-
-if TYPE_CHECKING:
-    from vflsim.results.run_set import RunSet
-
 
 SPENT: dict[Cost, str] = {"time": "time_s", "rounds": "round", "bytes": "bytes", "energy": ENERGY}
 """The columns of ``metrics_by_run`` that count each cost."""

@@ -5,21 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from vflsim.intervals.means import CONFIDENCE, Interval, log_interval, narrower, one_sided, t_interval, welch_interval
+from vflsim.results.run_set import RunSet
 from vflsim.results.statistics.quantiles import order_statistics
 from vflsim.timing.floats import Floats
 from vflsim.vocabulary.amounts import Amount, limit, quantity, share as shared, span, spanned, with_words
 from vflsim.vocabulary.metrics import column_of
 from vflsim.vocabulary.targets import Target
-
-if TYPE_CHECKING:
-    from vflsim.results.run_set import RunSet
 
 MEAN = "mean"
 GEOMETRIC = "geometric mean"

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
+from vflsim.results.run_set import RunSet
 from vflsim.vocabulary.amounts import quantity
 from vflsim.vocabulary.metrics import higher_is_better
 from vflsim.vocabulary.targets import Target
-
-if TYPE_CHECKING:
-    from vflsim.results.run_set import RunSet
 
 PLATEAU = 0.1
 """Share of a run's evaluations, at its end, that the plateau averages (at least one)."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -19,13 +19,11 @@ from scipy.special import bdtr, bdtrik, chdtri, stdtrit
 from vflsim.errors import ResultsError
 from vflsim.intervals.means import CONFIDENCE
 from vflsim.intervals.steady import BATCHES, FEWEST, Variation, batch_means, constant, ranks, warm_up
+from vflsim.results.run_set import RunSet
 from vflsim.results.statistics.rounds import Rounds, ages_of, outlasting, variation_of
 from vflsim.tables import DataTable
 from vflsim.timing.floats import Floats
 from vflsim.vocabulary.amounts import quantity, spanned
-
-if TYPE_CHECKING:
-    from vflsim.results.run_set import RunSet
 
 LEVELS = (0.5, 0.9, 0.99, 0.999, 0.9999)
 LAGS = 10

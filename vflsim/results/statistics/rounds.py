@@ -15,7 +15,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -34,11 +33,9 @@ from vflsim.intervals.steady import (
     steady_mean,
     warm_up,
 )
+from vflsim.results.run_set import RunSet
+from vflsim.results.store.run import StoredRun
 from vflsim.timing.floats import Floats
-
-if TYPE_CHECKING:
-    from vflsim.results.run_set import RunSet
-    from vflsim.results.store.run import StoredRun
 
 INDEPENDENT = 10
 """Where rounds depend on each other, a run needs as many as count like 10 independent ones."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,10 +27,6 @@ from vflsim.timing.floats import Floats
 from vflsim.vocabulary.metrics import higher_is_better, range_of, unit_of
 from vflsim.vocabulary.targets import UNITS, Cost, Target
 from vflsim.world.run_tables import ENERGY
-
-if TYPE_CHECKING:
-    from vflsim.results.run_set import RunSet
-    from vflsim.results.store.run import StoredRun
 
 STEADY = "steady_round_duration"
 

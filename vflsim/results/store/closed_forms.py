@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +17,7 @@ from vflsim.results.store.pages import damaged
 from vflsim.results.store.schema import CLOSED_FORMS, CURVES, read_table
 from vflsim.results.store.write import write_file
 from vflsim.timing.floats import Floats
-
-if TYPE_CHECKING:
-    import pandas as pd
+from vflsim.vocabulary.on_demand import pd
 
 FILE = f"{CLOSED_FORMS}.parquet"
 _TAIL = 1e-5

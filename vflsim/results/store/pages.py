@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -34,10 +34,8 @@ from vflsim.results.store.folder import RUN
 from vflsim.version import __version__
 from vflsim.vocabulary.measure import MeasuredValue
 from vflsim.vocabulary.metric import MetricFacts
+from vflsim.vocabulary.on_demand import torch
 from vflsim.vocabulary.plain_yaml import MAX_VALUES, parse_value
-
-if TYPE_CHECKING:
-    import torch
 
 Age = Literal["client_age", "row_age"]
 

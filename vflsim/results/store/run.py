@@ -19,11 +19,9 @@ from vflsim.results.store.pages import RunInfo, damaged, read_tensors
 from vflsim.results.store.schema import ENERGY_BY_PARTY, RunTables, TableName, read_table, split_of
 from vflsim.timing.floats import Floats
 from vflsim.vocabulary.metrics import facts_of, is_known
-from vflsim.vocabulary.on_demand import pd
+from vflsim.vocabulary.on_demand import pd, torch
 
 if TYPE_CHECKING:
-    import torch
-
     from vflsim.results.store.views import RecordedViews
 
 

@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -33,10 +33,7 @@ from vflsim.results.store.folder import (
 )
 from vflsim.results.store.pages import FileFacts, RunInfo
 from vflsim.results.store.schema import Record, RunTables
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import torch
+from vflsim.vocabulary.on_demand import pd, torch
 
 
 def facts_of(path: Path) -> FileFacts:

@@ -6,12 +6,13 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from vflsim.results.run_set import RunSet
 from vflsim.results.statistics.estimates import GEOMETRIC, Estimate, describe
 from vflsim.results.statistics.heavy_tails import heavy_tail_notes
 from vflsim.results.statistics.pairs import ratio
@@ -34,10 +35,6 @@ from vflsim.tables import Cell, DataTable
 from vflsim.tables.formats import markdown as in_markdown
 from vflsim.vocabulary.amounts import Amount, quantity, span, with_words
 from vflsim.vocabulary.metrics import is_share
-
-if TYPE_CHECKING:
-    from vflsim.results.run_set import RunSet
-
 
 COSTS = ("time", "rounds", "bytes", "energy")
 """What reaching a target costs; energy only where a party says what it draws."""

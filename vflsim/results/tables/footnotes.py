@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from vflsim.intervals.steady import lacking
+from vflsim.results.run_set import RunSet
 from vflsim.results.statistics.estimates import GEOMETRIC, resolution_note, sampling_note
 from vflsim.results.statistics.heavy_tails import heavy_tail_notes
 from vflsim.results.statistics.plateau import near_plateau_note, past_best_note
@@ -20,9 +20,6 @@ from vflsim.results.store.pages import cautions
 from vflsim.results.store.run import improper_metrics
 from vflsim.results.tables.sections import answered
 from vflsim.vocabulary.targets import target_note
-
-if TYPE_CHECKING:
-    from vflsim.results.run_set import RunSet
 
 MEANS = "Means over seeds ± 95 % Student-t intervals; “a (b … c)”: mean and interval, where its sides differ."
 """Note below a table with means over seeds."""

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import pandas as pd
 from pydantic import ValidationError
@@ -22,9 +22,6 @@ from vflsim.tables import Cell, DataTable
 from vflsim.vocabulary.amounts import Amount
 from vflsim.vocabulary.budgets import UNITS, Budget, Budgets, budget_from_text
 from vflsim.vocabulary.metrics import higher_is_better, is_share, unit_of
-
-if TYPE_CHECKING:
-    from vflsim.results.run_set import RunSet
 
 _LAST = (
     "The value at the last evaluation before the budget is spent, not the best one, which would be chosen on the rows "

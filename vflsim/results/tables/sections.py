@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from vflsim.errors import ResultsError
 from vflsim.intervals.means import t_interval
 from vflsim.results.facts import Conditions
+from vflsim.results.run_set import RunSet
 from vflsim.results.statistics.rounds import round_pairs, steady_rounds
 from vflsim.results.store.schema import SERVER
 from vflsim.tables import Cell, DataTable
 from vflsim.vocabulary.amounts import Amount, quantity, share as shared
 from vflsim.vocabulary.metrics import column_of, facts_of, is_share
-
-if TYPE_CHECKING:
-    from vflsim.results.run_set import RunSet
 
 ENERGY_TITLE = "Energy by party"
 _STATES = ("idle", "compute", "radio")
