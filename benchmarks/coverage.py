@@ -23,8 +23,7 @@ import numpy as np
 import pandas as pd
 from coverage_worlds import SEEDS, WORLDS, lengths, sums
 
-from vflsim.intervals.means import holm
-from vflsim.intervals.steady import Variation, warm_up
+from vflsim.intervals import Variation, holm, warm_up
 from vflsim.results.statistics.estimates import GEOMETRIC, SeedSample, estimate, paired
 from vflsim.results.statistics.pairs import ratio
 from vflsim.results.statistics.quantiles import quantile_interval

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.signal import lfilter
 
-from vflsim.intervals.means import t_interval
-from vflsim.intervals.steady import CYCLES, PERIODS, Variation, steady_mean
+from vflsim.intervals import CYCLES, PERIODS, Variation, steady_mean, t_interval
 from vflsim.results.statistics.rounds import Rounds, doubts, means
 from vflsim.simulation.variation import FEW, rounds_for
 from vflsim.stopping.end_rule import RoundFacts

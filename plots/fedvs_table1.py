@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from vflsim.errors import VflsimError
-from vflsim.intervals.means import t_interval
+from vflsim.intervals import t_interval
 from vflsim.results import Results
 from vflsim.results.sweeps.sweep import Sweep
 

@@ -9,7 +9,7 @@ import numpy as np
 from fedvs_leads import table as leads_table
 
 from vflsim.errors import VflsimError
-from vflsim.intervals.means import t_interval
+from vflsim.intervals import t_interval
 from vflsim.results import Results
 from vflsim.results.statistics.plateau import plateau_of
 from vflsim.results.sweeps.tuning import Tuning, leaf, tuning_markdown

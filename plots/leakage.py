@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from vflsim.errors import ResultsError, VflsimError
-from vflsim.intervals.means import t_interval
+from vflsim.intervals import t_interval
 from vflsim.plotting.looks import PALETTE
 from vflsim.plotting.script import picture_file
 from vflsim.plotting.style import Picture, legend, picture, remark, target_label, x_axis

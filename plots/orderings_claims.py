@@ -7,7 +7,7 @@ import pandas as pd
 from orderings_estimates import COSTS, SEED, WORLDS, Block, blocks, table
 from scipy.stats import permutation_test
 
-from vflsim.intervals.means import holm
+from vflsim.intervals import holm
 
 LEVEL = 0.05
 FLIPS = 99_999

@@ -18,10 +18,11 @@ from vflsim.codecs.round import (
 )
 from vflsim.coding.field import PrimeField as PrimeField, eliminated as eliminated
 from vflsim.coding.quantise import Quantiser as Quantiser
-from vflsim.intervals.means import CONFIDENCE as CONFIDENCE, means_by as means_by, t_interval as t_interval
+from vflsim.intervals import CONFIDENCE as CONFIDENCE, t_interval as t_interval
 from vflsim.learning.models.shapes import TableShape as TableShape
 from vflsim.learning.tasks import PredictionTask as PredictionTask
 from vflsim.results.read import NotRecordedError as NotRecordedError, Results as Results, StoredRun as StoredRun
+from vflsim.results.statistics.estimates import means_by as means_by
 from vflsim.results.statistics.summary import outcomes as outcomes
 from vflsim.results.store.manifest import stored_scenario as stored_scenario
 from vflsim.results.store.views import PartyView as PartyView, RecordedViews as RecordedViews

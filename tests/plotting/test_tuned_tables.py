@@ -8,7 +8,7 @@ import pytest
 from tiny_worlds import raw
 
 import vflsim
-from vflsim.intervals.means import t_interval
+from vflsim.intervals import t_interval
 
 PLOTS = Path(__file__).parents[2] / "plots"
 KEY = "training.client_optimizer.lr,training.server_optimizer.lr"

@@ -11,7 +11,7 @@ from scipy.signal import lfilter
 from tiny_worlds import RANDOM_TIMING, data_of, metrics, raw, rounds, run, tiny
 
 from vflsim.errors import ScenarioError
-from vflsim.intervals.steady import CYCLES, PERIODS, Variation, steady_mean
+from vflsim.intervals import CYCLES, PERIODS, Variation, steady_mean
 from vflsim.scenario import load
 from vflsim.scenario.resolve import setting
 from vflsim.simulation.variation import variation_of

@@ -11,7 +11,7 @@ from both_paths import quick
 from tiny_worlds import RANDOM_TIMING, data_of, tiny
 
 from vflsim.books.counts import Counts
-from vflsim.intervals.steady import steady_mean
+from vflsim.intervals import steady_mean
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.reporter import Progress
 from vflsim.simulation.run import Outcome, run_protocol

@@ -15,9 +15,9 @@ from scipy.sparse.csgraph import connected_components
 
 from vflsim.explaining import Explanation
 from vflsim.explaining.explain import rank_correlation
-from vflsim.intervals.means import means_by
 from vflsim.plotting.looks import Style, kinds_in, protocol_styles, shaded
 from vflsim.plotting.style import Numbers, Picture, bars, beside, frame, legend, metric_label, picture, remark
+from vflsim.results.statistics.estimates import means_by
 from vflsim.vocabulary.metrics import is_share, range_of
 
 CLEAN = "#222222"

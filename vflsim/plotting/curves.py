@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 
 from vflsim.books.counts import BYTES as SENT
 from vflsim.errors import ResultsError
-from vflsim.intervals.means import band, step_values
+from vflsim.intervals import band, step_values
 from vflsim.plotting.looks import Style, protocol_styles
 from vflsim.plotting.selection import Place, Window
 from vflsim.plotting.style import (

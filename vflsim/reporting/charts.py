@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from vflsim.intervals.means import step_values
+from vflsim.intervals import step_values
 from vflsim.party_names import titled
 from vflsim.plotting import PLOTS, protocol_styles
 from vflsim.plotting.selection import length, one_seed

@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias
 import numpy as np
 from typing_extensions import override
 
-from vflsim.books.counts import Counts
-from vflsim.intervals.steady import Variation
+from vflsim.books import Counts
+from vflsim.intervals import Variation
 from vflsim.learning.learners.releases import Releases
 from vflsim.recurrences.chunk import Chunk, undecided
 from vflsim.recurrences.stages import Ints

@@ -16,7 +16,7 @@ from pydantic_core import CoreSchema, core_schema
 from typing_extensions import override
 
 from vflsim.books.counts import Counts
-from vflsim.intervals.steady import SteadyMean, Variation, lacking, steady_mean
+from vflsim.intervals import SteadyMean, Variation, lacking, steady_mean
 from vflsim.stopping.end_rule import UNKNOWN, End, EndRule, Plain, RoundFacts, Stretch, Tally
 from vflsim.timing.floats import Floats
 from vflsim.vocabulary.base import Part, Shorthand
@@ -109,7 +109,7 @@ class PrecisionRule(EndRule):
     """Decides from the durations of a run's rounds, given in order, when to end.
 
     The decision depends on the durations alone, whether they come one by one or in chunks. The run ends at the first
-    checkpoint at which :func:`~vflsim.intervals.steady.steady_mean` is sound (settled, batches uncorrelated,
+    checkpoint at which :func:`~vflsim.intervals.steady_mean` is sound (settled, batches uncorrelated,
     enough cycles of the slow changes that the scenario's ``variation`` names) and half its interval is at most
     ``round_duration`` times the mean. Where a variance may be infinite, it never ends.
 

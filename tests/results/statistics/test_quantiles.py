@@ -11,7 +11,7 @@ from scipy.signal import lfilter
 from timed_runs import write_timed
 
 from vflsim.errors import ResultsError
-from vflsim.intervals.steady import Variation, warm_up
+from vflsim.intervals import Variation, warm_up
 from vflsim.results import Results
 from vflsim.results.read import NotRecordedError
 from vflsim.results.statistics.quantiles import (

@@ -11,8 +11,7 @@ from scipy.signal import lfilter
 from scipy.stats import f_oneway, rankdata
 from timed_runs import write_timed
 
-from vflsim.intervals.means import narrower, t_interval
-from vflsim.intervals.steady import Variation, steady_mean
+from vflsim.intervals import Variation, narrower, steady_mean, t_interval
 from vflsim.protocols import PROTOCOLS
 from vflsim.protocols.bs_vfl import BsVfl
 from vflsim.results import Results, summarise, write_summary

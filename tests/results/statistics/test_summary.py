@@ -13,7 +13,7 @@ from scipy import stats
 from toy_runs import toy_results
 
 from vflsim.errors import ResultsError
-from vflsim.intervals.means import holm, step_values, t_interval
+from vflsim.intervals import holm, step_values, t_interval
 from vflsim.results import Results, RunTables, comparison_table, summarise, write_run, write_summary
 from vflsim.results.statistics.estimates import GEOMETRIC, MEAN, SeedSample, describe, estimate
 from vflsim.results.statistics.pairs import ratio

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from vflsim.books.counts import BYTES
 from vflsim.errors import ResultsError, ScenarioError
-from vflsim.intervals.means import ROUNDING
+from vflsim.intervals import ROUNDING
 from vflsim.results.run_set import RunSet
 from vflsim.results.statistics.estimates import WIDE
 from vflsim.results.store.run import NotRecordedError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from vflsim.intervals.means import CONFIDENCE, Interval, log_interval, narrower, one_sided, t_interval, welch_interval
+from vflsim.intervals import CONFIDENCE, Interval, log_interval, narrower, one_sided, t_interval, welch_interval
 from vflsim.results.run_set import RunSet
 from vflsim.results.statistics.quantiles import order_statistics
 from vflsim.timing.floats import Floats
@@ -333,3 +333,10 @@ def sampling_note(results: RunSet, metric: str, means: Iterable[float]) -> Itera
         span = " to ".join(dict.fromkeys(f"{error:.2g}" for error in (min(errors), max(errors))))
         note += f" (of the accuracies shown, a binomial standard error of {span})"
     yield f"{note}."
+
+
+def means_by(frame: pd.DataFrame, keys: Sequence[str], column: str) -> pd.DataFrame:
+    """Average a column for each value of some keys, in their order: the keys, n, mean, and a t interval: low, high."""
+    intervals = [(key, t_interval(group[column].to_numpy())) for key, group in frame.groupby([*keys], sort=False)]
+    rows = [(*key, each.n, each.mean, each.low, each.high) for key, each in intervals]
+    return pd.DataFrame(rows, columns=[*keys, "n", "mean", "low", "high"])

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from vflsim.errors import ResultsError
-from vflsim.intervals.means import CONFIDENCE, Interval, band, one_sided, step_values, t_interval, welch_interval
+from vflsim.intervals import CONFIDENCE, Interval, band, one_sided, step_values, t_interval, welch_interval
 from vflsim.results.run_set import RunSet
 from vflsim.results.statistics.estimates import WIDE
 from vflsim.timing.floats import Floats

@@ -17,8 +17,7 @@ import pandas as pd
 from scipy.special import bdtr, bdtrik, chdtri, stdtrit
 
 from vflsim.errors import ResultsError
-from vflsim.intervals.means import CONFIDENCE
-from vflsim.intervals.steady import BATCHES, FEWEST, Variation, batch_means, constant, ranks, warm_up
+from vflsim.intervals import BATCHES, CONFIDENCE, FEWEST, Variation, batch_means, constant, ranks, warm_up
 from vflsim.results.run_set import RunSet
 from vflsim.results.statistics.rounds import Rounds, ages_of, outlasting, variation_of
 from vflsim.tables import DataTable

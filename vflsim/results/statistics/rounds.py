@@ -6,7 +6,7 @@ ratio of totals, all rounds' time ÷ all rounds begun: the round in progress is 
 number is a stopping time, and Wald's equation holds for it.
 
 Durations within a run are dependent, and the first rounds differ from later ones.
-:mod:`vflsim.intervals.steady` removes the warm-up and computes an interval all the same.
+:mod:`vflsim.intervals` removes the warm-up and computes an interval all the same.
 """
 
 from __future__ import annotations
@@ -20,17 +20,19 @@ import numpy as np
 import pandas as pd
 from scipy.special import fdtrc
 
-from vflsim.intervals.means import CONFIDENCE, narrower, t_interval
-from vflsim.intervals.steady import (
+from vflsim.intervals import (
     BATCHES,
+    CONFIDENCE,
     SKEWED,
     SteadyMean,
     Variation,
     batch_means,
     constant,
     lacking,
+    narrower,
     ranks,
     steady_mean,
+    t_interval,
     warm_up,
 )
 from vflsim.results.run_set import RunSet
@@ -214,8 +216,8 @@ class RoundPair:
 
     ``correlation`` is the correlation of corresponding rounds' durations; ``mean`` is the mean difference, and
     ``low``–``high`` its interval by batch means of the differences. ``narrower`` is the factor of
-    :func:`~vflsim.intervals.means.narrower` between batches. All are NaN for fewer than 40 such rounds.
-    ``correlated``, ``settled`` and ``enough`` are as in :class:`~vflsim.intervals.steady.SteadyMean`.
+    :func:`~vflsim.intervals.narrower` between batches. All are NaN for fewer than 40 such rounds.
+    ``correlated``, ``settled`` and ``enough`` are as in :class:`~vflsim.intervals.SteadyMean`.
     """
 
     rounds: int
@@ -238,7 +240,7 @@ class RoundPair:
 def steady_rounds(results: RunSet, confidence: float = CONFIDENCE) -> pd.DataFrame:
     """Estimate the mean round duration in the steady state; one row per finished run that kept its rounds.
 
-    Columns: protocol, seed, and the fields of :class:`~vflsim.intervals.steady.SteadyMean` (seconds and
+    Columns: protocol, seed, and the fields of :class:`~vflsim.intervals.SteadyMean` (seconds and
     rounds).
     """
     rows = [

@@ -19,7 +19,7 @@ from pydantic import (
 
 from vflsim.errors import ResultsError, ScenarioError, printable
 from vflsim.files import content, json_of, text
-from vflsim.intervals.steady import Variation
+from vflsim.intervals import Variation
 from vflsim.results.facts import (
     BlindingFacts,
     CodecFacts,

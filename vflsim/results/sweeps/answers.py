@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar, final
 import numpy as np
 import pandas as pd
 
-from vflsim.intervals.means import CONFIDENCE, t_interval
+from vflsim.intervals import CONFIDENCE, t_interval
 from vflsim.results.statistics.estimates import GEOMETRIC, MEAN, Estimate, SeedSample, estimate, paired
 from vflsim.results.statistics.pairs import Ratio, ratio
 from vflsim.results.statistics.summary import statistic_of

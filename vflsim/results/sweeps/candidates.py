@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from vflsim.intervals.means import step_values
+from vflsim.intervals import step_values
 from vflsim.results.read import Results
 from vflsim.results.statistics.costs import metrics_by_run
 from vflsim.results.statistics.estimates import SeedSample

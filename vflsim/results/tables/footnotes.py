@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from vflsim.intervals.steady import lacking
+from vflsim.intervals import lacking
 from vflsim.results.run_set import RunSet
 from vflsim.results.statistics.estimates import GEOMETRIC, resolution_note, sampling_note
 from vflsim.results.statistics.heavy_tails import heavy_tail_notes

@@ -12,7 +12,7 @@ import pandas as pd
 from pydantic import ValidationError
 
 from vflsim.errors import ResultsError
-from vflsim.intervals.means import CONFIDENCE, holm
+from vflsim.intervals import CONFIDENCE, holm
 from vflsim.results.run_set import RunSet
 from vflsim.results.statistics.costs import as_outcomes, evaluated_too_seldom, standings
 from vflsim.results.statistics.estimates import WIDE, Estimate, describe

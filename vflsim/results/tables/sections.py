@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 import pandas as pd
 
 from vflsim.errors import ResultsError
-from vflsim.intervals.means import t_interval
+from vflsim.intervals import t_interval
 from vflsim.results.facts import Conditions
 from vflsim.results.run_set import RunSet
 from vflsim.results.statistics.rounds import round_pairs, steady_rounds

@@ -7,7 +7,7 @@ import numpy as np
 
 from vflsim.books.counts import BYTES
 from vflsim.codecs.encryption import in_the_clear
-from vflsim.intervals.steady import Variation
+from vflsim.intervals import Variation
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.protocols.capabilities import untraced
 from vflsim.protocols.hook_checks import learners_of

@@ -11,7 +11,7 @@ from vflsim.analysis.cycles import Unanalysable
 from vflsim.analysis.findings import ClosedForm, Finding, NoClosedForm, Range, Simulated
 from vflsim.analysis.rounds import ROUND
 from vflsim.errors import DeadlockError, IncompleteRoundError, VflsimError
-from vflsim.intervals.steady import BATCHES, steady_mean
+from vflsim.intervals import BATCHES, steady_mean
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.capabilities import closed_forms_of, timed_world_of, vectorised_by_hand
@@ -23,7 +23,7 @@ from vflsim.scenario.sections import Evaluate, Record, Recording
 from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.simulation.variation import variation_of
 from vflsim.simulation.vectorised import UndecidedError, obstacles, run_vectorised
-from vflsim.stopping.rules import Stop
+from vflsim.stopping import Stop
 from vflsim.streams import few
 from vflsim.tables.arrow import array_of
 from vflsim.timing.activation import Immediate

@@ -5,8 +5,7 @@ import pytest
 from scipy import stats
 from scipy.signal import lfilter
 
-from vflsim.intervals.means import t_interval
-from vflsim.intervals.steady import BATCHES, batch_means, neighbours, ranks, steady_mean, warm_up
+from vflsim.intervals import BATCHES, batch_means, neighbours, ranks, steady_mean, t_interval, warm_up
 
 
 def autoregressive(rng: np.random.Generator, n: int, phi: float, mean: float = 10.0) -> np.ndarray:
