@@ -30,7 +30,7 @@ def measured(path: str, seconds: float) -> list[dict[str, float | str]]:
     """Estimate and run every protocol of a scenario, shortened to so many seconds."""
     import vflsim
     from vflsim.scenario.resolve import ScenarioData
-    from vflsim.stopping.rules import Stop
+    from vflsim.stopping import Stop
     from vflsim.studies.checks.data import read_and_check
     from vflsim.studies.checks.expected import expectation
     from vflsim.studies.checks.run_speed import measured_speed

@@ -21,8 +21,8 @@ Example: a mailbox that hands on what is delivered, as those of parties in other
             self._send(message)
 """
 
+from vflsim.books import COMPUTE as COMPUTE, FLOPS as FLOPS, spans_of as spans_of
 from vflsim.books.energy import Energy as Energy
-from vflsim.books.spans import COMPUTE as COMPUTE, FLOPS as FLOPS, spans_of as spans_of
 from vflsim.codecs.base import Plain as Plain
 from vflsim.codecs.frame import (
     ONLY as ONLY,

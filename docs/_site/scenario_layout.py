@@ -15,7 +15,6 @@ from vflsim.protocols.secureboost.protocol import Goss
 from vflsim.scenario.models import ClientTiming, Scenario, ServerTiming, Timing
 from vflsim.scenario.sections import Evaluate, Models, ModelsOverride, ProtocolEntry, Recording, ViewRecording
 from vflsim.stopping.precision import Precision
-from vflsim.stopping.rules import Stop
 from vflsim.timing.capacity import Link
 from vflsim.timing.delays import State
 from vflsim.timing.party import Power

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from vflsim.books.counts import BYTES, Counts, EndedAmounts, StepEnds, ended_until, way_of
+from vflsim.books import BYTES, Counts, EndedAmounts, StepEnds, ended_until, way_of
 from vflsim.recurrences.chunk import Moves
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import vflsim
+from vflsim.books import COMPUTE, DOWN, RADIO, PartySpans
 from vflsim.books.energy import BY_PARTY, Energy
-from vflsim.books.spans import COMPUTE, DOWN, RADIO, PartySpans
 from vflsim.timing.party import Power
 
 POWERS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from vflsim.books.spans import COMPUTE, DOWN, FLOPS, RADIO, spans_of
+from vflsim.books import COMPUTE, DOWN, FLOPS, RADIO, spans_of
 from vflsim.world.record import Events
 
 

@@ -12,7 +12,7 @@ import pytest
 from command_line import Ended
 from tiny_worlds import RANDOM_TIMING, raw, run, tiny
 
-from vflsim.books.spans import COMPUTE, FLOPS
+from vflsim.books import COMPUTE, FLOPS
 from vflsim.remote.client_files import without_energy
 from vflsim.remote.recorder import NotedFlops, energy_of, without_flops
 from vflsim.scenario.resolve import party_timings

@@ -3,8 +3,8 @@
 import pytest
 
 from vflsim.scenario import load
+from vflsim.stopping import Stop
 from vflsim.stopping.end_rule import Tally, share_of
-from vflsim.stopping.rules import Stop
 from vflsim.vocabulary.metrics import COLUMNS
 
 

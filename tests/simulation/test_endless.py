@@ -18,7 +18,7 @@ from vflsim.simulation import stalled as endless
 from vflsim.simulation.build import Parties
 from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.simulation.stalled import EndlessRule, awaited_by
-from vflsim.stopping.rules import Stop
+from vflsim.stopping import Stop
 
 NOISE = {"kind": "gaussian", "clip": 1, "noise_multiplier": 3, "delta": 1e-5}
 

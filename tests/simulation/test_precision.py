@@ -16,9 +16,9 @@ from vflsim.scenario import load
 from vflsim.scenario.resolve import setting
 from vflsim.simulation.variation import variation_of
 from vflsim.simulation.vectorised.run import run_vectorised
+from vflsim.stopping import Stop
 from vflsim.stopping.end_rule import RoundFacts, Tally
 from vflsim.stopping.precision import FIRST, INDEPENDENT, Precision, PrecisionRule, checkpoints
-from vflsim.stopping.rules import Stop
 from vflsim.studies.checks.data import read_and_check
 from vflsim.studies.checks.describe import expectation_table
 from vflsim.studies.checks.expected import expectation

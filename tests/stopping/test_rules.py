@@ -10,16 +10,16 @@ import pytest
 from both_paths import quick
 from tiny_worlds import RANDOM_TIMING, data_of, tiny
 
-from vflsim.books.counts import Counts
+from vflsim.books import Counts
 from vflsim.intervals import steady_mean
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.reporter import Progress
 from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.simulation.stalled import awaited_by
 from vflsim.simulation.vectorised import run_vectorised
+from vflsim.stopping import RULES, Stop
 from vflsim.stopping.end_rule import CountLimit, RoundFacts, Tally, share_of
 from vflsim.stopping.precision import FIRST, checkpoints
-from vflsim.stopping.rules import RULES, Stop
 from vflsim.studies.runs.identity import ends_alike, hindrance
 
 SYNCHRONOUS, OWN_PACE = {"kind": "synchronous"}, {"kind": "asynchronous"}

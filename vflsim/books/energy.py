@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vflsim.books.spans import COMPUTE, DOWN, RADIO, Bounds
+from vflsim.books import COMPUTE, DOWN, RADIO, Bounds
 from vflsim.streams import party_name
 from vflsim.timing.floats import Floats
 from vflsim.timing.party import Power

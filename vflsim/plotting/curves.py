@@ -10,7 +10,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from vflsim.books.counts import BYTES as SENT
+from vflsim.books import BYTES as SENT
 from vflsim.errors import ResultsError
 from vflsim.intervals import band, step_values
 from vflsim.plotting.looks import Style, protocol_styles

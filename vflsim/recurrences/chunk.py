@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from vflsim.books.spans import ArrayFields
+from vflsim.books import ArrayFields
 from vflsim.errors import RunError
 from vflsim.learning.learners.staleness import NO_AGES, Ages
 from vflsim.recurrences.stages import Ints

@@ -8,8 +8,8 @@ from vflsim.protocols.capabilities import answering_of
 from vflsim.scenario.document import Problem
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import location_of, party_timings
+from vflsim.stopping import COUNTED, UNSCORED
 from vflsim.stopping.end_rule import CountLimit
-from vflsim.stopping.rules import COUNTED, UNSCORED
 from vflsim.timing.activation import Immediate
 from vflsim.timing.availability import Always
 from vflsim.timing.compute import ComputeModel

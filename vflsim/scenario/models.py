@@ -21,7 +21,7 @@ from vflsim.protocols.hook_checks import mismatches
 from vflsim.scenario.document import Document
 from vflsim.scenario.sections import Evaluate, Models, ProtocolEntry, Record, Recording, recording
 from vflsim.shipped import folder_name
-from vflsim.stopping.rules import Stop
+from vflsim.stopping import Stop
 from vflsim.tables import DataTable
 from vflsim.timing.activation import AnyActivation
 from vflsim.timing.availability import AnyAvailability

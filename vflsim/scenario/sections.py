@@ -26,7 +26,7 @@ from vflsim.learning.privacy.blinding import AnyBlinding
 from vflsim.learning.privacy.mechanisms import AnyMechanism
 from vflsim.learning.training import TrainingOverride
 from vflsim.protocols import AnyProtocol
-from vflsim.stopping.rules import Stop
+from vflsim.stopping import Stop
 from vflsim.vocabulary.base import Part, Refinable, Shorthand, as_in, kind_from_text
 from vflsim.vocabulary.entries import Entry, OneOrMany, PerClient, with_keys
 from vflsim.vocabulary.quantities import Count, PositiveSeconds, counted

@@ -15,7 +15,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 from typing_extensions import override
 
-from vflsim.books.counts import Counts
+from vflsim.books import Counts
 from vflsim.intervals import SteadyMean, Variation, lacking, steady_mean
 from vflsim.stopping.end_rule import UNKNOWN, End, EndRule, Plain, RoundFacts, Stretch, Tally
 from vflsim.timing.floats import Floats

@@ -8,7 +8,7 @@ from vflsim.party_names import with_names
 from vflsim.scenario.document import Problem, failure
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import ScenarioData, location_of
-from vflsim.stopping.rules import UNSCORED, Stop
+from vflsim.stopping import UNSCORED, Stop
 from vflsim.studies.checks.data import read_and_check
 from vflsim.studies.checks.describe import described
 from vflsim.studies.checks.rounds import refuse_hopeless

@@ -9,7 +9,7 @@ from typing import Any, get_args
 from vflsim.errors import ScenarioError
 from vflsim.learning.data.shelf import Shelf
 from vflsim.results.store.write import write_file
-from vflsim.results.sweeps.sweep import Sweep
+from vflsim.results.sweeps import Sweep
 from vflsim.results.sweeps.tuning import (
     COMMON,
     OWN,
@@ -22,7 +22,7 @@ from vflsim.results.sweeps.tuning import (
 )
 from vflsim.scenario.load import load, quickened
 from vflsim.scenario.models import Scenario
-from vflsim.stopping.rules import UNSCORED
+from vflsim.stopping import UNSCORED
 from vflsim.studies.plan import Axis, planned
 from vflsim.studies.study import checked
 from vflsim.studies.sweep import SweepDone, SweepWatcher, run_sweep

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from typing_extensions import TypeVar, override
 
-from vflsim.books.spans import COMPUTE, RADIO
+from vflsim.books import COMPUTE, RADIO
 from vflsim.learning.execution.operations import Operation, nothing
 from vflsim.learning.learners.client import ClientLearner
 from vflsim.learning.learners.server import ServerLearner

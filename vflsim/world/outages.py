@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-from vflsim.books.spans import DOWN
+from vflsim.books import DOWN
 from vflsim.errors import IncompleteRoundError, NoProgressError
 from vflsim.streams import few, party_name
 from vflsim.timing.arrivals import ActivationProcess, Arrival

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import chain, count, repeat
 from typing import Any
 
-from vflsim.books.spans import COMPUTE
+from vflsim.books import COMPUTE
 from vflsim.errors import DisconnectedError, ProtocolError
 from vflsim.learning.batches import Batch, BatchSequence
 from vflsim.learning.execution.operations import Operation

@@ -14,9 +14,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from vflsim.books.counts import Counts
+from vflsim.books import RADIO, Bounds, Counts
 from vflsim.books.energy import Energy
-from vflsim.books.spans import RADIO, Bounds
 from vflsim.learning.execution.operations import Handle
 from vflsim.learning.learners.staleness import NO_AGES, Ages, StepFacts
 from vflsim.tables.arrow import lists

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from vflsim.books.counts import BYTES, Counts
+from vflsim.books import BYTES, Counts
 from vflsim.learning.learners.staleness import NO_AGES, Ages
 
 ENERGY = "energy_j"

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias, final
 import numpy as np
 from typing_extensions import override
 
-from vflsim.books.spans import RADIO
+from vflsim.books import RADIO
 from vflsim.streams import BLOCK, party_name
 from vflsim.timing.capacity import LatencyMatrix, Link, capacity_profile
 from vflsim.timing.delays import Constant

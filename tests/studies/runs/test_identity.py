@@ -13,7 +13,7 @@ from vflsim.protocols.synchronous import Synchronous
 from vflsim.results.store.pages import RunInfo
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
-from vflsim.stopping.rules import Stop
+from vflsim.stopping import Stop
 from vflsim.studies.runs.identity import UNSEEN, Identity, ends_alike, hindrance, inputs_of, outdated
 
 PLACE = {"time": 10.0, "rounds": 5, "updates": 20, "wall_clock": 1.0}

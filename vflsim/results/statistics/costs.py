@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from pydantic import ValidationError
 
-from vflsim.books.counts import BYTES
+from vflsim.books import BYTES
 from vflsim.errors import ResultsError, ScenarioError
 from vflsim.intervals import ROUNDING
 from vflsim.results.run_set import RunSet

@@ -10,8 +10,8 @@ import pandas as pd
 
 from vflsim.analysis.findings import ClosedForm
 from vflsim.analysis.rounds import ROUND
+from vflsim.books import PartySpans, spans_of
 from vflsim.books.energy import BY_PARTY, STATES, Energy, joules
-from vflsim.books.spans import PartySpans, spans_of
 from vflsim.errors import ResultsError
 from vflsim.protocols.capabilities import closed_forms_of
 from vflsim.results.events import party_number

@@ -8,7 +8,7 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
-from vflsim.books.counts import BYTES, OF_RUN, ended_until, way_of
+from vflsim.books import BYTES, OF_RUN, ended_until, way_of
 from vflsim.learning.learners.staleness import ArrivalSteps
 from vflsim.results.store.pages import RunInfo
 from vflsim.results.store.run import SHOWN, broken_rows, improper_metrics

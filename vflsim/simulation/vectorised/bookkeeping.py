@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from vflsim.books.counts import Counts, EndedAmounts, StepEnds
+from vflsim.books import Counts, EndedAmounts, StepEnds
 from vflsim.recurrences.chunk import AgeSums, Chunk, Direction, Moves, undecided
 from vflsim.scenario.sections import Every
 from vflsim.simulation.vectorised.energy import ROW, Asked, EnergyBooks

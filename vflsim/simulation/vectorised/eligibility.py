@@ -16,7 +16,7 @@ from vflsim.scenario.document import Problem, shown
 from vflsim.scenario.models import Scenario, Timing
 from vflsim.scenario.resolve import client_models, location_of, party_timings
 from vflsim.scenario.sections import Evaluate
-from vflsim.stopping.rules import RULES, Stop
+from vflsim.stopping import RULES, Stop
 from vflsim.timing.activation import Immediate
 from vflsim.timing.availability import Always
 from vflsim.timing.capacity import Link

@@ -9,8 +9,8 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from vflsim.books import COMPUTE, RADIO, PartySpans
 from vflsim.books.energy import Energy
-from vflsim.books.spans import COMPUTE, RADIO, PartySpans
 from vflsim.recurrences.chunk import AT_SERVER, Bools, Chunk, Moves, undecided
 from vflsim.recurrences.stages import Ints
 from vflsim.stopping.end_rule import End

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vflsim.books.counts import BYTES
+from vflsim.books import BYTES
 from vflsim.codecs.encryption import in_the_clear
 from vflsim.intervals import Variation
 from vflsim.learning.data.loaded import LoadedData

@@ -47,7 +47,7 @@ from vflsim.simulation.checkpoints.snapshot import Return, Snapshot, take, went_
 from vflsim.simulation.conductor import Course
 from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.simulation.stalled import awaited_by
-from vflsim.stopping.rules import Stop
+from vflsim.stopping import Stop
 from vflsim.studies.checks.rounds import settings_that_end
 from vflsim.studies.checks.run_speed import few_to_evaluate
 from vflsim.timing.availability import Always

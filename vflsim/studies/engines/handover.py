@@ -23,7 +23,7 @@ from typing import Any
 import cloudpickle
 from joblib.externals.loky import process_executor
 
-from vflsim.books.counts import Counts
+from vflsim.books import Counts
 from vflsim.errors import ResultsError, RunError, ScenarioError, VflsimError
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.data.shelf import Outline
