@@ -14,7 +14,7 @@ from browser import Browser
 from toy_runs import toy_results
 
 from vflsim.errors import ResultsError
-from vflsim.reporting import charts, write_report
+from vflsim.reporting import figures, write_report
 from vflsim.reporting.figures import Ink
 from vflsim.reporting.page import Together, joint
 from vflsim.results import Results, write_file
@@ -76,7 +76,7 @@ def test_a_study_named_twice_and_an_unknown_baseline_are_refused(studies: list[P
 
 
 def test_the_second_entry_of_a_kind_has_a_hollow_marker(studies: list[Path]) -> None:
-    looks = charts.looks(JoinedResults.of([Results.open(each) for each in studies[:2]]))
+    looks = figures.looks(JoinedResults.of([Results.open(each) for each in studies[:2]]))
     assert (looks["wait (toy)"]["hollow"], looks["wait (later)"]["hollow"]) == (False, True)
 
 

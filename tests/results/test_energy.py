@@ -10,7 +10,7 @@ from tiny_worlds import raw
 
 import vflsim
 from vflsim.reporting.answer import answer
-from vflsim.reporting.charts import curves
+from vflsim.reporting.figures import curves
 from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.statistics.costs import passage
 from vflsim.results.statistics.summary import outcomes

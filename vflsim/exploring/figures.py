@@ -8,7 +8,7 @@ import numpy as np
 
 from vflsim.exploring.rounds import SimulatedRounds, by_events, simulated
 from vflsim.plotting.looks import kinds_in
-from vflsim.reporting.charts import looks, panels
+from vflsim.reporting.figures import looks, panels
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import ScenarioData, party_timings
 from vflsim.timing.delays.base import Delay

@@ -14,7 +14,7 @@ from vflsim.exploring.base import Base, base_of
 from vflsim.exploring.exploration import Exploration
 from vflsim.exploring.knobs import NETWORKS, PLAYED
 from vflsim.files import parsed_json
-from vflsim.reporting.charts import embedded
+from vflsim.reporting.figures import embedded
 from vflsim.reporting.page import ASSETS, rendered
 from vflsim.reporting.serving import ADDRESS, LocalHandler, LocalServer
 

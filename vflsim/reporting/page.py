@@ -16,7 +16,6 @@ from vflsim.errors import printable
 from vflsim.files import text
 from vflsim.party_names import naming, titled
 from vflsim.plotting.style import target_label
-from vflsim.reporting import charts
 from vflsim.reporting.answer import Conclusion, answer, joined
 from vflsim.reporting.figures import CAPTIONS, Drawn, Ink, drawn, embedded
 from vflsim.reporting.section import ROWS, Section, failed, section, versions
@@ -176,7 +175,7 @@ def joint(results: JoinedResults, ink: Ink, share: float) -> Together:
         answer=replace(conclusion, sentences=(*conclusion.sentences, *_not_common(results), *remarks)),
         comparison=replace(comparison, notes=[note for note in comparison.notes if note not in remarks]),
         budgets=budget_tables(results),
-        data={"curves": charts.curves(results, numbers, share), "timeline": None, "looks": charts.looks(results)},
+        data={"curves": curves(results, numbers, share), "timeline": None, "looks": looks(results)},
         figures=figures,
         differences=differences and differences.limited(ROWS, "vflsim.compare(…).estimates()"),
     )

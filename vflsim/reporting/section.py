@@ -10,9 +10,9 @@ from vflsim.files import text
 from vflsim.kinds import TABLES
 from vflsim.party_names import names_of
 from vflsim.plotting.style import metric_label
-from vflsim.reporting import charts, tables
+from vflsim.reporting import tables
 from vflsim.reporting.answer import Conclusion, answer
-from vflsim.reporting.figures import BRIEF, CAPTIONS, Drawn, Ink, drawn
+from vflsim.reporting.figures import BRIEF, CAPTIONS, Drawn, Ink, curves, drawn, looks, timeline
 from vflsim.results.read import Results, StoredRun
 from vflsim.results.store.folder import MANIFEST, SCENARIO
 from vflsim.results.store.manifest import Manifest
@@ -65,9 +65,9 @@ def section(results: Results, ink: Ink, key: str, brief: bool, share: float) -> 
     figures = drawn(results, ink, f"{key}-", {name: CAPTIONS[name] for name in BRIEF} if brief else CAPTIONS)
     numbers = {each.name: each.numbers for each in figures}
     charted = {
-        "curves": charts.curves(results, numbers, share),
-        "timeline": charts.timeline(results, share),
-        "looks": charts.looks(results),
+        "curves": curves(results, numbers, share),
+        "timeline": timeline(results, share),
+        "looks": looks(results),
     }
     more = [
         tables.closed_forms(results),

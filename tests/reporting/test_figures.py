@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vflsim.reporting import charts
+from vflsim.reporting import figures
 from vflsim.results import Results
 
 
@@ -18,10 +18,10 @@ def results(toy_folder: Path) -> Results:
 
 
 def test_a_timeline_has_the_first_activities_of_every_protocol_and_says_until_when(results: Results) -> None:
-    whole, short = charts.timeline(results), charts.timeline(results, share=0.01)
+    whole, short = figures.timeline(results), figures.timeline(results, share=0.01)
     assert whole is not None
     assert short is not None
-    most = int(0.01 * charts.SPANS) // len(short["panels"])
+    most = int(0.01 * figures.SPANS) // len(short["panels"])
     for full, cut in zip(whole["panels"], short["panels"], strict=True):
         assert len(cut["start"]) == min(most, len(full["start"]))
         assert cut["start"] == full["start"][: len(cut["start"])]
@@ -33,7 +33,7 @@ def test_a_timeline_has_the_first_activities_of_every_protocol_and_says_until_wh
 
 
 def test_curves_keep_their_values_where_points_are_left_out(results: Results) -> None:
-    whole, short = charts.curves(results, {}), charts.curves(results, {}, share=0.0)
+    whole, short = figures.curves(results, {}), figures.curves(results, {}, share=0.0)
     assert whole is not None
     assert short is not None
     assert (whole["metric"], whole["targets"]) == ("test accuracy", [0.9])
@@ -48,6 +48,6 @@ def test_curves_keep_their_values_where_points_are_left_out(results: Results) ->
 
 def test_texts_in_data_cannot_end_their_script_element() -> None:
     text = "</script><!--\u2028"
-    written = charts.embedded({"name": text})
+    written = figures.embedded({"name": text})
     assert "<" not in written
     assert json.loads(written) == {"name": text}
