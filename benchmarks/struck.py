@@ -200,7 +200,7 @@ def files_in(out: Path) -> dict[str, bytes]:
 
 def trouble(out: Path, wanted: dict[str, bytes]) -> list[str]:
     """What is wrong with a folder: files that differ, and what ``vflsim verify`` finds."""
-    from vflsim.results.verify.runs import verify_folder
+    from vflsim.results.verify import verify_folder
 
     files = files_in(out)
     others = sorted(name for name in files.keys() | wanted.keys() if files.get(name) != wanted.get(name))

@@ -258,7 +258,7 @@ def verify(
 
     Example: ``vflsim.verify("results/mine", rerun=True, rounds=3)``
     """
-    from vflsim.results.verify.runs import verify_folder
+    from vflsim.results.verify import verify_folder
     from vflsim.studies.rerun import Sample, rerun as computed_again
 
     problems = verify_folder(results)

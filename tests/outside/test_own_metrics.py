@@ -16,7 +16,7 @@ from tiny_worlds import metrics, raw, run, tiny
 import vflsim
 from vflsim.errors import ResultsError, RunError, ScenarioError
 from vflsim.plotting import PLOTS
-from vflsim.results.verify.runs import verify_run
+from vflsim.results.verify import verify_run
 from vflsim.scenario.resolve import run_text
 from vflsim.studies.runs.identity import ends_alike
 from vflsim.vocabulary.targets import Target

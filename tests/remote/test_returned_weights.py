@@ -15,7 +15,7 @@ from fault_plans import LONG_S, Played
 from safetensors import SafetensorError, safe_open
 from tiny_worlds import EAGER, run
 
-from vflsim.results.verify.runs import verify_run
+from vflsim.results.verify import verify_run
 from vflsim.scenario import load
 
 ROUNDS, AFTER = 5, 3

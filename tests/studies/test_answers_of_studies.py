@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tiny_worlds import raw
 
-from vflsim.results.verify.runs import verify_folder
+from vflsim.results.verify import verify_folder
 from vflsim.scenario import load
 from vflsim.studies.study import run_study
 from vflsim.vocabulary.execution_options import RunOptions

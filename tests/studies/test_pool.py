@@ -9,7 +9,7 @@ import pytest
 from tiny_worlds import raw
 
 from vflsim.errors import RunError
-from vflsim.results.verify.runs import verify_folder
+from vflsim.results.verify import verify_folder
 from vflsim.studies import sweep as sweeping
 from vflsim.studies.engines import Here, Reports, Unit
 from vflsim.studies.plan import SweepPlan, axes_of, planned

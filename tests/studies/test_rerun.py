@@ -21,7 +21,7 @@ import vflsim as front
 from vflsim.results import Results, write_summary
 from vflsim.results.store.folder import SEED, run_folder
 from vflsim.results.store.write import facts_of
-from vflsim.results.verify.runs import verify_folder
+from vflsim.results.verify import verify_folder
 from vflsim.scenario import load
 from vflsim.studies.plan import axes_of, planned
 from vflsim.studies.rerun import Repeated, Sample, rerun

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from vflsim.errors import NonFiniteError, RunError, ScenarioError
 from vflsim.protocols import Protocol
-from vflsim.results.verify.runs import verify_folder
+from vflsim.results.verify import verify_folder
 from vflsim.scenario import load
 from vflsim.studies.runs.progress import StudyRun, Watcher
 from vflsim.studies.study import run_study

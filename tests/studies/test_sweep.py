@@ -20,7 +20,7 @@ from vflsim.errors import DataError, ResultsError, ScenarioError
 from vflsim.results import Results
 from vflsim.results.sweeps.sweep import Sweep, SweepPage
 from vflsim.results.sweeps.table import measure_tables, sweep_tables
-from vflsim.results.verify.runs import verify_folder
+from vflsim.results.verify import verify_folder
 from vflsim.scenario import load
 from vflsim.studies.plan import folder_names
 from vflsim.studies.pool import Study

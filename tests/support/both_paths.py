@@ -8,7 +8,7 @@ from typing import Any
 from tiny_worlds import data_of, tiny
 
 from vflsim.results.store.write import write_file
-from vflsim.results.verify.runs import verify_run
+from vflsim.results.verify import verify_run
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.run import Outcome, run_protocol

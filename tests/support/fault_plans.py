@@ -25,7 +25,7 @@ from vflsim.errors import VflsimError
 from vflsim.remote.client import LiveClient
 from vflsim.remote.keys import make_identities
 from vflsim.remote.server import LiveServer
-from vflsim.results.verify.runs import verify_run
+from vflsim.results.verify import verify_run
 from vflsim.scenario import load
 from vflsim.simulation.run import Outcome
 from vflsim.streams import party_name

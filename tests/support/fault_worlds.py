@@ -19,7 +19,7 @@ from vflsim.learning.execution.operations import Operation
 from vflsim.protocols.fedvs.client import CodedClientLearner
 from vflsim.protocols.fedvs.learners import CodedServerLearner
 from vflsim.protocols.fedvs.plan import SegmentedBatch
-from vflsim.results.verify.runs import verify_run
+from vflsim.results.verify import verify_run
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
 from vflsim.simulation import run as runs

@@ -10,7 +10,7 @@ from typing import Any
 from tiny_worlds import raw
 
 from vflsim.results.store.folder import Prepared
-from vflsim.results.verify.runs import verify_folder
+from vflsim.results.verify import verify_folder
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
 from vflsim.studies.runs.progress import Growth, StudyRun, Watcher

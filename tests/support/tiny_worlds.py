@@ -21,7 +21,7 @@ from vflsim.protocols.fedvs import FedVS
 from vflsim.protocols.fedvs.keys import coding_plan
 from vflsim.protocols.fedvs.plan import CodingPlan
 from vflsim.protocols.fedvs.stages import CodedStages
-from vflsim.results.verify.runs import verify_run
+from vflsim.results.verify import verify_run
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting

@@ -206,7 +206,7 @@ def verify(
 
     With --rerun, also that they come out again: runs that are computed once more have the same bytes.
     """
-    from vflsim.results.verify.runs import runs_in, verify_folder
+    from vflsim.results.verify import runs_in, verify_folder
     from vflsim.studies.rerun import Sample
 
     sample = Sample(protocol or (), seed or (), rounds, from_checkpoint)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from vflsim.results.store.schema import RunTables as RunTables
     from vflsim.results.store.write import write_file as write_file, write_run as write_run
     from vflsim.results.tables.comparison import comparison_table as comparison_table, write_summary as write_summary
-    from vflsim.results.verify.runs import verify_folder as verify_folder, verify_run as verify_run
+    from vflsim.results.verify import verify_folder as verify_folder, verify_run as verify_run
 
 _MODULES = {
     "read": ("NotRecordedError", "Results", "StoredRun"),
@@ -22,7 +22,7 @@ _MODULES = {
     "store.pages": ("RunInfo",),
     "store.schema": ("RunTables",),
     "statistics.summary": ("summarise",),
-    "verify.runs": ("verify_folder", "verify_run"),
+    "verify": ("verify_folder", "verify_run"),
     "store.write": ("write_file", "write_run"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

@@ -16,7 +16,7 @@ from fault_worlds import watched_sums
 from tiny_worlds import RANDOM_TIMING, data_of, events, metrics, raw, rounds, run, same_weights
 
 from vflsim.errors import IncompleteRoundError, NoProgressError
-from vflsim.results.verify.runs import verify_run
+from vflsim.results.verify import verify_run
 from vflsim.scenario import load
 from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.timing.delays import Exponential

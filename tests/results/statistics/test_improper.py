@@ -16,7 +16,7 @@ from tiny_worlds import raw
 
 import vflsim as package
 from vflsim.results.read import Results
-from vflsim.results.verify.runs import verify_folder
+from vflsim.results.verify import verify_folder
 
 Vflsim = Callable[..., Ended]
 pytestmark = pytest.mark.usefixtures("unrendered")

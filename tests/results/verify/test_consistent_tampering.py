@@ -16,7 +16,7 @@ from tiny_worlds import raw
 from vflsim.errors import DataError
 from vflsim.results import verify_folder
 from vflsim.results.read import Results
-from vflsim.results.verify.runs import of_run, problems_of
+from vflsim.results.verify import of_run, problems_of
 from vflsim.results.verify.scenario import ByScenario
 from vflsim.scenario import load
 from vflsim.studies.study import run_study

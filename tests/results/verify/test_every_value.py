@@ -21,7 +21,7 @@ from tiny_worlds import raw
 
 from vflsim.results.read import Results
 from vflsim.results.store.pages import RunInfo
-from vflsim.results.verify.runs import problems_of, verify_folder
+from vflsim.results.verify import problems_of, verify_folder
 from vflsim.results.verify.scenario import ByScenario
 from vflsim.scenario import load
 from vflsim.studies.study import run_study

@@ -10,8 +10,8 @@ import pytest
 from tiny_worlds import run, tiny
 
 from vflsim.results.store.schema import RunTables
+from vflsim.results.verify import verify_run
 from vflsim.results.verify.links import Downtime
-from vflsim.results.verify.runs import verify_run
 from vflsim.simulation.run import Outcome
 
 TIMING: dict[str, Any] = {

@@ -16,7 +16,7 @@ from worlds_by_name import ENERGY, WORLDS
 
 import vflsim
 from vflsim.errors import NonFiniteError, ScenarioError
-from vflsim.results.verify.runs import verify_run
+from vflsim.results.verify import verify_run
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.checkpoints import Keeper
 from vflsim.simulation.run import Outcome, run_protocol

@@ -11,7 +11,7 @@ from tiny_worlds import raw
 
 import vflsim
 from vflsim.errors import ResultsError, ScenarioError
-from vflsim.results.verify.runs import verify_folder
+from vflsim.results.verify import verify_folder
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.checkpoints.snapshot import Return, went_elsewhere
