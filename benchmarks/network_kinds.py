@@ -28,7 +28,7 @@ from scipy import stats
 import vflsim
 from vflsim.errors import DataError, RunError, VflsimError
 from vflsim.results.read import Results
-from vflsim.results.statistics.summary import outcomes
+from vflsim.results.statistics import outcomes
 from vflsim.scenario.resolve import party_timings
 from vflsim.tables.formats import markdown_table
 from vflsim.vocabulary.metrics import higher_is_better

@@ -18,9 +18,9 @@ from vflsim.plotting.looks import kinds_of, protocol_styles
 from vflsim.plotting.script import picture_file
 from vflsim.plotting.style import Picture, legend, picture, plain_number, remark, target_label
 from vflsim.results import Results, write_file
+from vflsim.results.statistics import outcomes
 from vflsim.results.statistics.costs import target_from_text
-from vflsim.results.statistics.summary import outcomes
-from vflsim.results.sweeps.sweep import Sweep
+from vflsim.results.sweeps import Sweep
 
 
 def communication_times(training: Results, sweep: Sweep, target: str) -> pd.DataFrame:

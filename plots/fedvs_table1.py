@@ -8,7 +8,7 @@ from typing import Any
 from vflsim.errors import VflsimError
 from vflsim.intervals import t_interval
 from vflsim.results import Results
-from vflsim.results.sweeps.sweep import Sweep
+from vflsim.results.sweeps import Sweep
 
 COLUMNS = {"mlp": "MLP", "cnn": "CNN", "polynomial": "PN"}
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from vflsim.errors import VflsimError
-from vflsim.results.sweeps.sweep import Sweep
+from vflsim.results.sweeps import Sweep
 from vflsim.tables.formats import markdown_table
 
 

@@ -23,7 +23,7 @@ from vflsim.errors import DataError, ResultsError, ScenarioError, VflsimError
 from vflsim.results.read import StoredRun
 from vflsim.results.store.manifest import Manifest
 from vflsim.results.store.pages import read_info, read_scenario
-from vflsim.results.sweeps.sweep import SweepPage
+from vflsim.results.sweeps import SweepPage
 from vflsim.results.sweeps.tuning import Tuning
 from vflsim.scenario import load
 from vflsim.scenario.document import read

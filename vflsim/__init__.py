@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from vflsim.api.frames import Frame
     from vflsim.plotting.style import Picture
     from vflsim.results.read import Results
-    from vflsim.results.sweeps.sweep import Sweep
+    from vflsim.results.sweeps import Sweep
     from vflsim.results.sweeps.table import SweepResults, TuningResults
     from vflsim.scenario.models import Scenario
     from vflsim.trained.models import ComparedResults, StudyResults

@@ -22,13 +22,13 @@ from vflsim.intervals import CONFIDENCE as CONFIDENCE, t_interval as t_interval
 from vflsim.learning.models.shapes import TableShape as TableShape
 from vflsim.learning.tasks import PredictionTask as PredictionTask
 from vflsim.results.read import NotRecordedError as NotRecordedError, Results as Results, StoredRun as StoredRun
+from vflsim.results.statistics import outcomes as outcomes
 from vflsim.results.statistics.estimates import means_by as means_by
-from vflsim.results.statistics.summary import outcomes as outcomes
 from vflsim.results.store.manifest import stored_scenario as stored_scenario
 from vflsim.results.store.views import PartyView as PartyView, RecordedViews as RecordedViews
 from vflsim.results.store.write import frame_table as frame_table, write_file as write_file
-from vflsim.results.sweeps.sweep import Sweep as Sweep, open_folder as open_folder
-from vflsim.results.tables.comparison import costs_to_target as costs_to_target
+from vflsim.results.sweeps import Sweep as Sweep, open_folder as open_folder
+from vflsim.results.tables import costs_to_target as costs_to_target
 from vflsim.tables import Cell as Cell, DataTable as DataTable
 from vflsim.tables.formats import TABLES_FILE as TABLES_FILE, markdown as markdown, packed as packed
 from vflsim.trained.models import TrainedModels as TrainedModels, Uploads as Uploads

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from vflsim.results.statistics import KEYS
 from vflsim.results.statistics.estimates import Estimate
-from vflsim.results.statistics.summary import KEYS
 from vflsim.results.store.pages import RunInfo
 from vflsim.results.store.schema import CURVE_COLUMNS, ENERGY_COLUMNS
 from vflsim.vocabulary.base import strings_below

@@ -17,7 +17,7 @@ from tiny_worlds import RANDOM_TIMING, data_of, metrics, raw, rounds, run, tiny
 import vflsim
 from vflsim.errors import ScenarioError
 from vflsim.results.read import Results
-from vflsim.results.tables.comparison import comparison_table
+from vflsim.results.tables import comparison_table
 from vflsim.scenario.resolve import run_text
 from vflsim.simulation.run import run_protocol
 from vflsim.simulation.vectorised.run import run_vectorised

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from scipy import stats
 
 from vflsim.results import Results
-from vflsim.results.sweeps.sweep import Sweep
+from vflsim.results.sweeps import Sweep
 
 TARGETS = ("time_s", "round", "bytes", "energy_j")
 

@@ -8,7 +8,7 @@ import pytest
 from vflsim.errors import ResultsError
 from vflsim.plotting.script import metric_panels
 from vflsim.results import Results
-from vflsim.results.sweeps.sweep import Sweep
+from vflsim.results.sweeps import Sweep
 
 SCRIPT = Path(__file__).parents[2] / "plots" / "panels.py"
 

@@ -26,7 +26,7 @@ from vflsim.plotting.curves import numbers_of
 from vflsim.plotting.delays import fits, law
 from vflsim.plotting.script import metric_panels
 from vflsim.results import Results
-from vflsim.results.sweeps.sweep import Sweep
+from vflsim.results.sweeps import Sweep
 from vflsim.timing.delays import Constant, Exponential, Sum
 from vflsim.vocabulary.metrics import REPORTED, range_of
 

@@ -12,7 +12,7 @@ from tiny_worlds import raw
 from vflsim.attacks import chosen, evaluate, save
 from vflsim.errors import ResultsError
 from vflsim.results import Results
-from vflsim.results.sweeps.sweep import Sweep
+from vflsim.results.sweeps import Sweep
 
 PLOTS = Path(__file__).parents[2] / "plots"
 ENTRIES = {

@@ -11,7 +11,7 @@ from toy_runs import toy_results
 
 from vflsim.errors import ResultsError
 from vflsim.plotting import plot, save_all
-from vflsim.results.sweeps.sweep import Sweep
+from vflsim.results.sweeps import Sweep
 
 
 def swept(folder: Path, keys: list[str], points: dict[tuple, list[float]], finished: int = 99) -> Sweep:

@@ -15,7 +15,7 @@ from vflsim.errors import ResultsError
 from vflsim.plotting import SWEEP_PLOTS, open_folder, plot, save_all
 from vflsim.plotting.closed_forms import LOOK
 from vflsim.results import NotRecordedError
-from vflsim.results.sweeps.sweep import Sweep
+from vflsim.results.sweeps import Sweep
 
 
 def page(folder: Path, key: str, values: list, finished: int | None = None) -> Sweep:

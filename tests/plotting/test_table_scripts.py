@@ -11,7 +11,7 @@ from swept import run_sweep
 from tiny_worlds import raw
 
 import vflsim
-from vflsim.results.sweeps.sweep import Sweep
+from vflsim.results.sweeps import Sweep
 
 PLOTS = Path(__file__).parents[2] / "plots"
 

@@ -16,7 +16,7 @@ from tiny_worlds import EAGER, RANDOM_TIMING, apart, data_of, metrics, raw, roun
 
 import vflsim
 from vflsim.errors import ScenarioError
-from vflsim.results.tables.comparison import comparison_table
+from vflsim.results.tables import comparison_table
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.sections import Recording

@@ -13,7 +13,7 @@ from vflsim.errors import ResultsError
 from vflsim.reporting import write_report
 from vflsim.reporting.figures import Ink
 from vflsim.reporting.page import SweepSection, sweep_section
-from vflsim.results.sweeps.sweep import Sweep
+from vflsim.results.sweeps import Sweep
 
 
 def swept(folder: Path, keys: dict[str, list], unfinished: int = 0) -> Path:

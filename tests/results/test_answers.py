@@ -12,8 +12,8 @@ from toy_runs import toy_answers, toy_results
 
 from vflsim.errors import ResultsError
 from vflsim.results import NotRecordedError, Results
-from vflsim.results.statistics.summary import summarise
-from vflsim.results.tables.comparison import markdown
+from vflsim.results.statistics import summarise
+from vflsim.results.tables import markdown
 from vflsim.results.tables.sections import answer_metric, answers_table
 
 

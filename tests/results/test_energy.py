@@ -12,9 +12,9 @@ import vflsim
 from vflsim.reporting.answer import answer
 from vflsim.reporting.figures import curves
 from vflsim.results.read import NotRecordedError, Results
+from vflsim.results.statistics import outcomes
 from vflsim.results.statistics.costs import passage
-from vflsim.results.statistics.summary import outcomes
-from vflsim.results.tables.comparison import comparison_table, markdown
+from vflsim.results.tables import comparison_table, markdown
 from vflsim.results.tables.sections import energy_table
 from vflsim.scenario import load
 from vflsim.studies.study import run_study

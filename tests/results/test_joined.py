@@ -17,12 +17,11 @@ import vflsim
 from vflsim.errors import ResultsError
 from vflsim.plotting import PLOTS, Picture
 from vflsim.results import Results
-from vflsim.results.joined import JoinedResults
-from vflsim.results.read import NotRecordedError
+from vflsim.results.read import JoinedResults, NotRecordedError
+from vflsim.results.statistics import outcomes
 from vflsim.results.statistics.pairs import ratio
-from vflsim.results.statistics.summary import outcomes
 from vflsim.results.store.pages import read_scenario
-from vflsim.results.tables.comparison import comparison_table
+from vflsim.results.tables import comparison_table
 from vflsim.scenario import load
 from vflsim.studies.study import run_study
 from vflsim.vocabulary import plain_yaml

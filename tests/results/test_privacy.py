@@ -12,8 +12,8 @@ from vflsim.learning.learners.releases import Releases
 from vflsim.learning.privacy.accounting import epsilon_of
 from vflsim.learning.privacy.mechanisms import Gaussian
 from vflsim.results.facts import PrivacyFacts
-from vflsim.results.statistics.summary import summarise
-from vflsim.results.tables.comparison import comparison_table, markdown
+from vflsim.results.statistics import summarise
+from vflsim.results.tables import comparison_table, markdown
 
 DP = {"kind": "gaussian", "clip": 1.5, "delta": 1e-5, "epsilon": 5, "per": "release"}
 PROTOCOLS = {"wait": {"kind": "synchronous"}, "wait-dp": {"kind": "synchronous", "mechanism": DP}}

@@ -18,7 +18,7 @@ from tiny_worlds import raw
 
 from vflsim.errors import DataError, ResultsError, ScenarioError
 from vflsim.results import Results
-from vflsim.results.sweeps.sweep import Sweep, SweepPage
+from vflsim.results.sweeps import Sweep, SweepPage
 from vflsim.results.sweeps.table import measure_tables, sweep_tables
 from vflsim.results.verify import verify_folder
 from vflsim.scenario import load

@@ -12,7 +12,7 @@ from tiny_worlds import raw
 
 import vflsim
 from vflsim.errors import ResultsError, ScenarioError
-from vflsim.results.sweeps.sweep import SweepPage
+from vflsim.results.sweeps import SweepPage
 from vflsim.results.sweeps.tuning import Tuning
 from vflsim.scenario import load
 from vflsim.studies.tune import Tuned, tune_protocols

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from vflsim.attacks import Evaluation
     from vflsim.explaining import Explanation
     from vflsim.results.read import Results
-    from vflsim.results.sweeps.sweep import Sweep
+    from vflsim.results.sweeps import Sweep
 
 
 def report(

@@ -300,9 +300,9 @@ def compare(
     from vflsim.results.joined import opened
     from vflsim.results.statistics.costs import target_from_text
     from vflsim.results.statistics.quantiles import quantile_table
-    from vflsim.results.sweeps.sweep import Sweep
+    from vflsim.results.sweeps import Sweep
     from vflsim.results.sweeps.table import sweep_tables
-    from vflsim.results.tables.comparison import comparison_table
+    from vflsim.results.tables import comparison_table
     from vflsim.results.tables.ranking import budget_tables, budgets_from
 
     form = form_of("compare", latex, markdown, csv, html)

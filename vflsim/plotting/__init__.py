@@ -28,7 +28,7 @@ from vflsim.plotting.timeline import link_utilisation, timeline
 from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.statistics.costs import target_from_text
 from vflsim.results.store.write import write_file
-from vflsim.results.sweeps.sweep import Sweep, open_folder
+from vflsim.results.sweeps import Sweep, open_folder
 
 PLOTS: dict[str, Callable[..., Picture]] = {
     "time": metric_against_time,

@@ -30,9 +30,9 @@ from vflsim.plotting.style import (
     x_axis,
 )
 from vflsim.results.read import NotRecordedError, Results
+from vflsim.results.statistics import outcomes, statistic_of
 from vflsim.results.statistics.estimates import GEOMETRIC, SeedSample, estimate
 from vflsim.results.statistics.pairs import Ratio, ratio
-from vflsim.results.statistics.summary import outcomes, statistic_of
 from vflsim.vocabulary.amounts import three_digits
 
 PANELS = (("time_to_target", "time", "s"), ("rounds_to_target", "server steps", ""), ("bytes_to_target", "bytes", "B"))

@@ -41,7 +41,7 @@ from vflsim.plotting.style import (
 from vflsim.plotting.theme import appearance
 from vflsim.results import write_file
 from vflsim.results.read import NotRecordedError, Results
-from vflsim.results.sweeps.sweep import Sweep
+from vflsim.results.sweeps import Sweep
 from vflsim.vocabulary.figures import FIGURE_OPTIONS
 from vflsim.vocabulary.metrics import facts_of, range_of
 from vflsim.vocabulary.plain_yaml import parse_value

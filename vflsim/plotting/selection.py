@@ -20,7 +20,7 @@ from vflsim.results.read import NotRecordedError, Results, StoredRun
 from vflsim.results.store.manifest import refuse_untrusted
 from vflsim.results.store.run import RecordedRun
 from vflsim.results.store.schema import TableName
-from vflsim.results.sweeps.sweep import Sweep
+from vflsim.results.sweeps import Sweep
 from vflsim.scenario.own_modules import origins
 from vflsim.timing.floats import Floats
 from vflsim.vocabulary.figures import Figure

@@ -28,7 +28,6 @@ from vflsim.plotting.looks import Style, protocol_styles
 from vflsim.plotting.style import Picture, headline, legend, log_ticks, picture, plain_number, sides, spread_widely
 from vflsim.plotting.theme import current
 from vflsim.results.sweeps.axis import SweepAxis
-from vflsim.results.sweeps.sweep import Sweep
 from vflsim.timing.floats import Floats
 
 _NAMED = 9

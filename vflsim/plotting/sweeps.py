@@ -24,9 +24,9 @@ from vflsim.plotting.sweep_panels import (
     value_axis,
 )
 from vflsim.results.read import NotRecordedError
+from vflsim.results.statistics import STEADY
 from vflsim.results.statistics.estimates import GEOMETRIC, WIDE
-from vflsim.results.statistics.summary import STEADY
-from vflsim.results.sweeps.sweep import QUANTILE, Sweep, level_of, shown_measure
+from vflsim.results.sweeps import QUANTILE, Sweep, level_of, shown_measure
 from vflsim.timing.floats import Floats
 
 FORMS = ("lines", "map", "panels")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from vflsim.results.read import Results
-    from vflsim.results.sweeps.sweep import Sweep
+    from vflsim.results.sweeps import Sweep
 
 
 def write_report(
@@ -25,7 +25,7 @@ def write_report(
     from vflsim.reporting.page import page
     from vflsim.results.store.folder import REPORT
     from vflsim.results.store.write import write_file
-    from vflsim.results.sweeps.sweep import open_folder
+    from vflsim.results.sweeps import open_folder
 
     results = [open_folder(each) if isinstance(each, Path | str) else each for each in studies]
     place = Path(out) if out is not None else (results[0].folder if len(results) == 1 else Path()) / REPORT

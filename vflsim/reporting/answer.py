@@ -10,11 +10,11 @@ from vflsim.analysis.rounds import numbered
 from vflsim.plotting.style import Numbers, metric_label
 from vflsim.results.link_waits import longest_wait
 from vflsim.results.read import Results
+from vflsim.results.statistics import outcomes
 from vflsim.results.statistics.costs import standings
 from vflsim.results.statistics.estimates import Estimate
 from vflsim.results.statistics.pairs import ratio
 from vflsim.results.statistics.plateau import past_best_note
-from vflsim.results.statistics.summary import outcomes
 from vflsim.results.tables.footnotes import baseline_of, final_label, round_measure, select, targets_in
 from vflsim.results.tables.ranking import Ranking, ranking, within
 from vflsim.vocabulary.amounts import Amount, quantity, three_digits

@@ -21,7 +21,7 @@ from vflsim.plotting.timeline import ACTIVITIES
 from vflsim.results.events import activities, activity
 from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.store.run import RecordedRun
-from vflsim.results.sweeps.sweep import Sweep
+from vflsim.results.sweeps import Sweep
 from vflsim.timing.floats import Floats
 from vflsim.world.record import OUTCOMES
 

@@ -16,7 +16,7 @@ from vflsim.reporting.figures import BRIEF, CAPTIONS, Drawn, Ink, curves, drawn,
 from vflsim.results.read import Results, StoredRun
 from vflsim.results.store.folder import MANIFEST, SCENARIO
 from vflsim.results.store.manifest import Manifest
-from vflsim.results.tables.comparison import comparison_table, difference_table
+from vflsim.results.tables import comparison_table, difference_table
 from vflsim.results.tables.ranking import budget_tables
 from vflsim.results.tables.sections import ENERGY_TITLE, answers_table, conditions_of_results, energy_table
 from vflsim.tables import DataTable

@@ -11,7 +11,7 @@ from vflsim.reporting.answer import mean_round, time_spent, waited_for
 from vflsim.results.read import Results
 from vflsim.results.statistics.estimates import Estimate, describe
 from vflsim.results.statistics.rounds import Rounds, ages_of, pooled_mean
-from vflsim.results.tables.comparison import costs_to_target
+from vflsim.results.tables import costs_to_target
 from vflsim.tables import Cell, DataTable
 from vflsim.vocabulary.amounts import Amount
 from vflsim.vocabulary.metrics import is_share

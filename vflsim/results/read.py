@@ -37,7 +37,7 @@ class Results(RunSet):
     @with_names(lambda results, *_, **__: results.scenario)
     def summary(self, targets: Mapping[str, Any] | None = None, *, pairing: bool = False) -> DataTable:
         """Make the table that ``vflsim compare`` prints: see :func:`vflsim.results.comparison_table`."""
-        from vflsim.results.tables.comparison import comparison_table
+        from vflsim.results.tables import comparison_table
 
         return comparison_table(self, targets, pairing)
 
@@ -67,7 +67,7 @@ class Results(RunSet):
 
     def estimates(self, targets: Mapping[str, Any] | None = None) -> pd.DataFrame:
         """Estimate means, costs to targets and paired differences: see :func:`vflsim.results.summarise`."""
-        from vflsim.results.statistics.summary import summarise
+        from vflsim.results.statistics import summarise
 
         return summarise(self, targets)
 

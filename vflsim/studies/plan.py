@@ -13,7 +13,7 @@ from typing import Any
 from vflsim.errors import ScenarioError
 from vflsim.files import text
 from vflsim.learning.data.shelf import Shelf
-from vflsim.results.sweeps.sweep import SweepPage, SweepPoint
+from vflsim.results.sweeps import SweepPage, SweepPoint
 from vflsim.scenario.document import plain
 from vflsim.scenario.load import document_of, load, narrowed, quickened
 from vflsim.scenario.models import Scenario

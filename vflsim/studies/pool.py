@@ -22,7 +22,7 @@ from vflsim.results.store.folder import PAGES, SCENARIO, SUMMARIES, locked, with
 from vflsim.results.store.manifest import ManifestWriter
 from vflsim.results.store.pages import read_info
 from vflsim.results.store.write import place_run, write_file
-from vflsim.results.tables.comparison import write_summary
+from vflsim.results.tables import write_summary
 from vflsim.scenario.resolve import ScenarioData
 from vflsim.simulation.collector import patient_collector
 from vflsim.studies.checks.rounds import closed_forms

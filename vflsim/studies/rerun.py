@@ -14,7 +14,7 @@ from vflsim.learning.data.shelf import Shelf
 from vflsim.results.read import Results, StoredRun
 from vflsim.results.store.folder import RUN, SCENARIO, SWEEP
 from vflsim.results.store.manifest import stored_scenario
-from vflsim.results.sweeps.sweep import SweepPage
+from vflsim.results.sweeps import SweepPage
 from vflsim.results.verify.repeated import differences, first_differences, rows_in_common
 from vflsim.scenario.models import Scenario
 from vflsim.studies.engines import Unit

@@ -13,7 +13,7 @@ from rich.text import Text
 from vflsim.errors import VflsimError
 from vflsim.results.read import Results
 from vflsim.results.store.folder import Prepared
-from vflsim.results.tables.comparison import comparison_table
+from vflsim.results.tables import comparison_table
 from vflsim.results.tables.ranking import budget_tables
 from vflsim.results.tables.sections import answers_table
 from vflsim.scenario.models import Scenario

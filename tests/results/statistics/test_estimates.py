@@ -24,6 +24,7 @@ from vflsim import open_results
 from vflsim.reporting.answer import answer
 from vflsim.results import Results, comparison_table, summarise
 from vflsim.results.run_set import RunSet, evaluation_of
+from vflsim.results.statistics import outcomes
 from vflsim.results.statistics.costs import passage
 from vflsim.results.statistics.estimates import (
     GEOMETRIC,
@@ -36,9 +37,8 @@ from vflsim.results.statistics.estimates import (
     sampling_note,
 )
 from vflsim.results.statistics.pairs import Ratio, ratio
-from vflsim.results.statistics.summary import outcomes
 from vflsim.results.sweeps.answers import select_best
-from vflsim.results.tables.comparison import write_summary
+from vflsim.results.tables import write_summary
 from vflsim.scenario.sections import Evaluate
 from vflsim.vocabulary.targets import Held, Target
 

@@ -11,9 +11,9 @@ from timed_runs import write_timed
 
 from vflsim.results import Results
 from vflsim.results.facts import WORRYING, HeavyTail
+from vflsim.results.statistics import summarise
 from vflsim.results.statistics.heavy_tails import ENOUGH, MEASURED, Coverage, heavy_tail_notes, measured
-from vflsim.results.statistics.summary import summarise
-from vflsim.results.tables.comparison import comparison_table
+from vflsim.results.tables import comparison_table
 from vflsim.timing.laws.order import tail_share
 
 sys.path.append(str(ROOT / "benchmarks"))

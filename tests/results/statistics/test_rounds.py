@@ -26,7 +26,7 @@ from vflsim.results.statistics.rounds import (
     pooled_mean,
     with_open,
 )
-from vflsim.results.tables.comparison import comparison_table, pairing
+from vflsim.results.tables import comparison_table, pairing
 
 NONE = np.empty(0)
 

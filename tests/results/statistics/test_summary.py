@@ -15,9 +15,9 @@ from toy_runs import toy_results
 from vflsim.errors import ResultsError
 from vflsim.intervals import holm, step_values, t_interval
 from vflsim.results import Results, RunTables, comparison_table, summarise, write_run, write_summary
+from vflsim.results.statistics import statistic_of
 from vflsim.results.statistics.estimates import GEOMETRIC, MEAN, SeedSample, describe, estimate
 from vflsim.results.statistics.pairs import ratio
-from vflsim.results.statistics.summary import statistic_of
 from vflsim.vocabulary.amounts import Amount, quantity, span, three_digits
 from vflsim.vocabulary.metrics import higher_is_better
 

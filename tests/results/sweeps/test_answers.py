@@ -16,10 +16,10 @@ from scipy import stats
 import vflsim
 from vflsim.results.statistics.estimates import GEOMETRIC, MEAN, SeedSample
 from vflsim.results.statistics.pairs import Ratio
+from vflsim.results.sweeps import Sweep
 from vflsim.results.sweeps.answers import answers, answers_frame, select_best
 from vflsim.results.sweeps.answers_table import answer_tables, sentences
 from vflsim.results.sweeps.axis import is_choice, sections_of
-from vflsim.results.sweeps.sweep import Sweep
 from vflsim.results.sweeps.table import SweepResults
 from vflsim.vocabulary.amounts import spanned
 

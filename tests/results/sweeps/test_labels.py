@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from vflsim.results.sweeps.sweep import Sweep
+from vflsim.results.sweeps import Sweep
 
 
 @pytest.mark.parametrize(

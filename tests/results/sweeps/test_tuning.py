@@ -14,7 +14,7 @@ import torch
 
 from vflsim.errors import ResultsError
 from vflsim.results import RunInfo, RunTables, run_folder, write_file, write_run
-from vflsim.results.sweeps.sweep import Sweep, SweepPage, SweepPoint
+from vflsim.results.sweeps import Sweep, SweepPage, SweepPoint
 from vflsim.results.sweeps.table import sweep_tables
 from vflsim.results.sweeps.tuning import Tuning, score_of, tuning_markdown
 

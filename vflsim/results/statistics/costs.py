@@ -206,7 +206,7 @@ def ranked(results: RunSet, stood: pd.DataFrame) -> list[str]:
 
 
 def as_outcomes(results: RunSet, stood: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Return the values of ranked protocols as rows of :func:`~vflsim.results.statistics.summary.outcomes`."""
+    """Return the values of ranked protocols as rows of :func:`~vflsim.results.statistics.outcomes`."""
     rows = stood[stood["protocol"].isin(ranked(results, stood))]
     facts = {"measure": f"within_{metric}", "target": None, "unit": unit_of(metric, results.own_metrics)}
     return rows[["protocol", "seed", "value"]].assign(**facts, lower=rows["value"], censored=False)

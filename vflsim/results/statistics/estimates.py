@@ -108,7 +108,7 @@ class Estimate:
 
     @classmethod
     def of(cls, row: Mapping[Any, Any] | pd.Series) -> Self:
-        """Read the estimate in a row of :func:`~vflsim.results.statistics.summary.summarise`."""
+        """Read the estimate in a row of :func:`~vflsim.results.statistics.summarise`."""
         return cls(**{name: row[name] for name in cls.__dataclass_fields__})
 
     def within(self, least: float, greatest: float) -> Self:

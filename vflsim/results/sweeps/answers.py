@@ -15,12 +15,12 @@ import numpy as np
 import pandas as pd
 
 from vflsim.intervals import CONFIDENCE, t_interval
+from vflsim.results.statistics import statistic_of
 from vflsim.results.statistics.estimates import GEOMETRIC, MEAN, Estimate, SeedSample, estimate, paired
 from vflsim.results.statistics.pairs import Ratio, ratio
-from vflsim.results.statistics.summary import statistic_of
+from vflsim.results.sweeps import Sweep
 from vflsim.results.sweeps.axis import SweepAxis, key_column
 from vflsim.results.sweeps.candidates import COSTS, UNITS, Candidate, Competition, SweepMeasurements
-from vflsim.results.sweeps.sweep import Sweep
 from vflsim.vocabulary.metrics import facts_of, is_share
 from vflsim.vocabulary.plain_yaml import flow
 

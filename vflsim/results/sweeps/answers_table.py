@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 
 from vflsim.results.statistics.estimates import Estimate, describe
 from vflsim.results.statistics.pairs import Ratio
+from vflsim.results.sweeps import Sweep
 from vflsim.results.sweeps.answers import ANY, SweepAnswer, answers
 from vflsim.results.sweeps.axis import sections_of
 from vflsim.results.sweeps.candidates import UNITS, Candidate
-from vflsim.results.sweeps.sweep import Sweep
 from vflsim.results.tables.footnotes import BOUNDED, targets_in
 from vflsim.tables import Cell, DataTable
 from vflsim.vocabulary.amounts import Amount, limit, quantity, with_words

@@ -10,10 +10,10 @@ import pandas as pd
 
 from vflsim.intervals import step_values
 from vflsim.results.read import Results
+from vflsim.results.statistics import outcomes
 from vflsim.results.statistics.costs import metrics_by_run
 from vflsim.results.statistics.estimates import SeedSample
-from vflsim.results.statistics.summary import outcomes
-from vflsim.results.sweeps.sweep import Sweep
+from vflsim.results.sweeps import Sweep
 from vflsim.timing.floats import Floats
 from vflsim.world.run_tables import ENERGY
 

@@ -15,12 +15,12 @@ import pandas as pd
 
 from vflsim.errors import ResultsError
 from vflsim.results.read import Results
+from vflsim.results.statistics import estimated, outcomes
 from vflsim.results.statistics.costs import as_outcomes, standings
 from vflsim.results.statistics.estimates import Estimate, SeedSample, describe, paired
 from vflsim.results.statistics.pairs import Ratio, ratio
-from vflsim.results.statistics.summary import estimated, outcomes
-from vflsim.results.sweeps.sweep import ShownMeasure, Sweep, level_of, shown_measure
-from vflsim.results.tables.comparison import pairing as gain
+from vflsim.results.sweeps import ShownMeasure, Sweep, level_of, shown_measure
+from vflsim.results.tables import pairing as gain
 from vflsim.results.tables.footnotes import BOUNDED, baseline_of, final_label
 from vflsim.results.tables.ranking import ranking_table
 from vflsim.scenario.emit import flow

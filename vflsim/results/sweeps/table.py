@@ -6,18 +6,18 @@ from typing import Any
 import pandas as pd
 
 from vflsim.results.read import Results
+from vflsim.results.statistics import STEADY, outcomes
 from vflsim.results.statistics.costs import wanted_targets
 from vflsim.results.statistics.estimates import Estimate, describe, resolution_note
 from vflsim.results.statistics.heavy_tails import heavy_tail_notes
 from vflsim.results.statistics.plateau import past_best_note
 from vflsim.results.statistics.quantiles import LEVELS, QUANTILES, too_slow
 from vflsim.results.statistics.rounds import OPEN, open_notes
-from vflsim.results.statistics.summary import STEADY, outcomes
+from vflsim.results.sweeps import ShownMeasure, Sweep, has_values, level_of, percentile, shown_measure
 from vflsim.results.sweeps.answers import answers_frame
 from vflsim.results.sweeps.answers_table import answer_tables
 from vflsim.results.sweeps.axis import key_column
 from vflsim.results.sweeps.compared import budget_tables, comparison_tables, points_table
-from vflsim.results.sweeps.sweep import ShownMeasure, Sweep, has_values, level_of, percentile, shown_measure
 from vflsim.results.sweeps.tuning import TUNING, Tuning, tuning_table
 from vflsim.results.tables.footnotes import AT_LEAST, MEANS, about_means, final_label, round_measure
 from vflsim.results.tables.ranking import budgets_from
@@ -177,7 +177,7 @@ _TO_TARGET = ("time_to_target_s", "rounds_to_target", "bytes_to_target", "energy
 def sweep_frame(sweep: Sweep) -> pd.DataFrame:
     """Return one row per run: a column per key, then protocol, seed, status, error and the run's measures.
 
-    Measures are those of :func:`~vflsim.results.statistics.summary.outcomes`, with ``_s`` behind those in seconds;
+    Measures are those of :func:`~vflsim.results.statistics.outcomes`, with ``_s`` behind those in seconds;
     ``reached`` says whether the run reached the (first) target, and the costs until then are NaN if not. A cost lies
     above the one with ``_lower`` behind its name, which the evaluation before, or the end, tells. Keys whose values are
     all numbers are numbers in the unit of the first value, which their column names: ``up_Mbps``.

@@ -18,9 +18,9 @@ import pyarrow as pa
 from pydantic import BaseModel
 
 from vflsim.errors import ResultsError
-from vflsim.results.statistics.plateau import distinct, plateau_of
+from vflsim.results.statistics.doubts import distinct, plateau_of
 from vflsim.results.store.pages import read_page
-from vflsim.results.sweeps.sweep import Sweep
+from vflsim.results.sweeps import Sweep
 from vflsim.tables import Cell, DataTable
 from vflsim.tables.formats import markdown
 from vflsim.vocabulary.amounts import Amount

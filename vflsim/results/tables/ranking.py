@@ -14,9 +14,9 @@ from pydantic import ValidationError
 from vflsim.errors import ResultsError
 from vflsim.intervals import CONFIDENCE, holm
 from vflsim.results.run_set import RunSet
+from vflsim.results.statistics import estimated
 from vflsim.results.statistics.costs import as_outcomes, evaluated_too_seldom, standings
 from vflsim.results.statistics.estimates import WIDE, Estimate, describe
-from vflsim.results.statistics.summary import estimated
 from vflsim.results.tables.footnotes import MEANS, lost_runs, select
 from vflsim.tables import Cell, DataTable
 from vflsim.vocabulary.amounts import Amount

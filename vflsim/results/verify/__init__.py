@@ -17,8 +17,8 @@ from vflsim.results.store.manifest import Manifest, entry_of
 from vflsim.results.store.pages import FileFacts, RunInfo
 from vflsim.results.store.schema import RunTables
 from vflsim.results.store.write import changes, strangers
+from vflsim.results.sweeps import Sweep, SweepPage, SweepPoint
 from vflsim.results.sweeps.axis import setting_of
-from vflsim.results.sweeps.sweep import Sweep, SweepPage, SweepPoint
 from vflsim.results.verify.derived import curve_problems, energy_problems, summary_problems
 from vflsim.results.verify.links import LINK_RULES, OUTAGE_RULES
 from vflsim.results.verify.rules import EVENT_RULES, ORDER_RULES, Frames, Rule

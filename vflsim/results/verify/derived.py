@@ -16,7 +16,7 @@ from vflsim.errors import ResultsError
 from vflsim.protocols.capabilities import closed_forms_of
 from vflsim.results.events import party_number
 from vflsim.results.read import Results
-from vflsim.results.statistics.summary import summarise, to_table
+from vflsim.results.statistics import summarise, to_table
 from vflsim.results.store.closed_forms import FILE, curves_of, read_closed_forms, read_left_out
 from vflsim.results.store.folder import SUMMARIES
 from vflsim.results.store.run import SHOWN, StoredRun

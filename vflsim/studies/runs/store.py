@@ -38,7 +38,7 @@ from vflsim.results.store.folder import (
 from vflsim.results.store.manifest import ManifestWriter
 from vflsim.results.store.pages import RunInfo, read_scenario
 from vflsim.results.store.write import write_file
-from vflsim.results.tables.comparison import write_summary
+from vflsim.results.tables import write_summary
 from vflsim.scenario.document import Document
 from vflsim.scenario.load import narrowed, validate
 from vflsim.scenario.models import Scenario
