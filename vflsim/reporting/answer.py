@@ -155,9 +155,7 @@ def _to_target(results: Results, summary: pd.DataFrame, target: str) -> list[str
             sentences.append(f"{name} is {number} times as fast as {baseline}{interval or limit}.")
     for cost, what in (("rounds", "Fewest rounds"), ("bytes", "Fewest bytes"), ("energy", "Least energy")):
         if (ranks := ranking(results, summary, f"{cost}_to_target", target)) is not None:
-            text = f"{what}: {ranks.best} with {ranks.text(ranks.best)}"
-            rest = [f"{name} ({ranks.text(name)})" for name in ranks.close]
-            sentences.append(f"{text}; not clearly more: {joined(rest)}." if rest else f"{text}.")
+            sentences.append(_first(f"{what}: {ranks.best} with", ranks, "more"))
     return sentences + _missed(results, summary, target, time)
 
 
@@ -180,22 +178,16 @@ def _missed(results: Results, summary: pd.DataFrame, target: str, time: Ranking 
 def _without_target(results: Results, summary: pd.DataFrame) -> list[str]:
     sentences = []
     if results.evaluated:
-        metric, facts = results.main_metric, results.own_metrics
-        ranks = ranking(results, summary, f"plateau_{metric}", highest=higher_is_better(metric, facts))
+        metric = results.main_metric
+        highest = higher_is_better(metric, results.own_metrics)
+        ranks = ranking(results, summary, f"plateau_{metric}", highest=highest)
         if ranks is not None:
-            share, what = is_share(metric, facts), final_label(metric)
-            level = "highest" if higher_is_better(metric, facts) else "lowest"
-            head = f"the {level} {what}" if len(ranks.order) > 1 else f"a {what} of"
-            text = f"{ranks.best} ends with {head} {ranks.text(ranks.best, share)}"
-            rest = [f"{name} ({ranks.text(name, share)})" for name in ranks.close]
-            sentences.append(f"{text}; not clearly behind: {joined(rest)}." if rest else f"{text}.")
+            sentences.append(_highest(f"{ranks.best} ends with", results, ranks, final_label(metric)))
             sentences += past_best_note(results)
     ranks = ranking(results, summary, round_measure(summary))
     if ranks is not None:
         head = "has the shortest rounds:" if len(ranks.order) > 1 else "has rounds of"
-        text = f"{ranks.best} {head} {ranks.text(ranks.best)} on average"
-        rest = [f"{name} ({ranks.text(name)})" for name in ranks.close]
-        sentences.append(f"{text}; not clearly longer: {joined(rest)}." if rest else f"{text}.")
+        sentences.append(_first(f"{ranks.best} {head}", ranks, "longer", " on average"))
         baseline = baseline_of(results)
         if baseline in ranks.order and baseline != ranks.best and ranks.estimates[ranks.best].mean > 0:
             times = ranks.estimates[baseline].mean / ranks.estimates[ranks.best].mean
@@ -207,19 +199,28 @@ def _without_target(results: Results, summary: pd.DataFrame) -> list[str]:
     return sentences or ["Runs have finished, but they recorded neither metrics nor rounds to compare."]
 
 
+def _first(text: str, ranks: Ranking, but: str, after: str = "", share: bool = False) -> str:
+    """End a sentence with the value of the first protocol, and the protocols that are not clearly more than it."""
+    rest = joined([f"{name} ({ranks.text(name, share)})" for name in ranks.close])
+    return f"{text} {ranks.text(ranks.best, share)}{after}" + (f"; not clearly {but}: {rest}." if rest else ".")
+
+
+def _highest(text: str, results: Results, ranks: Ranking, what: str) -> str:
+    """End a sentence with the best level of the main metric."""
+    metric, facts = results.main_metric, results.own_metrics
+    level = "highest" if higher_is_better(metric, facts) else "lowest"
+    head = f"the {level} {what}" if len(ranks.order) > 1 else f"a {what} of"
+    return _first(f"{text} {head}", ranks, "behind", share=is_share(metric, facts))
+
+
 def _within(results: Results, budget: Budget) -> list[str]:
     """Say which protocol is best when so much had been spent, and whose runs had ended before."""
-    metric, facts = results.main_metric, results.own_metrics
+    metric = results.main_metric
     stood = standings(results, budget, metric)
     ranks = within(results, metric, stood)
     if ranks is None:
         return [f"Within {budget}, no protocol has an evaluation in all its runs."]
-    share, what = is_share(metric, facts), metric.replace("_", " ")
-    level = "highest" if higher_is_better(metric, facts) else "lowest"
-    head = f"the {level} {what}" if len(ranks.order) > 1 else f"a {what} of"
-    text = f"Within {budget}, {ranks.best} has {head} {ranks.text(ranks.best, share)}"
-    rest = [f"{name} ({ranks.text(name, share)})" for name in ranks.close]
-    sentences = [f"{text}; not clearly behind: {joined(rest)}." if rest else f"{text}."]
+    sentences = [_highest(f"Within {budget}, {ranks.best} has", results, ranks, metric.replace("_", " "))]
     if ended := [name for name in ranks.order if stood.loc[stood["protocol"] == name, "ended"].any()]:
         sentences.append(f"Runs of {joined(ended)} had ended before {budget}; their last values count.")
     return sentences

@@ -174,19 +174,10 @@ def _slices(events: Activities, received: Ints, tracks: _Tracks, process: int) -
     for first in range(0, len(events), _PART):
         rows = slice(first, first + _PART)
         part = events.where(rows)
-        columns = (
-            part.kind,
-            part.party,
-            part.peer,
-            part.round,
-            part.bytes,
-            part.index,
-            part.drawn,
-            part.sent,
-            part.outcome,
-        )
+        names = ("kind", "party", "peer", "round", "bytes", "index", "drawn", "sent", "outcome")
+        columns = (getattr(part, name).tolist() for name in names)
         for row, other, kind, party, peer, round_, size, index, drawn, sent, outcome in zip(
-            range(first, first + len(part)), there[rows].tolist(), *(column.tolist() for column in columns), strict=True
+            range(first, first + len(part)), there[rows].tolist(), *columns, strict=True
         ):
             args = f'"index": {index}, "outcome": "{OUTCOMES[outcome]}"'
             args += f', "round": {round_}' if round_ >= 0 else ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from array import array
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, final
@@ -20,10 +19,8 @@ from vflsim.intervals import SteadyMean, Variation, lacking, steady_mean
 from vflsim.stopping.end_rule import UNKNOWN, End, EndRule, Plain, RoundFacts, Stretch, Tally
 from vflsim.timing.floats import Floats
 from vflsim.vocabulary.base import Part, Shorthand
-from vflsim.vocabulary.quantities import Quantity
+from vflsim.vocabulary.targets import share_of
 from vflsim.world.party import RunContext
-
-_PERCENT = re.compile(r"(?P<amount>.*\S)\s*%\s*", re.DOTALL)
 
 FINEST = 1e-6
 """The finest precision of a mean: it takes 4 · 10¹² exponential rounds."""
@@ -51,10 +48,7 @@ _PERCENT_SCHEMA: JsonSchemaValue = {"type": "string", "description": "a share of
 
 
 def _share(value: Any, info: ValidationInfo) -> float:
-    percent = _PERCENT.fullmatch(value) if isinstance(value, str) else None
-    symbols = (info.context or {}).get("symbols") or {}
-    number = float(Quantity().convert(percent["amount"] if percent else value, symbols))
-    share = number / 100 if percent else number
+    share, percent = share_of(value, (info.context or {}).get("symbols") or {})
     if not 0 < share < 1:
         remedy = f"; write {value} % if per cent are meant" if not percent and 1 <= share < 100 else ""
         raise ValueError(f"{value} is out of range; allowed: above 0 and below 1, as in 0.01 or 1 %{remedy}")

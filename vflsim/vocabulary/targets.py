@@ -177,10 +177,15 @@ def _is_share_target(name: Any, metrics: Known) -> bool:
     return isinstance(name, str) and column_of(name) in columns_of(metrics) and is_share(name, metrics)
 
 
-def _level(value: Any, symbols: Mapping[str, float]) -> float:
+def share_of(value: Any, symbols: Mapping[str, float]) -> tuple[float, bool]:
+    """Read ``80 %`` as 0.8 and a number as it is; also return whether it was in per cent."""
     percent = _PERCENT.fullmatch(value) if isinstance(value, str) else None
     number = float(Quantity().convert(percent["amount"] if percent else value, symbols))
-    level = number / 100 if percent else number
+    return number / 100 if percent else number, percent is not None
+
+
+def _level(value: Any, symbols: Mapping[str, float]) -> float:
+    level, percent = share_of(value, symbols)
     if not 0 <= level <= 1:
         remedy = f"; write {value} % if per cent are meant" if not percent and 1 < level <= 100 else ""
         raise ValueError(f"{value} is out of range; allowed: 0 to 1, as in 0.8 or 80 %{remedy}")

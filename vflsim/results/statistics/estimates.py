@@ -47,6 +47,12 @@ class SeedSample:
         values = np.array([*by_seed.values()], dtype=np.float64)
         return cls((*by_seed,), values, np.zeros(len(values), dtype=np.bool_))
 
+    @classmethod
+    def of(cls, rows: pd.DataFrame, cost: bool = True) -> SeedSample:
+        """Return the sample of some outcomes; a ``cost`` lies above its lower end."""
+        values, lower = (rows[name].to_numpy(np.float64) for name in ("value", "lower"))
+        return cls((*rows["seed"],), values, rows["censored"].to_numpy(np.bool_), lower if cost else None)
+
     @property
     def lower(self) -> Floats:
         """The lower ends, (seeds,)."""
@@ -306,9 +312,6 @@ def _floor(value: float) -> float:
     return math.floor(value / step) * step
 
 
-_ACCURACY = "accuracy"
-
-
 def binomial_error(accuracy: float, rows: int) -> float:
     """Return the standard error √(a (1 − a) / n) of an accuracy on ``rows`` random rows; NaN for NaN."""
     return math.sqrt(accuracy * (1 - accuracy) / rows)
@@ -328,7 +331,7 @@ def sampling_note(results: RunSet, metric: str, means: Iterable[float]) -> Itera
     which = f"the {rows:,} {split} rows" if rows else f"the {split} rows"
     note = f"± leaves out the sampling error of {which}: all seeds share one split"
     known = [mean for mean in means if 0 <= mean <= 1]
-    if rows and known and bare == _ACCURACY:
+    if rows and known and bare == "accuracy":
         errors = [binomial_error(mean, rows) for mean in known]
         span = " to ".join(dict.fromkeys(f"{error:.2g}" for error in (min(errors), max(errors))))
         note += f" (of the accuracies shown, a binomial standard error of {span})"

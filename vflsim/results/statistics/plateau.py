@@ -70,19 +70,24 @@ def level(metrics: pd.DataFrame, metric: str) -> tuple[float, float] | None:
     return float(start + slope * at[-1]), float(np.sqrt((scatter**2).sum() / (len(late) - 2)))
 
 
+def _unstopped(results: RunSet) -> Iterator[tuple[str, list[pd.DataFrame]]]:
+    """Yield every protocol with the ``distinct`` evaluations of its finished runs, but those that the target ended."""
+    metrics = results.metrics
+    protocols, seeds = metrics["protocol"].to_numpy(object), metrics["seed"].to_numpy()
+    for name in results.protocols:
+        runs = [run for run in results.runs if run.protocol == name and not run.failed]
+        seeds_of = [run.seed for run in runs if run.info.stop_reason != "target"]
+        yield name, [distinct(metrics[(protocols == name) & (seeds == seed)]) for seed in seeds_of]
+
+
 def near_plateau_note(results: RunSet, target: Target) -> Iterator[str]:
     """Name the protocols at whose plateaus a target lies within the noise, if there are any.
 
     Runs that the target ended have no plateau, and do not count.
     """
     near: list[str] = []
-    metrics = results.metrics
-    protocols, seeds = metrics["protocol"].to_numpy(object), metrics["seed"].to_numpy()
-    for name in results.protocols:
-        finished = [run for run in results.runs if run.protocol == name and not run.failed]
-        runs = [run for run in finished if run.info.stop_reason != "target"]
-        frames = [metrics[(protocols == name) & (seeds == run.seed)] for run in runs]
-        ends = [level(distinct(rows), target.metric) for rows in frames]
+    for name, steps in _unstopped(results):
+        ends = [level(each, target.metric) for each in steps]
         levels = np.array([each for each in ends if each is not None])
         if len(levels) and (noise := float(levels[:, 1].mean())) > 0:
             end = float(levels[:, 0].mean())
@@ -115,14 +120,10 @@ def past_best(results: RunSet) -> dict[str, PastBest]:
     mean loss above the standard deviation of the final value over seeds, and above two standard deviations of the noise
     of single evaluations. Runs that a target ended do not count, nor do those of too few evaluations to tell noise.
     """
-    metric, metrics, past = results.main_metric, results.metrics, dict[str, PastBest]()
+    metric, past = results.main_metric, dict[str, PastBest]()
     higher = higher_is_better(metric, results.own_metrics)
-    protocols, seeds = metrics["protocol"].to_numpy(object), metrics["seed"].to_numpy()
-    for name in results.protocols:
-        finished = [run for run in results.runs if run.protocol == name and not run.failed]
-        runs = [run.seed for run in finished if run.info.stop_reason != "target"]
-        steps = [distinct(metrics[(protocols == name) & (seeds == seed)]) for seed in runs]
-        steps = [each for each in steps if metric in each and each[metric].notna().any()]
+    for name, every in _unstopped(results):
+        steps = [each for each in every if metric in each and each[metric].notna().any()]
         noise = [known for each in steps if (known := _noise(each, metric)) is not None]
         if not noise:
             continue

@@ -58,25 +58,28 @@ def write_whole(path: Path | str, content: bytes | str | Iterator[bytes]) -> Pat
     Parts are written one by one, so the whole need not fit into memory.
     """
     path = Path(path)
-    with errors_named(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    with errors_named(path), written_aside(path) as aside:
+    with written_aside(path) as aside:
         write_bytes(aside, content.encode() if isinstance(content, str) else content)
     return path
 
 
 @contextlib.contextmanager
 def written_aside(place: Path) -> Iterator[Path]:
-    """Yield a hidden path beside ``place``; rename it to ``place`` if the body succeeds, else remove it."""
+    """Yield a hidden path beside ``place``; rename it to ``place`` if the body succeeds, else remove it.
+
+    Raises ResultsError, which names the place, for errors of the operating system.
+    """
     aside = place.with_name(f".{place.name}.writing-{os.getpid()}")
-    remove(aside)
-    try:
-        yield aside
-        _exchange(aside, place)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            remove(aside)
-        raise
+    with errors_named(place):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        remove(aside)
+        try:
+            yield aside
+            _exchange(aside, place)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                remove(aside)
+            raise
 
 
 def _exchange(aside: Path, place: Path) -> None:

@@ -25,7 +25,6 @@ from vflsim.results.store.folder import (
     SEED,
     VIEWS,
     WEIGHTS,
-    errors_named,
     sync,
     write_bytes,
     write_whole,
@@ -101,18 +100,16 @@ def write_run(
     """
     folder = Path(folder)
     tensors = {WEIGHTS: weights} | ({} if views is None else {VIEWS: views})
-    with errors_named(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with written_aside(folder) as aside:
-            aside.mkdir()
-            for name, table in {**(extra or {}), **tables.kept(record).named()}.items():
-                _write_table(aside / f"{name}.parquet", table)
-            for file, named in tensors.items():
-                write_tensors(aside / file, named, {SEED: str(info.seed)})
-            files = {entry.name: facts_of(entry) for entry in sorted(aside.iterdir())}
-            page = info.model_copy(update={"files": files})
-            write_bytes(aside / RUN, (page.model_dump_json(indent=2) + "\n").encode())
-            sync(aside)
+    with written_aside(folder) as aside:
+        aside.mkdir()
+        for name, table in {**(extra or {}), **tables.kept(record).named()}.items():
+            _write_table(aside / f"{name}.parquet", table)
+        for file, named in tensors.items():
+            write_tensors(aside / file, named, {SEED: str(info.seed)})
+        files = {entry.name: facts_of(entry) for entry in sorted(aside.iterdir())}
+        page = info.model_copy(update={"files": files})
+        write_bytes(aside / RUN, (page.model_dump_json(indent=2) + "\n").encode())
+        sync(aside)
 
 
 def write_file(path: Path | str, content: bytes | str | pa.Table | Iterator[bytes]) -> Path:
@@ -123,9 +120,7 @@ def write_file(path: Path | str, content: bytes | str | pa.Table | Iterator[byte
     if not isinstance(content, pa.Table):
         return write_whole(path, content)
     path = Path(path)
-    with errors_named(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    with errors_named(path), written_aside(path) as aside:
+    with written_aside(path) as aside:
         _write_table(aside, content)
     return path
 
@@ -173,10 +168,8 @@ def place_run(source: Path, place: Path) -> None:
 
     Raises ResultsError with the path.
     """
-    with errors_named(place):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with written_aside(place) as aside:
-            shutil.copytree(source, aside)
+    with written_aside(place) as aside:
+        shutil.copytree(source, aside)
 
 
 def write_arrived(place: Path, info: RunInfo, opened: Callable[[str], AbstractContextManager[BinaryIO]]) -> None:
@@ -187,15 +180,13 @@ def write_arrived(place: Path, info: RunInfo, opened: Callable[[str], AbstractCo
     files = info.files or {}
     if strange := foreign(info):
         raise ResultsError(f"{strange!r} is no file of a run", str(place))
-    with errors_named(place):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with written_aside(place) as aside:
-            aside.mkdir()
-            for name in (*files, RUN):
-                with opened(name) as file, open(aside / name, "xb") as copy:
-                    shutil.copyfileobj(file, copy)
-            if problems := [*changes(aside, files)]:
-                raise ResultsError(problems[0], str(place))
+    with written_aside(place) as aside:
+        aside.mkdir()
+        for name in (*files, RUN):
+            with opened(name) as file, open(aside / name, "xb") as copy:
+                shutil.copyfileobj(file, copy)
+        if problems := [*changes(aside, files)]:
+            raise ResultsError(problems[0], str(place))
 
 
 def foreign(info: RunInfo) -> str:

@@ -128,9 +128,7 @@ def _costs_of(measured: pd.DataFrame) -> Iterator[tuple[tuple[str, str], SeedSam
     targets = measured["target"].dropna().unique()[:1]
     rows = measured[measured["target"].isin(targets)]
     for (measure, protocol), runs in rows.groupby(["measure", "protocol"], sort=False, observed=True):
-        values, before = runs["value"].to_numpy(np.float64), runs["lower"].to_numpy(np.float64)
-        sample = SeedSample((*runs["seed"],), values, runs["censored"].to_numpy(np.bool_), before)
-        yield (str(measure).removesuffix("_to_target"), str(protocol)), sample
+        yield (str(measure).removesuffix("_to_target"), str(protocol)), SeedSample.of(runs)
 
 
 def _curves_of(results: Results, metric: str | None) -> dict[tuple[str, str], dict[int, tuple[Floats, Floats]]]:

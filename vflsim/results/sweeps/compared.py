@@ -104,11 +104,10 @@ def _compared(rows: pd.DataFrame, name: str, baseline: str, ratios: bool) -> Rat
 
 def _sample(rows: pd.DataFrame, name: str, logarithms: bool = False) -> SeedSample:
     own = rows[rows["protocol"] == name].sort_values("seed")
-    values, lower = (own[column].to_numpy(np.float64) for column in ("value", "lower"))
     if logarithms:
         with np.errstate(divide="ignore"):
-            values, lower = np.log(values), np.log(lower)
-    return SeedSample((*own["seed"],), values, own["censored"].to_numpy(np.bool_), lower)
+            own = own.assign(value=np.log(own["value"]), lower=np.log(own["lower"]))
+    return SeedSample.of(own)
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------

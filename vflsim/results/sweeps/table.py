@@ -1,6 +1,6 @@
 """Tables of a sweep or a tuning, and both as users hold them: with tables, which notebooks show, and answers."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -86,7 +86,6 @@ def _alone(sweep: Sweep, shown: Sequence[ShownMeasure]) -> list[DataTable]:
 
 
 def _all_reached(sweep: Sweep, targets: Sequence[str]) -> bool:
-    """Whether there are targets, and all runs of all points reached them."""
     costs = [sweep.estimates("time_to_target", target) for target in targets]
     return bool(costs) and all((each["reached"] == each["n"]).all() for each in costs)
 
@@ -116,16 +115,13 @@ def _notes(sweep: Sweep, single: bool) -> Iterator[str]:
         yield from heavy_tail_notes([*zip(sweep.results, sweep.summaries, strict=True)], means=True)
         if any(study.evaluated for _, study in sweep):
             yield "± leaves out the sampling error of the test and validation rows: all seeds share one split."
-    counted = [
-        (point, note) for point, study in zip(sweep.points, sweep.results, strict=True) for note in open_notes(study)
-    ]
-    yield from dict.fromkeys(note for _, note in counted if note == OPEN)
-    yield from _by_points(sweep, [(point, note) for point, note in counted if note != OPEN])
+    if any(OPEN in open_notes(study) for study in sweep.results):
+        yield OPEN
+    yield from _by_points(sweep, lambda study: (note for note in open_notes(study) if note != OPEN))
     if any((summary["reached"] < summary["n"]).any() for summary in sweep.summaries):
         yield AT_LEAST
-    yield from _by_points(sweep, [*_too_rough(sweep)])
-    pairs = zip(sweep.points, sweep.results, strict=True)
-    yield from _by_points(sweep, [(point, note) for point, study in pairs for note in past_best_note(study)])
+    yield from _by_points(sweep, lambda study: _too_rough(study, sweep))
+    yield from _by_points(sweep, past_best_note)
     yield from _missing(sweep)
 
 
@@ -139,8 +135,7 @@ def _about_quantiles(sweep: Sweep, lacking: bool) -> Iterator[str]:
     yield QUANTILES
     if lacking:
         yield "“—”: too few rounds for an interval, and so for a number."
-    slow = [(point, note) for point, study in zip(sweep.points, sweep.results, strict=True) for note in too_slow(study)]
-    yield from _by_points(sweep, slow)
+    yield from _by_points(sweep, too_slow)
     yield from _missing(sweep)
 
 
@@ -155,19 +150,21 @@ def _missing(sweep: Sweep) -> Iterator[str]:
         yield f"Not finished: {'; '.join(map(sweep.setting, sweep.pending))}."
 
 
-def _too_rough(sweep: Sweep) -> Iterator[tuple[Sequence[Any], str]]:
-    """Yield the notes on evaluations that are too far apart, each with its point."""
-    for point, study, summary in zip(sweep.points, sweep.results, sweep.summaries, strict=True):
-        for target in wanted_targets(study, sweep.targets):
-            for note in resolution_note(study, summary, target, outcomes(study, sweep.targets)):
-                yield point, note
+def _too_rough(study: Results, sweep: Sweep) -> Iterator[str]:
+    """Yield the notes on evaluations that are too far apart."""
+    summary, measured = sweep.summaries[sweep.results.index(study)], outcomes(study, sweep.targets)
+    for target in wanted_targets(study, sweep.targets):
+        yield from resolution_note(study, summary, target, measured)
 
 
-def _by_points(sweep: Sweep, counted: Sequence[tuple[Sequence[Any], str]]) -> Iterator[str]:
-    """Yield every note once, with the points that it is about."""
-    for note in dict.fromkeys(note for _, note in counted):
-        points = [sweep.setting(point) for point, each in counted if each == note]
-        yield f"{'every point' if len(points) == len(sweep.points) > 1 else '; '.join(points)}: {note}"
+def _by_points(sweep: Sweep, notes: Callable[[Results], Iterable[str]]) -> Iterator[str]:
+    """Yield every note on the results of points once, with the points that it is about."""
+    points: dict[str, list[str]] = {}
+    for point, study in zip(sweep.points, sweep.results, strict=True):
+        for note in notes(study):
+            points.setdefault(note, []).append(sweep.setting(point))
+    for note, settings in points.items():
+        yield f"{'every point' if len(settings) == len(sweep.points) > 1 else '; '.join(settings)}: {note}"
 
 
 _RUN = ["protocol", "seed", "status", "error"]

@@ -1,4 +1,4 @@
-"""Which protocol is best within a budget: a table of its own for each budget."""
+"""Protocols by a measure, best first, which of them the seeds do not tell apart, and a ranking within each budget."""
 
 from __future__ import annotations
 
@@ -22,6 +22,55 @@ from vflsim.tables import Cell, DataTable
 from vflsim.vocabulary.amounts import Amount
 from vflsim.vocabulary.budgets import UNITS, Budget, Budgets, budget_from_text
 from vflsim.vocabulary.metrics import higher_is_better, is_share, unit_of
+
+
+@final
+@dataclass(frozen=True)
+class Ranking:
+    """Protocols by a measure, best first.
+
+    ``order`` has those of which every run has a value; ``close`` are those not clearly behind the first: t tests of
+    all pairs, with Holm's correction for their number (5 %), do not tell them apart. ``estimates`` has all protocols.
+    """
+
+    order: tuple[str, ...]
+    close: tuple[str, ...]
+    estimates: dict[str, Estimate]
+    unit: str
+
+    @property
+    def best(self) -> str:
+        """The first protocol."""
+        return self.order[0]
+
+    def text(self, protocol: str, share: bool = False) -> str:
+        """Format a protocol's value with its interval, or with three digits."""
+        estimate = self.estimates[protocol]
+        if not share and not estimate.censored and not estimate.wide and math.isnan(estimate.low):
+            return str(Amount(estimate.mean, self.unit, form="three"))
+        return str(describe(estimate, self.unit, share))
+
+
+def ranking(
+    results: RunSet, summary: pd.DataFrame, measure: str, target: str | None = None, highest: bool = False
+) -> Ranking | None:
+    """Rank the protocols by a measure, the lowest first; None if no protocol has a mean. References do not compete."""
+    rows = select(summary, measure, target)
+    references = {run.protocol for run in results.runs if run.info.reference}
+    means = rows[rows["baseline"].isna() & ~rows["protocol"].isin(references)]
+    estimates = {row["protocol"]: Estimate.of(row) for _, row in means.iterrows()}
+    known = [name for name, each in estimates.items() if not each.censored]
+    if not known:
+        return None
+    order = tuple(sorted(known, key=lambda name: estimates[name].mean, reverse=highest))
+    pairs = rows[rows["protocol"].isin(order) & rows["baseline"].isin(order) & rows["p"].notna()]
+    # All pairs count, not only those with the first: which is first is seen in the same runs.
+    corrected = holm(pairs["p"].to_numpy(dtype=float))
+    names = map(frozenset, zip(pairs["protocol"], pairs["baseline"], strict=True))
+    p_values = dict(zip(names, corrected, strict=True))
+    close = tuple(name for name in order[1:] if p_values.get(frozenset((name, order[0])), 0.0) >= 1 - CONFIDENCE)
+    return Ranking(order, close, estimates, str(means["unit"].iloc[0]))
+
 
 _LAST = (
     "The value at the last evaluation before the budget is spent, not the best one, which would be chosen on the rows "
@@ -131,51 +180,3 @@ def _notes(results: RunSet, summary: pd.DataFrame, stood: pd.DataFrame, budget: 
             f"Evaluated too seldom to tell: {', '.join(seldom)}. The models may have changed after the evaluation that "
             f"counts, while they spent more than {100 * WIDE:g} % of the budget."
         )
-
-
-@final
-@dataclass(frozen=True)
-class Ranking:
-    """Protocols by a measure, best first.
-
-    ``order`` has those of which every run has a value; ``close`` are those not clearly behind the first: t tests of
-    all pairs, with Holm's correction for their number (5 %), do not tell them apart. ``estimates`` has all protocols.
-    """
-
-    order: tuple[str, ...]
-    close: tuple[str, ...]
-    estimates: dict[str, Estimate]
-    unit: str
-
-    @property
-    def best(self) -> str:
-        """The first protocol."""
-        return self.order[0]
-
-    def text(self, protocol: str, share: bool = False) -> str:
-        """Format a protocol's value with its interval, or with three digits."""
-        estimate = self.estimates[protocol]
-        if not share and not estimate.censored and not estimate.wide and math.isnan(estimate.low):
-            return str(Amount(estimate.mean, self.unit, form="three"))
-        return str(describe(estimate, self.unit, share))
-
-
-def ranking(
-    results: RunSet, summary: pd.DataFrame, measure: str, target: str | None = None, highest: bool = False
-) -> Ranking | None:
-    """Rank the protocols by a measure, the lowest first; None if no protocol has a mean. References do not compete."""
-    rows = select(summary, measure, target)
-    references = {run.protocol for run in results.runs if run.info.reference}
-    means = rows[rows["baseline"].isna() & ~rows["protocol"].isin(references)]
-    estimates = {row["protocol"]: Estimate.of(row) for _, row in means.iterrows()}
-    known = [name for name, each in estimates.items() if not each.censored]
-    if not known:
-        return None
-    order = tuple(sorted(known, key=lambda name: estimates[name].mean, reverse=highest))
-    pairs = rows[rows["protocol"].isin(order) & rows["baseline"].isin(order) & rows["p"].notna()]
-    # All pairs count, not only those with the first: which is first is seen in the same runs.
-    corrected = holm(pairs["p"].to_numpy(dtype=float))
-    names = map(frozenset, zip(pairs["protocol"], pairs["baseline"], strict=True))
-    p_values = dict(zip(names, corrected, strict=True))
-    close = tuple(name for name in order[1:] if p_values.get(frozenset((name, order[0])), 0.0) >= 1 - CONFIDENCE)
-    return Ranking(order, close, estimates, str(means["unit"].iloc[0]))

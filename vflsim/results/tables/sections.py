@@ -1,4 +1,4 @@
-"""The tables of ``summary.md`` below the comparison: energy, answers, steady state, pairs of rounds."""
+"""The tables of ``summary.md`` below the comparison: conditions, energy, answers, steady state, pairs of rounds."""
 
 from __future__ import annotations
 
