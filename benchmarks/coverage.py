@@ -5,7 +5,7 @@
 
 Every part draws studies from laws with a known truth, passes them to the functions that make tables, and counts. An
 interval of 95 % should hold in at least 93 % of them, or come with a warning, whose figures are those of over_seeds:
-``vflsim/results/statistics/heavy_tails.py`` has them. Parts: over_seeds (means, paired differences, costs), ratios
+``vflsim/results/statistics/doubts.py`` has them. Parts: over_seeds (means, paired differences, costs), ratios
 (speed-ups), bounds (of censored ratios), quantiles (of rounds), ties (equal protocols called unequal; 5 % is the most),
 precision (runs that ``stop: precision`` ends), looks (of its dependent rounds) and stopped (by time, with a round in
 progress); the last three in coverage_rounds.py.

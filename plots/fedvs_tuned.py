@@ -11,7 +11,7 @@ from fedvs_leads import table as leads_table
 from vflsim.errors import VflsimError
 from vflsim.intervals import t_interval
 from vflsim.results import Results
-from vflsim.results.statistics.plateau import plateau_of
+from vflsim.results.statistics.doubts import plateau_of
 from vflsim.results.sweeps.tuning import Tuning, leaf, tuning_markdown
 from vflsim.tables.formats import markdown_table
 from vflsim.vocabulary.plain_yaml import flow

@@ -32,7 +32,7 @@ from vflsim.plotting.style import (
 )
 from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.statistics.answers import answer_means, answer_metric, answered
-from vflsim.results.statistics.plateau import distinct, plateau_of
+from vflsim.results.statistics.doubts import distinct, plateau_of
 from vflsim.timing.floats import Floats
 from vflsim.vocabulary import quantities
 from vflsim.vocabulary.metrics import facts_of

@@ -10,8 +10,7 @@ from vflsim.files import text
 from vflsim.kinds import TABLES
 from vflsim.party_names import names_of
 from vflsim.plotting.style import metric_label
-from vflsim.reporting import tables
-from vflsim.reporting.answer import Conclusion, answer
+from vflsim.reporting.answer import Conclusion, answer, closed_forms, left_out, measures, reasons
 from vflsim.reporting.figures import BRIEF, CAPTIONS, Drawn, Ink, curves, drawn, looks, timeline
 from vflsim.results.read import Results, StoredRun
 from vflsim.results.store.folder import MANIFEST, SCENARIO
@@ -70,11 +69,11 @@ def section(results: Results, ink: Ink, key: str, brief: bool, share: float) -> 
         "looks": looks(results),
     }
     more = [
-        tables.closed_forms(results),
-        tables.left_out(results),
+        closed_forms(results),
+        left_out(results),
         energy_table(results, each=True),
         answers_table(results),
-        tables.measures(results, summary),
+        measures(results, summary),
         difference_table(results, summary),
     ]
     return Section(
@@ -84,7 +83,7 @@ def section(results: Results, ink: Ink, key: str, brief: bool, share: float) -> 
         answer=answer(results, summary, numbers),
         comparison=replace(comparison_table(results), title="Comparison"),
         budgets=budget_tables(results),
-        reasons=tables.reasons(results, numbers),
+        reasons=reasons(results, numbers),
         data=charted,
         figures=figures,
         facts=[*facts(results)],

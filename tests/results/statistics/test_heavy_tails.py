@@ -12,7 +12,7 @@ from timed_runs import write_timed
 from vflsim.results import Results
 from vflsim.results.facts import WORRYING, HeavyTail
 from vflsim.results.statistics import summarise
-from vflsim.results.statistics.heavy_tails import ENOUGH, MEASURED, Coverage, heavy_tail_notes, measured
+from vflsim.results.statistics.doubts import ENOUGH, MEASURED, Coverage, heavy_tail_notes, measured
 from vflsim.results.tables import comparison_table
 from vflsim.timing.laws.order import tail_share
 

@@ -13,8 +13,8 @@ from toy_runs import toy_run
 
 from vflsim.reporting.answer import answer
 from vflsim.results import Results, RunTables, comparison_table, run_folder, summarise, write_run
-from vflsim.results.statistics import plateau
-from vflsim.results.statistics.plateau import best_of, level, near_plateau_note, past_best, past_best_note
+from vflsim.results.statistics import doubts
+from vflsim.results.statistics.doubts import best_of, level, near_plateau_note, past_best, past_best_note
 from vflsim.results.tables import markdown
 from vflsim.vocabulary.targets import Target
 

@@ -20,8 +20,8 @@ from vflsim.books import BYTES
 from vflsim.intervals import BATCHES, chance
 from vflsim.results.run_set import RunSet
 from vflsim.results.statistics.costs import SPENT, metrics_by_run, passage, wanted_targets
+from vflsim.results.statistics.doubts import best_of, distinct, plateau_of
 from vflsim.results.statistics.estimates import GEOMETRIC, MEAN, Estimate, SeedSample, estimate, independent, paired
-from vflsim.results.statistics.plateau import best_of, distinct, plateau_of
 from vflsim.results.statistics.rounds import Rounds, ages_of, means, round_pair, within
 from vflsim.results.store.run import StoredRun
 from vflsim.scenario.evaluate import Evaluate

@@ -8,9 +8,8 @@ import pandas as pd
 from vflsim.results.read import Results
 from vflsim.results.statistics import STEADY, outcomes
 from vflsim.results.statistics.costs import wanted_targets
+from vflsim.results.statistics.doubts import heavy_tail_notes, past_best_note
 from vflsim.results.statistics.estimates import Estimate, describe, resolution_note
-from vflsim.results.statistics.heavy_tails import heavy_tail_notes
-from vflsim.results.statistics.plateau import past_best_note
 from vflsim.results.statistics.quantiles import LEVELS, QUANTILES, too_slow
 from vflsim.results.statistics.rounds import OPEN, open_notes
 from vflsim.results.sweeps import ShownMeasure, Sweep, has_values, level_of, percentile, shown_measure

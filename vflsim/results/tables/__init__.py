@@ -14,10 +14,9 @@ import pandas as pd
 
 from vflsim.results.run_set import RunSet
 from vflsim.results.statistics import outcomes, summarise, to_table
+from vflsim.results.statistics.doubts import heavy_tail_notes, past_best
 from vflsim.results.statistics.estimates import GEOMETRIC, Estimate, describe
-from vflsim.results.statistics.heavy_tails import heavy_tail_notes
 from vflsim.results.statistics.pairs import ratio
-from vflsim.results.statistics.plateau import past_best
 from vflsim.results.store.write import write_file
 from vflsim.results.tables.footnotes import (
     baseline_of,

@@ -12,9 +12,8 @@ import pandas as pd
 from vflsim.intervals import lacking
 from vflsim.results.run_set import RunSet
 from vflsim.results.statistics import STEADY
+from vflsim.results.statistics.doubts import heavy_tail_notes, near_plateau_note, past_best_note
 from vflsim.results.statistics.estimates import GEOMETRIC, resolution_note, sampling_note
-from vflsim.results.statistics.heavy_tails import heavy_tail_notes
-from vflsim.results.statistics.plateau import near_plateau_note, past_best_note
 from vflsim.results.statistics.rounds import open_notes, within
 from vflsim.results.store.pages import cautions
 from vflsim.results.store.run import improper_metrics

@@ -20,8 +20,7 @@ from vflsim.results.store.write import changes, strangers
 from vflsim.results.sweeps import Sweep, SweepPage, SweepPoint
 from vflsim.results.sweeps.axis import setting_of
 from vflsim.results.verify.derived import curve_problems, energy_problems, summary_problems
-from vflsim.results.verify.links import LINK_RULES, OUTAGE_RULES
-from vflsim.results.verify.rules import EVENT_RULES, ORDER_RULES, Frames, Rule
+from vflsim.results.verify.rules import EVENT_RULES, Frames, Rule
 from vflsim.results.verify.scenario import ByScenario, page_problems, weight_problems
 from vflsim.results.verify.values import COUNT_RULES, VALUE_RULES
 from vflsim.world.run_tables import ENERGY
@@ -197,11 +196,4 @@ def _broken(frames: Frames, info: RunInfo) -> Iterator[str]:
         yield from rule(frames, info)
 
 
-RULES: tuple[Rule, ...] = (
-    *EVENT_RULES,
-    *LINK_RULES,
-    *COUNT_RULES,
-    *ORDER_RULES,
-    *OUTAGE_RULES,
-    *VALUE_RULES,
-)
+RULES: tuple[Rule, ...] = (*EVENT_RULES, *COUNT_RULES, *VALUE_RULES)
