@@ -67,7 +67,7 @@ ROOMS: dict[str, list[set[str]]] = {
         {"tables"},
         {"read"},
         {"events", "sweeps"},
-        {"joined", "link_waits", "observed", "trace", "verify"},
+        {"link_waits", "observed", "trace", "verify"},
     ],
     "timing": [
         {"floats", "profile"},

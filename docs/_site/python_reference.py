@@ -88,7 +88,7 @@ PAGES = {
             "finished.Results",
             "results.run_set.RunSet",
             "finished.StoredRun",
-            "results.joined.JoinedResults",
+            "results.read.JoinedResults",
             "trained.StudyResults",
             "finished.TrainedModels",
             "finished.Sweep",

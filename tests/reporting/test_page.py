@@ -18,7 +18,7 @@ from vflsim.reporting import figures, write_report
 from vflsim.reporting.figures import Ink
 from vflsim.reporting.page import Together, joint
 from vflsim.results import Results, write_file
-from vflsim.results.joined import JoinedResults
+from vflsim.results.read import JoinedResults
 from vflsim.tables import DataTable
 from vflsim.tables.formats import TABLES_FILE, packed
 from vflsim.vocabulary.amounts import Amount

@@ -297,9 +297,10 @@ def compare(
     html: Html = False,
 ) -> None:
     """Print the comparison of results; those of several studies are in one table."""
-    from vflsim.results.joined import opened
+    from vflsim.results.read import Results, united
     from vflsim.results.statistics.costs import target_from_text
     from vflsim.results.statistics.quantiles import quantile_table
+    from vflsim.results.store.folder import SWEEP
     from vflsim.results.sweeps import Sweep
     from vflsim.results.sweeps.table import sweep_tables
     from vflsim.results.tables import comparison_table
@@ -308,7 +309,9 @@ def compare(
     form = form_of("compare", latex, markdown, csv, html)
     targets = None if target is None else target_from_text(target)
     budgets = budgets_from(budget, "--budget") if budget else None
-    joint, sweeps = opened(results, baseline, targets)
+    sweeps = [folder for folder in results if (folder / SWEEP).is_file()]
+    joint = united([Results.open(folder) for folder in results if folder not in sweeps], baseline)
+    joint = joint and joint.with_targets(targets)
     if metric is not None and joint is not None and not (budgets or joint.budgets):
         remedy = f"add --budget, or draw it: vflsim plot {joint.folder} --metric {metric}"
         what = "is no sweep and names no budget, whose tables show a --metric"

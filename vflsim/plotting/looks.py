@@ -14,8 +14,7 @@ import matplotlib as mpl
 from vflsim.kinds import TABLES
 from vflsim.plotting.style import Picture
 from vflsim.plotting.theme import COLUMNS, LINES, ProtocolLook, current
-from vflsim.results.joined import JoinedResults
-from vflsim.results.read import Results
+from vflsim.results.read import JoinedResults, Results
 from vflsim.results.sweeps import Sweep
 from vflsim.scenario.models import Scenario
 from vflsim.tables.formats import escaped

@@ -19,7 +19,7 @@ from vflsim.results.statistics.estimates import Estimate, describe
 from vflsim.results.statistics.pairs import ratio
 from vflsim.results.statistics.rounds import Rounds, ages_of, pooled_mean
 from vflsim.results.tables import costs_to_target
-from vflsim.results.tables.footnotes import baseline_of, final_label, round_measure, select, targets_in
+from vflsim.results.tables.footnotes import final_label, round_measure, select, targets_in
 from vflsim.results.tables.ranking import Ranking, ranking, within
 from vflsim.tables import Cell, DataTable
 from vflsim.vocabulary.amounts import Amount, quantity, three_digits
@@ -143,7 +143,7 @@ def _to_target(results: Results, summary: pd.DataFrame, target: str) -> list[str
         place = "first, " if len(time.estimates) > 1 else ""
         text = f"{first} reaches {goal} {place}after {time.text(first)} of virtual time."
     sentences = [text]
-    baseline = baseline_of(results)
+    baseline = results.first
     measured = outcomes(results)
     measured = measured[(measured["measure"] == "time_to_target") & (measured["target"] == target)]
     for name in dict.fromkeys([first, *close]):
@@ -192,7 +192,7 @@ def _without_target(results: Results, summary: pd.DataFrame) -> list[str]:
     if ranks is not None:
         head = "has the shortest rounds:" if len(ranks.order) > 1 else "has rounds of"
         sentences.append(_first(f"{ranks.best} {head}", ranks, "longer", " on average"))
-        baseline = baseline_of(results)
+        baseline = results.first
         if baseline in ranks.order and baseline != ranks.best and ranks.estimates[ranks.best].mean > 0:
             times = ranks.estimates[baseline].mean / ranks.estimates[ranks.best].mean
             sentences.append(
@@ -232,7 +232,7 @@ def _within(results: Results, budget: Budget) -> list[str]:
 
 def _why(results: Results, summary: pd.DataFrame, figures: dict[str, Numbers], target: str | None) -> list[str]:
     """Explain the fastest protocol against the one that waits for all."""
-    baseline = baseline_of(results)
+    baseline = results.first
     time = ranking(results, summary, "time_to_target", target) if target else None
     lasted = ranking(results, summary, round_measure(summary))
     if lasted is None:

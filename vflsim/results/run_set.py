@@ -130,10 +130,7 @@ class RunSet:
 
     @cached_property
     def energy(self) -> pd.DataFrame:
-        """Energy of all runs by party and state: protocol, seed, and the columns of ``energy_by_party.parquet``.
-
-        Empty where no party says what it draws.
-        """
+        """Energy of all runs by party and state, as in ``energy_by_party.parquet``; empty where none was counted."""
         frames = [frame for run in self.runs if (frame := run.energy()) is not None]
         return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["protocol", "seed", "party"])
 
@@ -271,6 +268,15 @@ class RunSet:
         if baseline is not None:
             copied.baseline = self.named(baseline)
         return copied
+
+    @property
+    def first(self) -> str:
+        """The protocol to compare with: the ``baseline``, or the first that waits for all and has a finished run."""
+        if self.baseline is not None:
+            return self.baseline
+        finished = [run for run in self.runs if not run.failed]
+        waiting = [run for run in finished if run.info.waits_for_all]
+        return next((run.protocol for run in (*waiting, *finished)), self.protocols[0])
 
     def only(self, protocols: Iterable[str]) -> Self:
         """Return the runs of some protocols alone. Raises ResultsError for a protocol without a run."""

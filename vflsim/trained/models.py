@@ -16,8 +16,7 @@ from vflsim.learning.batches import Split
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.execution.operations import Handle
 from vflsim.learning.states import under
-from vflsim.results.joined import JoinedResults
-from vflsim.results.read import Results, StoredRun
+from vflsim.results.read import JoinedResults, Results, StoredRun
 from vflsim.results.store.manifest import stored_scenario
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import ScenarioData, setting

@@ -23,8 +23,7 @@ from vflsim.explaining import explain as explain_runs
 from vflsim.exporting.trackers import logs_of
 from vflsim.reporting.serving import Follower
 from vflsim.results import verify_folder
-from vflsim.results.joined import JoinedResults
-from vflsim.results.read import Results
+from vflsim.results.read import JoinedResults, Results
 from vflsim.scenario.own_modules import look_in_folder
 from vflsim.studies.study import run_study
 

@@ -21,7 +21,7 @@ from vflsim.results.statistics.estimates import Estimate, SeedSample, describe, 
 from vflsim.results.statistics.pairs import Ratio, ratio
 from vflsim.results.sweeps import ShownMeasure, Sweep, level_of, shown_measure
 from vflsim.results.tables import pairing as gain
-from vflsim.results.tables.footnotes import BOUNDED, baseline_of, final_label
+from vflsim.results.tables.footnotes import BOUNDED, final_label
 from vflsim.results.tables.ranking import ranking_table
 from vflsim.scenario.emit import flow
 from vflsim.tables import Cell, DataTable
@@ -123,7 +123,7 @@ def comparison_tables(
     much pairing narrows intervals. None for percentiles of rounds, which no single run has. Raises ResultsError for an
     unknown baseline.
     """
-    first = baseline_of(sweep.results[0]) if baseline is None else baseline
+    first = sweep.results[0].first if baseline is None else baseline
     if first not in sweep.protocols:
         raise ResultsError(f"there is no protocol {first!r}", str(sweep.folder), ", ".join(sweep.protocols))
     compared = [(shown, pairs_of(sweep, shown, first)) for shown in _shown(sweep, metric)]

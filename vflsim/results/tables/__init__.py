@@ -19,7 +19,6 @@ from vflsim.results.statistics.estimates import GEOMETRIC, Estimate, describe
 from vflsim.results.statistics.pairs import ratio
 from vflsim.results.store.write import write_file
 from vflsim.results.tables.footnotes import (
-    baseline_of,
     chosen_rows,
     final_label,
     lost_runs,
@@ -49,9 +48,9 @@ def comparison_table(results: RunSet, targets: Mapping[str, Any] | None = None, 
     :func:`~vflsim.results.statistics.summarise`. Without a target the table has the runs' totals, the mean
     round, and its paired difference. ``pairing`` adds the difference where it is absent, and by how much pairing
     narrows its interval. The baseline is ``results.baseline``; its default is the first protocol that waits for all
-    clients (:func:`~vflsim.results.tables.footnotes.baseline_of`).
+    clients (``results.first``).
     """
-    if (first := baseline_of(results)) != results.protocols[0]:
+    if (first := results.first) != results.protocols[0]:
         results = results.against(first)  # a copy, whose differences have the other sign
     return _comparison(results, summarise(results, targets), outcomes(results, targets), pairing)
 
@@ -156,7 +155,7 @@ def _comparison(results: RunSet, summary: pd.DataFrame, measured: pd.DataFrame, 
         compared = (final or round_measure(summary), None)
     for name in results.own_measures:
         estimated(name.replace("_", " "), name)
-    first = baseline_of(results)
+    first = results.first
     differ = len(results.protocols) > 1 and bool(chosen_rows(summary, *compared).any())
     if differ and targets:
         columns[f"speed-up vs {first}"] = _speed_ups(results, measured, first, targets[0])

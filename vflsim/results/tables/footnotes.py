@@ -73,7 +73,7 @@ def notes(
             mean = within(alone)
             why = lacking(alone.info.variation, mean.n, mean.seconds)
             yield f"{name}: no interval: {why or 'too few rounds, not settled yet, or correlated batches'}."
-    targets, first = targets_in(summary), baseline_of(results)
+    targets, first = targets_in(summary), results.first
     if len(steady) and not targets:
         yield from open_notes(results)
     but = " (exceptions below)" if any(results.unpaired(name, first) for name in results.protocols) else ""
@@ -153,18 +153,6 @@ def _privacy(results: RunSet) -> Iterator[str]:
         codecs = [run.info.codec for run in results.runs if run.protocol == name and run.info.codec is not None]
         if promise := max((codec.promise for codec in codecs), default=""):
             yield f"{name}: {promise}."
-
-
-def baseline_of(results: RunSet) -> str:
-    """Return the protocol that the others are compared with: the first that waits for all clients, else the first.
-
-    Protocols without a finished run do not count, unless no run has finished. ``results.baseline`` takes precedence.
-    """
-    if results.baseline is not None:
-        return results.baseline
-    finished = [run for run in results.runs if not run.failed]
-    waiting = [run for run in finished if run.info.waits_for_all]
-    return next((run.protocol for run in (*waiting, *finished)), results.protocols[0])
 
 
 def lost_runs(results: RunSet, protocol: str) -> str:

@@ -52,7 +52,7 @@ def test_metrics_that_a_protocol_lacks_are_near_nothing() -> None:
 def test_targets_within_two_deviations_of_the_end_are_near(
     toy_folder: Path, monkeypatch: pytest.MonkeyPatch, end: float, near: bool
 ) -> None:
-    monkeypatch.setattr(plateau, "distinct", lambda _: noisy(end))
+    monkeypatch.setattr(doubts, "distinct", lambda _: noisy(end))
     notes = [*near_plateau_note(Results.open(toy_folder), TARGET)]
     assert bool(notes) == near
     assert all(
@@ -63,7 +63,7 @@ def test_targets_within_two_deviations_of_the_end_are_near(
 
 def test_runs_that_the_target_ended_have_no_plateau(toy_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     results = Results.open(toy_folder)
-    monkeypatch.setattr(plateau, "distinct", lambda _: noisy(0.9))
+    monkeypatch.setattr(doubts, "distinct", lambda _: noisy(0.9))
     for run in results.runs:
         object.__setattr__(run, "info", run.info.model_copy(update={"stop_reason": "target"}))
     assert not [*near_plateau_note(results, TARGET)]
