@@ -1,7 +1,5 @@
 """What runs are worth, as folds over one stream of spans: whoever plays a run, events, arrays or a live one."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass, fields
 from typing import Any, Generic, Literal, Protocol, Self, TypeVar

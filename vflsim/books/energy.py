@@ -1,7 +1,5 @@
 """The energy of a run: the one place where watts are multiplied by seconds."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence

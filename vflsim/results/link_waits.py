@@ -1,7 +1,5 @@
 """What messages lose on links: the time that they wait for a link, or share it with others; and lines left idle."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What ends a run: the keys of ``stop``, and a class for each. A new rule is a key, a class and a line of ``RULES``."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Collection

@@ -1,7 +1,5 @@
 """The base classes of what ends a run: hooks that runs call, and facts that others ask for."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from bisect import bisect_left

@@ -1,7 +1,5 @@
 """The stop rule ``precision``: a run ends when its mean round duration is precise enough."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from array import array

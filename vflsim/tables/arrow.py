@@ -1,7 +1,5 @@
 """Columns of Arrow from numbers and words, without pandas, which ``pyarrow.array`` loads."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import accumulate, chain
 from typing import Any

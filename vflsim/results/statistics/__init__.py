@@ -6,8 +6,6 @@ target is *censored*: reaching it would have taken longer than the run lasted. D
 for nothing else. Censored costs have no mean, but one-sided limits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
 from typing import Any

@@ -1,7 +1,5 @@
 """What reaching a target costs, and what runs had reached within a budget: seconds, rounds, bytes or joules."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Mapping
 from dataclasses import asdict, dataclass, fields

@@ -4,8 +4,6 @@ How often 95 % intervals over seeds cover comes from ``python benchmarks/coverag
 seeds each, a standard error of .01.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The folder of a study: one process at a time, what a killed one left, and how it was before."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -4,8 +4,6 @@ Points are what a user has chosen, seeds are a sample. So a pair's ratios (or di
 of each seed, and the interval is that of the mean over seeds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final

@@ -1,7 +1,5 @@
 """The comparison table for the command line, notebooks and ``summary.md``."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

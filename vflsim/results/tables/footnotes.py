@@ -1,7 +1,5 @@
 """Notes below a comparison: what its columns mean and what they leave out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from operator import attrgetter
 

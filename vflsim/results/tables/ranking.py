@@ -1,7 +1,5 @@
 """Protocols by a measure, best first, which of them the seeds do not tell apart, and a ranking within each budget."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """The tables of ``summary.md`` below the comparison: conditions, energy, answers, steady state, pairs of rounds."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 

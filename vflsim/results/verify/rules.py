@@ -1,7 +1,5 @@
 """The tables of a finished run as rules take them, and rules about activities, links, outages and rounds."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
