@@ -21,7 +21,7 @@ from vflsim.results.store.closed_forms import FILE, curves_of, read_closed_forms
 from vflsim.results.store.folder import SUMMARIES
 from vflsim.results.store.run import SHOWN, StoredRun
 from vflsim.results.store.schema import ENERGY_BY_PARTY, RANGES, read_table
-from vflsim.results.verify.rules import ROUNDING, Frames
+from vflsim.results.verify.rules import ROUNDING, Frames, numbers
 from vflsim.results.verify.scenario import ByScenario
 from vflsim.setting import Setting
 from vflsim.timing.party import Power
@@ -192,7 +192,7 @@ def _of_table(table: pd.DataFrame, frames: Frames) -> Iterator[str]:
     expected = pd.Series([*map(joules, *(table[name] for name in BY_PARTY[2:-1]))], table.index, float)
     for _, row in table[(table["joules"] - expected).abs() > ROUNDING * (1 + expected)].head(SHOWN).iterrows():
         yield f"{ENERGY_BY_PARTY}.parquet: joules of {row['party']}'s {row['state']} are not its powers × its seconds"
-    last, total = frames.metrics[ENERGY].iat[-1], table["joules"].sum()
+    last, total = float(numbers(frames.metrics, ENERGY)[0][-1]), table["joules"].sum()
     if not frames.cut and abs(last - total) > ROUNDING * (1 + total):
         yield f"metrics: the last {ENERGY} is {last}, and the parties' add up to {total}"
 
