@@ -23,7 +23,7 @@ from ruamel.yaml import YAML
 import vflsim
 from vflsim.errors import RunError, VflsimError
 from vflsim.results.read import Results
-from vflsim.results.statistics.summary import outcomes
+from vflsim.results.statistics import outcomes
 
 HERE = Path(__file__).parent
 LADDER = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)

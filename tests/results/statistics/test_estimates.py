@@ -23,7 +23,7 @@ import vflsim
 from vflsim import open_results
 from vflsim.reporting.answer import answer
 from vflsim.results import Results, comparison_table, summarise
-from vflsim.results.run_set import RunSet, evaluation_of
+from vflsim.results.run_set import RunSet
 from vflsim.results.statistics import outcomes
 from vflsim.results.statistics.costs import passage
 from vflsim.results.statistics.estimates import (
@@ -107,17 +107,17 @@ def test_after_every_so_many_rounds_too_and_after_each_it_is_exact(every: pd.Dat
 def test_the_grid_is_that_of_the_protocol_and_a_live_run_has_none() -> None:
     said: dict[str, Any] = {"evaluate": {"every": "2 * T"}, "constants": {"T": 3}}
     said["protocols"] = {"a": {}, "b": {"evaluate": {"every": "4 rounds"}}}
-    grids = [evaluation_of(said, name) for name in ("a", "b")]
-    assert [str(grid and (grid.every.amount, grid.every.unit)) for grid in grids] == [
+    a, b, live = (
+        cast(Any, SimpleNamespace(info=SimpleNamespace(path=path, protocol=name)))
+        for name, path in (("a", "event"), ("b", "event"), ("b", "live"))
+    )
+    runs = RunSet(Path(), said, ())
+    assert [str(grid and (grid.every.amount, grid.every.unit)) for grid in map(runs.evaluation, (a, b))] == [
         "(6.0, 'seconds')",
         "(4.0, 'rounds')",
     ]
-    assert evaluation_of({"evaluate": {"every": "often"}, "protocols": {}}, "a") is None
-    runs = RunSet(Path(), said, ())
-    run = SimpleNamespace(info=SimpleNamespace(path="live", protocol="b"))
-    assert runs.evaluation(cast(Any, run)) is None
-    run.info.path = "event"
-    assert runs.evaluation(cast(Any, run)) == grids[1]
+    assert runs.evaluation(live) is None
+    assert RunSet(Path(), {"evaluate": {"every": "often"}, "protocols": {}}, ()).evaluation(a) is None
 
 
 def test_while_evaluation_takes_time_the_row_before_is_all_that_is_known() -> None:
