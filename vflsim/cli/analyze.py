@@ -168,7 +168,7 @@ def check(
     except DataError:
         say(f"{scenario}: the scenario itself is valid, but its data cannot be used")
         raise
-    from vflsim.results.tables.sections import conditions_table
+    from vflsim.results.facts import conditions_table
     from vflsim.studies.checks.describe import described
 
     loaded = result.scenario

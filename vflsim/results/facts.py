@@ -16,6 +16,7 @@ from vflsim.learning.privacy.base import Mechanism
 from vflsim.learning.privacy.blinding import BlindedSum
 from vflsim.learning.privacy.mechanisms import GaussianNoise
 from vflsim.streams import few, party_name
+from vflsim.tables import DataTable
 from vflsim.timing.capacity import AnyCapacity, Link, capacity_profile
 from vflsim.world.networks import FLUID, AnyNetwork, AnyTransport
 
@@ -36,6 +37,34 @@ class Conditions(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     server_optimizers: tuple[str, ...]
     local_steps: int = Field(ge=0)
     party_dropout: float = Field(default=0.0, ge=0, le=1)
+
+
+CONDITIONS_TITLE = "What differs beside timing"
+_HEADER = ("protocol", "features used", "labels at", "optimiser of the clients", "of the server", "local steps")
+_IMPORTANCE = 3, 4, 5, 1, 2
+_CONDITIONS_NOTE = (
+    "Local steps: the steps of a client on what it receives in one exchange. Optimisers: learning rate, then the rest."
+)
+
+
+def conditions_table(by_name: Mapping[str, Conditions]) -> DataTable:
+    """Tabulate the conditions of protocols, by their names: a row for each."""
+    drops = any(each.party_dropout for each in by_name.values())
+    rows = [
+        (
+            name,
+            f"{each.features:,} of {each.features_in_data:,}",
+            each.labels,
+            "; ".join(each.client_optimizers) or "—",
+            "; ".join(each.server_optimizers) or "—",
+            str(each.local_steps or "—"),
+            *([f"{each.party_dropout:g}"] if drops else []),
+        )
+        for name, each in by_name.items()
+    ]
+    header = (*_HEADER, *(["party dropout"] if drops else []))
+    importance = (0, *range(len(_HEADER), len(header)), *_IMPORTANCE)
+    return DataTable(header, rows, CONDITIONS_TITLE, [_CONDITIONS_NOTE], (0, 2, 3, 4), importance=importance)
 
 
 Rates = tuple[tuple[int, int, float], ...]

@@ -1,13 +1,13 @@
 """The tables of ``summary.md`` below the comparison: conditions, energy, answers, steady state, pairs of rounds."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import pandas as pd
 
 from vflsim.errors import ResultsError
 from vflsim.intervals import t_interval
-from vflsim.results.facts import Conditions
+from vflsim.results.facts import conditions_table
 from vflsim.results.run_set import RunSet
 from vflsim.results.statistics.rounds import round_pairs, steady_rounds
 from vflsim.results.store.schema import SERVER
@@ -97,34 +97,6 @@ def _range(values: pd.Series) -> str:
         return "—"
     ends = (f"{end:.2g}" if abs(end) < 10 else f"{end:.0f}" for end in (known.min(), known.max()))
     return " … ".join(dict.fromkeys(ends)).replace("-", "−")
-
-
-CONDITIONS_TITLE = "What differs beside timing"
-_HEADER = ("protocol", "features used", "labels at", "optimiser of the clients", "of the server", "local steps")
-_IMPORTANCE = 3, 4, 5, 1, 2
-_CONDITIONS_NOTE = (
-    "Local steps: the steps of a client on what it receives in one exchange. Optimisers: learning rate, then the rest."
-)
-
-
-def conditions_table(by_name: Mapping[str, Conditions]) -> DataTable:
-    """Tabulate the conditions of protocols, by their names: a row for each."""
-    drops = any(each.party_dropout for each in by_name.values())
-    rows = [
-        (
-            name,
-            f"{each.features:,} of {each.features_in_data:,}",
-            each.labels,
-            "; ".join(each.client_optimizers) or "—",
-            "; ".join(each.server_optimizers) or "—",
-            str(each.local_steps or "—"),
-            *([f"{each.party_dropout:g}"] if drops else []),
-        )
-        for name, each in by_name.items()
-    ]
-    header = (*_HEADER, *(["party dropout"] if drops else []))
-    importance = (0, *range(len(_HEADER), len(header)), *_IMPORTANCE)
-    return DataTable(header, rows, CONDITIONS_TITLE, [_CONDITIONS_NOTE], (0, 2, 3, 4), importance=importance)
 
 
 def conditions_of_results(results: RunSet) -> DataTable | None:
