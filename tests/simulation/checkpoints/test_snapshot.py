@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, strategies as st
 from safetensors.torch import load, save
 
-from vflsim.books.counts import Counts
+from vflsim.books import Counts
 from vflsim.errors import CheckpointError
 from vflsim.learning.execution.operations import TimingOnlyExecutor
 from vflsim.simulation.checkpoints.snapshot import Entry, Position, packed, unpacked
