@@ -18,7 +18,7 @@ from tiny_worlds import raw
 import vflsim
 from vflsim.attacks import ATTACKS
 from vflsim.explaining.figures import _means
-from vflsim.intervals.means import t_interval
+from vflsim.intervals import t_interval
 from vflsim.plotting import PLOTS, SWEEP_PLOTS, plot
 from vflsim.plotting.breakdown import WAITING
 from vflsim.plotting.costs import _costs

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from thorough import examples
 
-from vflsim.books.spans import COMPUTE, DOWN, RADIO
+from vflsim.books import COMPUTE, DOWN, RADIO
 from vflsim.learning.execution.operations import Handle
 from vflsim.learning.learners.staleness import StepFacts
 from vflsim.timing.party import Power

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from vflsim.errors import DataError, ResultsError, ScenarioError
-from vflsim.intervals.means import t_interval
+from vflsim.intervals import t_interval
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.data.spec import FeatureNoise
 from vflsim.results.read import Results, StoredRun

@@ -31,8 +31,8 @@ from vflsim.plotting.style import (
     x_axis,
 )
 from vflsim.results.read import NotRecordedError, Results
-from vflsim.results.statistics.answers import answer_means, answer_metric, answered
 from vflsim.results.statistics.doubts import distinct, plateau_of
+from vflsim.results.tables.sections import answer_means, answer_metric, answered
 from vflsim.timing.floats import Floats
 from vflsim.vocabulary import quantities
 from vflsim.vocabulary.metrics import facts_of

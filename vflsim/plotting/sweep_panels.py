@@ -27,6 +27,7 @@ from matplotlib.ticker import (
 from vflsim.plotting.looks import Style, protocol_styles
 from vflsim.plotting.style import Picture, headline, legend, log_ticks, picture, plain_number, sides, spread_widely
 from vflsim.plotting.theme import current
+from vflsim.results.sweeps import Sweep
 from vflsim.results.sweeps.axis import SweepAxis
 from vflsim.timing.floats import Floats
 
