@@ -15,7 +15,7 @@ from vflsim.learning.data.loaded import LoadedData
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.capabilities import closed_forms_of
 from vflsim.results.facts import HeavyTail
-from vflsim.results.store.schema import RunInfo
+from vflsim.results.store.pages import RunInfo
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import party_timings, setting
 from vflsim.setting import Setting
