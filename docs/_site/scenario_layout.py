@@ -14,6 +14,7 @@ from vflsim.learning.training import Dropout, Training, TrainingOverride
 from vflsim.protocols.secureboost.protocol import Goss
 from vflsim.scenario.models import ClientTiming, Scenario, ServerTiming, Timing
 from vflsim.scenario.sections import Evaluate, Models, ModelsOverride, ProtocolEntry, Recording, ViewRecording
+from vflsim.stopping import Stop
 from vflsim.stopping.precision import Precision
 from vflsim.timing.capacity import Link
 from vflsim.timing.delays import State

@@ -125,13 +125,13 @@ def _chosen(results: Results, protocols: Sequence[str], seeds: Sequence[int]) ->
 def read_sweep(folder: str | Path, target: Mapping[str, Any] | None = None) -> pd.DataFrame:
     """Read all runs of a sweep as one tidy frame: a row per run, its keys, protocol, seed and measures as columns.
 
-    ``target`` replaces the scenario's: ``{"test_accuracy": 0.9}``. See :func:`vflsim.results.sweeps.frame.sweep_frame`.
+    ``target`` replaces the scenario's: ``{"test_accuracy": 0.9}``. See :func:`vflsim.results.sweeps.table.sweep_frame`.
     Raises ``ResultsError``.
 
     Example: ``vflsim.read_sweep("results/batches")[["protocol", "seed"]]``
     """
-    from vflsim.results.sweeps.frame import sweep_frame
-    from vflsim.results.sweeps.sweep import Sweep
+    from vflsim.results.sweeps import Sweep
+    from vflsim.results.sweeps.table import sweep_frame
 
     return sweep_frame(Sweep.open(folder, target))
 
@@ -148,8 +148,8 @@ def sweep_answers(sweep: Sweep | str | Path, target: Mapping[str, Any] | None = 
     """
     from dataclasses import replace
 
+    from vflsim.results.sweeps import Sweep
     from vflsim.results.sweeps.answers import answers_frame
-    from vflsim.results.sweeps.sweep import Sweep
 
     if isinstance(sweep, Sweep):
         return answers_frame(sweep if target is None else replace(sweep, targets=target))

@@ -17,7 +17,8 @@ from vflsim.exploring.knobs import complaints, read
 from vflsim.exploring.slow_figures import Later, choices_at_once
 from vflsim.learning.data.shelf import Shelf
 from vflsim.reporting.serving import Follower
-from vflsim.results.store.write import REPORT, write_file
+from vflsim.results.store.folder import REPORT
+from vflsim.results.store.write import write_file
 from vflsim.scenario.load import load
 from vflsim.scenario.models import FolderName, Scenario
 from vflsim.scenario.resolve import ScenarioData

@@ -17,7 +17,7 @@ from vflsim.files import text
 from vflsim.party_names import naming, titled
 from vflsim.plotting.style import target_label
 from vflsim.reporting.answer import Conclusion, answer, joined
-from vflsim.reporting.figures import CAPTIONS, Drawn, Ink, drawn, embedded
+from vflsim.reporting.figures import CAPTIONS, Drawn, Ink, curves, drawn, embedded, looks
 from vflsim.reporting.section import ROWS, Section, failed, section, versions
 from vflsim.results.read import JoinedResults, Results, united
 from vflsim.results.store.folder import RUN, SCENARIO
@@ -26,7 +26,7 @@ from vflsim.results.sweeps.answers_table import sentences as answered
 from vflsim.results.sweeps.table import sweep_tables
 from vflsim.results.tables import comparison_table, difference_table
 from vflsim.results.tables.footnotes import round_measure, targets_in
-from vflsim.results.tables.ranking import Ranking, ranking
+from vflsim.results.tables.ranking import Ranking, budget_tables, ranking
 from vflsim.tables import Cell, DataTable
 from vflsim.version import __version__
 from vflsim.vocabulary.plain_yaml import flow

@@ -14,11 +14,10 @@ from vflsim.errors import ResultsError, VflsimError
 from vflsim.party_names import with_names
 from vflsim.results.run_set import RunSet
 from vflsim.results.store.run import NotRecordedError, StoredRun
-from vflsim.scenario.evaluate import Evaluate
+from vflsim.scenario.sections import Evaluate
 from vflsim.streams import few
-from vflsim.vocabulary.budgets import Budget
 from vflsim.vocabulary.on_demand import pd
-from vflsim.vocabulary.targets import Target
+from vflsim.vocabulary.targets import Budget, Target
 
 if TYPE_CHECKING:
     from vflsim.tables import DataTable
@@ -281,7 +280,7 @@ def differences(one: RunSet, name: str, other: RunSet, others_name: str) -> list
     written = _written(one, name), _written(other, others_name)
     if written[0] == written[1]:
         return []
-    from vflsim.scenario.emit import changed  # imports all that a scenario may say
+    from vflsim.vocabulary.plain_yaml import changed  # imports all that a scenario may say
 
     lines = list(changed(*written))
     try:

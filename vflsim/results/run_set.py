@@ -19,16 +19,13 @@ from vflsim.results.store.folder import SCENARIO, SWEEP
 from vflsim.results.store.pages import read_info, read_scenario
 from vflsim.results.store.run import NotRecordedError, StoredRun
 from vflsim.results.store.schema import TableName, split_of
-from vflsim.results.store.write import SCENARIO, SWEEP
 from vflsim.scenario.sections import Evaluate
 from vflsim.streams import party_name
+from vflsim.vocabulary.metric import MetricFacts
 from vflsim.vocabulary.metrics import is_known
-from vflsim.vocabulary.targets import Budget, Budgets, Target
-
-if TYPE_CHECKING:
-    import torch
-
-    from vflsim.vocabulary.metric import MetricFacts
+from vflsim.vocabulary.on_demand import torch
+from vflsim.vocabulary.quantities import Number
+from vflsim.vocabulary.targets import Budget, Budgets, Target, Targets, named
 
 _NUMBER: TypeAdapter[float] = TypeAdapter(Number)
 _Part = TypeVar("_Part", bound=BaseModel)

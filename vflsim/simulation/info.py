@@ -14,7 +14,8 @@ from vflsim.learning.optimizers import Optimizer
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.capabilities import local_steps_of, run_facts
 from vflsim.results.facts import Conditions, NetworkFacts
-from vflsim.results.store.schema import RunInfo, RunTables
+from vflsim.results.store.pages import RunInfo
+from vflsim.results.store.schema import RunTables
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.own_modules import packages_of
 from vflsim.scenario.resolve import party_timings, run_part

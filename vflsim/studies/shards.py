@@ -16,7 +16,8 @@ from vflsim.learning.data.shelf import Shelf
 from vflsim.results.read import Results, StoredRun
 from vflsim.results.store.folder import RUN, SCENARIO, locked
 from vflsim.results.store.manifest import Manifest, entry_of
-from vflsim.results.store.write import RUN, SCENARIO, changes, facts_of, foreign, write_arrived
+from vflsim.results.store.pages import read_info
+from vflsim.results.store.write import changes, facts_of, foreign, write_arrived
 from vflsim.studies.engines import OneByOne, Unit
 from vflsim.studies.pool import Pool, Study
 from vflsim.studies.runs.interrupt import Interrupt

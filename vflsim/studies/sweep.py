@@ -9,8 +9,8 @@ from hashlib import sha256
 from pathlib import Path
 
 from vflsim.errors import ResultsError, VflsimError
-from vflsim.results.store.folder import locked, returned
-from vflsim.results.store.write import EARLIER, LOCK, SCENARIO, SWEEP, followed, write_file
+from vflsim.results.store.folder import EARLIER, LOCK, SCENARIO, SWEEP, followed, locked, returned
+from vflsim.results.store.write import write_file
 from vflsim.results.sweeps import Sweep, SweepPage, SweepPoint
 from vflsim.results.sweeps.axis import axes_of, setting_of
 from vflsim.scenario.models import Scenario

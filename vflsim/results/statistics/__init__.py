@@ -22,11 +22,10 @@ from vflsim.results.statistics.doubts import best_of, distinct, plateau_of
 from vflsim.results.statistics.estimates import GEOMETRIC, MEAN, Estimate, SeedSample, estimate, independent, paired
 from vflsim.results.statistics.rounds import Rounds, ages_of, means, round_pair, within
 from vflsim.results.store.run import StoredRun
-from vflsim.scenario.evaluate import Evaluate
+from vflsim.scenario.sections import Evaluate
 from vflsim.timing.floats import Floats
-from vflsim.vocabulary.budgets import UNITS
 from vflsim.vocabulary.metrics import higher_is_better, range_of, unit_of
-from vflsim.vocabulary.targets import Target
+from vflsim.vocabulary.targets import UNITS, Target
 from vflsim.world.run_tables import ENERGY
 
 STEADY = "steady_round_duration"

@@ -23,8 +23,8 @@ from vflsim.results.store.folder import SWEEP
 from vflsim.results.store.pages import read_page
 from vflsim.results.sweeps.axis import SweepAxis, axes_of, is_choice, setting_of
 from vflsim.results.tables.footnotes import final_label
-from vflsim.scenario.emit import flow
 from vflsim.vocabulary.metric import MetricFacts
+from vflsim.vocabulary.plain_yaml import flow
 
 QUANTILE = "quantile"
 """The ``statistic`` of estimates of quantiles."""

@@ -21,9 +21,9 @@ from vflsim.results.sweeps import ShownMeasure, Sweep, level_of, shown_measure
 from vflsim.results.tables import pairing as gain
 from vflsim.results.tables.footnotes import BOUNDED, final_label
 from vflsim.results.tables.ranking import ranking_table
-from vflsim.scenario.emit import flow
 from vflsim.tables import Cell, DataTable
 from vflsim.vocabulary.metrics import is_share
+from vflsim.vocabulary.plain_yaml import flow
 from vflsim.vocabulary.targets import Budget
 
 _METRICS = ("end_", "plateau_", "best_")

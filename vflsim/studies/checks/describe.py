@@ -13,7 +13,7 @@ from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.data.shelf import can_share
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import ScenarioData, party_timings
-from vflsim.stopping.rules import COUNTED
+from vflsim.stopping import COUNTED
 from vflsim.streams import few, party_name
 from vflsim.studies.checks.expected import TRIAL_STEPS, Expectation
 from vflsim.studies.checks.run_speed import Speed, together

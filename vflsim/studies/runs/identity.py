@@ -19,7 +19,7 @@ from typing import Any
 from vflsim.books import OF_RUN
 from vflsim.files import opened
 from vflsim.results.read import StoredRun
-from vflsim.results.store.schema import RunInfo
+from vflsim.results.store.pages import RunInfo
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.own_modules import code_of
 from vflsim.scenario.resolve import course_part, owns_code, part_of, run_part, run_text

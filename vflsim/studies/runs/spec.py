@@ -17,8 +17,8 @@ from vflsim.learning.data.loaded import LoadedData
 from vflsim.party_names import with_names
 from vflsim.results.store.folder import MANIFEST, SCENARIO, VIEWS, WEIGHTS, run_folder
 from vflsim.results.store.manifest import Manifest, entry_of
-from vflsim.results.store.schema import FileFacts, RunInfo
-from vflsim.results.store.write import MANIFEST, SCENARIO, VIEWS, WEIGHTS, changes, run_folder, write_run
+from vflsim.results.store.pages import MOST_VALUES, FileFacts, RunInfo, read_info, read_scenario
+from vflsim.results.store.write import changes, write_run
 from vflsim.scenario.load import dump
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import ScenarioData
