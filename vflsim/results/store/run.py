@@ -217,5 +217,5 @@ def improper_metrics(metrics: pd.DataFrame, info: RunInfo) -> Iterator[str]:
 def broken_rows(metrics: pd.DataFrame, column: str, wrong: ArrayLike, rule: str) -> Iterator[str]:
     """Yield a sentence for each of the first few rows of the metrics that break a rule about a column."""
     for row in np.flatnonzero(wrong)[:SHOWN]:
-        at, round_, value = (metrics[name].iat[row] for name in ("time_s", "round", column))
+        at, round_, value = (metrics[name].to_numpy()[row] for name in ("time_s", "round", column))
         yield f"metrics at {at} s (row {row}, round {round_}): {column} is {value:g}, and {rule}"

@@ -294,7 +294,7 @@ def _messages_are_accounted_for(frames: Frames, info: RunInfo) -> Iterator[str]:
 def _outages_are_in_order(frames: Frames, info: RunInfo) -> Iterator[str]:
     """A party's outages are numbered from 0 and do not overlap; only the last may be unfinished."""
     for rows in Downtime(frames.events).of.values():
-        rules = {
+        rules: dict[str, ArrayLike] = {
             "is out of turn": rows["index"] != np.arange(len(rows)),
             "begins before the previous outage has ended": rows["start_s"] < rows["end_s"].shift(),
             "is unfinished, but not the last": ~are(rows, "outcome", "done") & (rows["index"] < len(rows) - 1),

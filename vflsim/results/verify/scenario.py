@@ -245,7 +245,7 @@ def _bounds(info: RunInfo, frames: Frames) -> Iterator[tuple[str, float, float, 
     """Yield what a number belongs to, the number, and the ends of its range."""
     rounds, ended = info.counts.get("rounds", 0), frames.end
     if len(frames.metrics):
-        sent = sum(int(frames.metrics[name].iat[-1]) for name in BYTES)
+        sent = sum(int(frames.metrics[name].to_numpy()[-1]) for name in BYTES)
         if info.codec is not None and not frames.cut:
             yield "codec.elements", info.codec.elements, info.codec.saturated, _BITS_A_BYTE * sent
     for client in info.stalled:

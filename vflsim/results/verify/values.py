@@ -87,7 +87,7 @@ def _counts_are_those_of_the_tables(frames: Frames, info: RunInfo) -> Iterator[s
         counts["rounds"] = len(frames.rounds)
     if len(frames.metrics):
         for name, column in OF_RUN.items():
-            counted = int(frames.metrics[column].iat[-1])
+            counted = int(frames.metrics[column].to_numpy()[-1])
             if not frames.cut:
                 counts[name] = counted
             elif info.counts.get(name, counted) < counted:
@@ -209,7 +209,8 @@ def _bytes_add_up(frames: Frames, info: RunInfo) -> Iterator[str]:
     yield from each(transfers, transfers["peer"].isna(), "has no receiver")
     ways = way_of(~are(transfers, "party", SERVER), ~are(transfers, "peer", SERVER))
     for place, column in enumerate(BYTES):
-        bounds = _until(frames, *numbers(transfers[ways == place], "end_s", "bytes"))
+        ends, amounts = numbers(transfers[ways == place], "end_s", "bytes")
+        bounds = _until(frames, ends, amounts)
         yield from _other_counts(frames, column, bounds, "its transfers")
 
 
