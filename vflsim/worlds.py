@@ -24,6 +24,7 @@ Example: a mailbox that hands on what is delivered, as those of parties in other
 from vflsim.books import COMPUTE as COMPUTE, FLOPS as FLOPS, spans_of as spans_of
 from vflsim.books.energy import Energy as Energy
 from vflsim.codecs.base import Plain as Plain
+from vflsim.codecs.encryption import encrypts as encrypts
 from vflsim.codecs.frame import (
     ONLY as ONLY,
     check_length as check_length,

@@ -79,6 +79,8 @@ class Traits:
     """Why the server gets no embedding from anybody, so that none can be attacked. Empty if it does."""
     evaluates_uncompressed: bool = False
     """Whether to skip the codec in evaluations that take no virtual time. With blinding they always skip it."""
+    in_the_clear: bool = False
+    """Whether messages that a deployment encrypts have only the cost of it, so that no live run may send them."""
     runs_on_cpu: bool = False
     """Whether runs use the CPU even if the study has another device."""
     awaited_replies: tuple[str, ...] = ()

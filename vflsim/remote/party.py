@@ -33,6 +33,7 @@ from vflsim.worlds import (
     brings_code,
     conditions_of,
     drawing_apart,
+    encrypts,
     learners_of,
     party_clock,
 )
@@ -155,6 +156,8 @@ def _unfit(scenario: Scenario, name: str) -> str:
         return "no client takes part in it"
     if protocol.traits.reference:
         return "it is a reference, without parties"
+    if protocol.traits.in_the_clear or encrypts(scenario.codec_of(name)):
+        return "its encryption is a cost alone, and values would pass in the clear"
     if type(protocol).placed is not Protocol.placed:
         return "it places its parties itself (placed), in one process"
     if isinstance(protocol, Peering) and (why := protocol.needs_one_process()):

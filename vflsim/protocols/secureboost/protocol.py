@@ -129,6 +129,7 @@ class SecureBoost(Protocol):
         only_embeddings_up=False,
         uploads_nothing="clients upload sums of encrypted gradients, and no embedding",
         refuses_absent_rows="a tree is grown from all rows of all parties",
+        in_the_clear=True,
         runs_on_cpu=True,
     )
 
