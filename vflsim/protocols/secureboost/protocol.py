@@ -12,7 +12,8 @@ from vflsim.learning.batches import BatchSequence
 from vflsim.learning.tasks import Auto, BinaryCrossEntropy, CrossEntropy, MeanSquaredError
 from vflsim.learning.training import Training
 from vflsim.protocols.base import CheckContext, Protocol, Traits, UnsuitableError
-from vflsim.protocols.secureboost.learning import BoostingServer, PassiveParty
+from vflsim.protocols.secureboost.parties import PassiveParty
+from vflsim.protocols.secureboost.server import BoostingServer
 from vflsim.protocols.secureboost.trees import SplitRule
 from vflsim.setting import BatchPlan, Learners, ServerPrediction, Setting, prediction_of
 from vflsim.streams import SERVER, SHARED, party_name
