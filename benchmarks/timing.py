@@ -64,13 +64,16 @@ RECURRENT: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "local": ({"kind": "local"}, ACTIVE),
     "t-sync": ({"kind": "t_synchronous", "t": "N/2"}, {}),
     "asynchronous": ({"kind": "asynchronous"}, {}),
+    "czofo": ({"kind": "czofo"}, {}),
+    "dpzv": ({"kind": "dpzv", "noise": {"clip": 1, "delta": 1e-5, "noise_multiplier": 1}}, {}),
     "ef_vfl": ({"kind": "ef_vfl", "labels": "private", "local_steps": 2}, {}),
     "vimadmm": ({"kind": "vimadmm", "rho": 2, "local_steps": 2}, CONCAT),
     "vimadmm_j": ({"kind": "vimadmm_j", "rho": 2, "local_steps": 2}, CONCAT),
 }
 """Every protocol with a recurrence, with what else it needs."""
-TOO_MANY_VALUES = {"c_vfl", "fedvs", "flex_vfl"}
-"""Protocols with the square of a million values: each client gets all embeddings, or a share from each other one."""
+TOO_MANY_VALUES = {"c_vfl", "fedvs", "flex_vfl", "secureboost"}
+"""Protocols with too many values for a million clients: each gets all embeddings, or a share from each other one, or
+sends histograms of all its features."""
 
 
 def scenario(

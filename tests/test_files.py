@@ -318,7 +318,7 @@ def test_nothing_else_reads_json_or_yaml(package: str) -> None:
 
 
 WRITERS = {"results/store/folder.py", "results/store/write.py"}
-PACKAGED = {"learning/data/catalogue.py"}
+PACKAGED = {"learning/data/catalogue_readers.py"}
 """Reads a file that comes with a library."""
 
 

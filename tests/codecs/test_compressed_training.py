@@ -42,7 +42,8 @@ def scenario_of(protocol: str, codec: dict[str, Any] | str, **more: Any) -> Scen
 
 
 def test_every_compressor_is_tried() -> None:
-    assert {said["kind"] for said in COMPRESSORS.values()} | {"plain"} == {
+    change_nothing = {"plain", "paillier", "ckks"}
+    assert {said["kind"] for said in COMPRESSORS.values()} | change_nothing == {
         codec.model_fields["kind"].default for codec in CODECS
     }
 

@@ -44,6 +44,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "celu_vfl": {"kind": "celu_vfl", "cache": 2, "uses": 3, "angle": 80},
     "flex_vfl": {"kind": "flex_vfl", "local_steps": [2, 1, 2, 3, 1]},
     "laser_vfl": {"kind": "laser_vfl", "models": {"aggregate": "mean"}},
+    "czofo": {"kind": "czofo", "samples": 2},
 }
 
 

@@ -38,6 +38,7 @@ ALL = {
     "celu_vfl": {"kind": "celu_vfl", "cache": 2, "uses": 3, "angle": 80},
     "flex_vfl": {"kind": "flex_vfl", "local_steps": [2, 1, 2, 3, 1]},
     "laser_vfl": {"kind": "laser_vfl", "models": {"aggregate": "mean"}},
+    **{name: KINDS[name] for name in ("czofo", "czofo-weights", "dpzv")},
 }
 EASTER = {name: KINDS[name] for name in ("easter", "local", "agg_vfl", "pyvertical")}
 """These need servers with features, which others refuse, or a top of their own."""
@@ -46,7 +47,7 @@ POISSON = {"kind": "poisson", "rate": "100 /s"}
 
 @in_turn(network=["fifo", "dedicated"], activation={"immediate": None, "poisson": POISSON})
 def test_every_pair_of_protocols_sees_the_same_draws(network: str, activation: dict | None) -> None:
-    everything = ALL | EASTER
+    everything = ALL | EASTER | {"secureboost": KINDS["secureboost"]}
     assert {said["kind"] for said in everything.values()} == {kind.model_fields["kind"].default for kind in PROTOCOLS}
     timing = {**RANDOM_TIMING, "network": network}
     if activation is not None:
@@ -66,7 +67,8 @@ def test_every_pair_of_protocols_sees_the_same_draws(network: str, activation: d
         assert both, (one, other)
         assert [drawn[one][key] for key in both] == [drawn[other][key] for key in both], (one, other)
         of_both = {kind for _, kind, _ in both}
-        if {"centralised", "local"}.isdisjoint((one, other)):  # which draw their server steps only
+        # Two draw their server steps only, and trees have uploads of their own.
+        if {"centralised", "local", "secureboost"}.isdisjoint((one, other)):
             embed = set() if "fedvs" in (one, other) else {"compute.embed"}  # whose clients embed on shares
             assert {*embed, "upload"} <= of_both
         kinds |= of_both

@@ -28,7 +28,7 @@ from vflsim.scenario.models import Scenario
 from vflsim.simulation.run import Outcome
 from vflsim.vocabulary.execution_options import USUAL, Execution
 
-CLIENTS = {
+CLIENT_MODELS = {
     "linear": {"kind": "linear", "embedding": 5},
     "polynomial": {"kind": "polynomial", "degree": 3, "embedding": 5},
     "mlp": {"kind": "mlp", "hidden": [7, 6], "embedding": 5},
@@ -54,7 +54,7 @@ def compared_with_plain(
     """Largest difference of a weight, and of the test loss, after ``STEPS`` steps."""
     said = raw(
         protocol,
-        models__client=CLIENTS[client],
+        models__client=CLIENT_MODELS[client],
         models__aggregate=aggregate,
         training__client_optimizer=optimizer,
         training__server_optimizer={**optimizer, "lr": optimizer["lr"] / 2},
@@ -74,7 +74,7 @@ def compared_with_plain(
 
 
 @pytest.mark.sampled(4)
-@in_turn(client=[*CLIENTS], aggregate=["mean", "sum", "max", "concat", "weighted"])
+@in_turn(client=[*CLIENT_MODELS], aggregate=["mean", "sum", "max", "concat", "weighted"])
 def test_equals_a_plain_loop_with_sgd(client: str, aggregate: str) -> None:
     weights, loss = compared_with_plain("synchronous", client, aggregate, SGD)
     assert weights <= 1e-12

@@ -310,7 +310,8 @@ def compare(
     targets = None if target is None else target_from_text(target)
     budgets = budgets_from(budget, "--budget") if budget else None
     sweeps = [folder for folder in results if (folder / SWEEP).is_file()]
-    joint = united([Results.open(folder) for folder in results if folder not in sweeps], baseline)
+    studies = [Results.open(folder) for folder in results if folder not in sweeps]
+    joint = united(studies, baseline) if studies else None
     joint = joint and joint.with_targets(targets)
     if metric is not None and joint is not None and not (budgets or joint.budgets):
         remedy = f"add --budget, or draw it: vflsim plot {joint.folder} --metric {metric}"

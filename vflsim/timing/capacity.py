@@ -252,7 +252,10 @@ class LatencyMatrix(Part):
 @lru_cache(16)
 def _matrix(file: str, _: Stamp) -> Floats:
     """The square matrix in ``file``, each number finite and at least 0."""
-    matrix = table_of(Path(file), "a square matrix") if file.endswith(".npy") else _text(file)
+    try:
+        matrix = table_of(Path(file), "a square matrix") if file.endswith(".npy") else _text(file)
+    except OSError as error:
+        raise ValueError(f"{file!r} cannot be used: {error}; allowed: a square matrix") from None
     rows, columns = matrix.shape
     if rows != columns or not rows:
         raise ValueError(f"{file} has {rows} rows and {columns} columns; allowed: a square matrix")

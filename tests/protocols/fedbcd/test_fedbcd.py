@@ -259,7 +259,7 @@ def test_noise_is_added_to_all_that_is_sent(order: str) -> None:
     assert outcome.info.privacy.releases == {"parallel": 4, "sequential": 8}[order]
 
 
-ROWS = {"clients": 3, "by": "columns"}
+IN_COLUMNS = {"clients": 3, "by": "columns"}
 
 
 def test_a_parallel_round_lasts_as_long_as_the_server_s_further_steps() -> None:
@@ -275,6 +275,6 @@ def test_a_parallel_round_lasts_as_long_as_the_server_s_further_steps() -> None:
 def test_a_turn_that_is_lost_is_taken_anew(interrupt: str) -> None:
     """Client 2 is away for 10 ms out of 60: before and after its turn, and in it."""
     turns = {"kind": "fedbcd", "local_steps": 2, "order": "sequential"}
-    outcome = assert_outages_delay_rounds_and_training_continues(turns, interrupt, partition=ROWS)
+    outcome = assert_outages_delay_rounds_and_training_continues(turns, interrupt, partition=IN_COLUMNS)
     steps = events(outcome, "compute.client_step", "client-2")
     assert (steps["outcome"] == "done").sum() >= 2 * 40

@@ -193,7 +193,8 @@ def test_random_worlds_have_the_same_bytes_on_both_paths(drawn: Any, first: int)
 
 def test_the_worlds_have_every_kind() -> None:
     drawn = {world(number).protocols["it"].protocol.kind for number in range(WORLDS)}
-    assert drawn == {each.model_fields["kind"].default for each in PROTOCOLS}
+    ends_by_itself = {"secureboost"}  # with its last tree, which arrays know only of stop.rounds
+    assert drawn == {each.model_fields["kind"].default for each in PROTOCOLS} - ends_by_itself
 
 
 ENERGY = {"idle": "2 W", "compute": "6 W", "radio": "1.2 W"}
