@@ -246,12 +246,17 @@ def test_figures_import_no_pyplot():
         }
 
 
+NAMED = ("figure", "panels", *OF_THEIR_OWN)
+"""Scripts that draw several figures, by name, and others that need more than a folder of results."""
+
+
 @pytest.mark.sampled(4)
 @pytest.mark.usefixtures("unrendered")
 @pytest.mark.parametrize(
     "script",
     [
-        *([path.name] for path in sorted(PLOTS_FOLDER.glob("*.py")) if path.stem not in ("figure", *OF_THEIR_OWN)),
+        *([path.name] for path in sorted(PLOTS_FOLDER.glob("*.py")) if path.stem not in NAMED),
+        *(["panels.py", name] for name in ("fedvs_fig1", "fedvs_fig2", "fedvs_fig3", "fedvs_fig4", "vafl_fig2")),
         ["figure.py", "time", "--from", "1 s"],
         ["figure.py", "timeline", "--seed", "1"],
         ["figure.py", "durations", "--histogram"],
