@@ -1,11 +1,20 @@
-"""What scenarios can name: ``vflsim list``, ``schema`` and ``data``."""
+"""What scenarios can name: ``vflsim list``, ``schema`` and ``data``.
 
+The texts of ``list`` are remembered between calls: to describe all kinds takes the import of PyTorch.
+"""
+
+import hashlib
 import json
+import os
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Annotated
 
+import platformdirs
 import typer
 from rich.padding import Padding
 from rich.table import Table
@@ -14,6 +23,7 @@ from rich.text import Text
 from vflsim.cli.app import Application, ScenarioFile, app, console, known, say
 from vflsim.kinds import TABLES
 from vflsim.shipped import scenario_file
+from vflsim.version import __version__
 
 PRESETS, PARTITIONS = "presets", "partitions"
 Texts = tuple[str, ...]
@@ -25,10 +35,22 @@ def listed(category: str) -> list[Texts]:
     A kind has three: its name, its keys (``?`` behind those that may be left out) and a line of its description; so has
     a partition, which ``by`` names; a preset has four: its name, its title, its source, and what it adds to that.
 
+    They are read from a file in the user's cache folder, named after the sizes and times of vflsim's own modules and
+    presets: a changed module has another file. What cannot be read there is described anew; a folder that cannot be
+    written costs time only.
+
     Example: ``listed("networks")[0][0]`` is ``"fifo"``.
     """
+    place = _place(category)
+    with suppress(OSError, ValueError):
+        entries = [tuple(line.split("\t")) for line in place.read_text("utf-8").splitlines()]
+        if {len(texts) for texts in entries} == {4 if category == PRESETS else 3}:
+            return entries
     other = {PRESETS: _presets, PARTITIONS: _partitions}
-    return list(other[category]() if category in other else _kinds(category))
+    entries = list(other[category]() if category in other else _kinds(category))
+    with suppress(OSError):
+        _write(place, "".join("\t".join(texts) + "\n" for texts in entries))
+    return entries
 
 
 def _kinds(category: str) -> Iterator[Texts]:
@@ -53,11 +75,48 @@ def _partitions() -> Iterator[Texts]:
     return ((way, keys, line) for way, (keys, line) in WAYS.items())
 
 
+def _place(category: str) -> Path:
+    return Path(platformdirs.user_cache_dir("vflsim")) / "listed" / f"{category}-{_digest()}.tsv"
+
+
+@cache
+def _digest() -> str:
+    root = Path(__file__).parents[1]
+    digest = hashlib.sha256(f"{root} {__version__}".encode())
+    for path, size, changed in sorted(_files(root)):
+        digest.update(f"\n{path} {size} {changed}".encode())
+    return digest.hexdigest()[:16]
+
+
+def _files(folder: Path) -> Iterator[tuple[str, int, int]]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                yield from _files(Path(entry.path))
+            elif entry.name.endswith((".py", ".yaml")):
+                status = entry.stat()
+                yield entry.path, status.st_size, status.st_mtime_ns
+
+
+def _write(place: Path, text: str) -> None:
+    """Put the file there whole, and remove those of the same category that other modules have written."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with NamedTemporaryFile("w", encoding="utf-8", dir=place.parent, suffix=".part", delete=False) as file:
+        file.write(text)
+    os.replace(file.name, place)
+    category = place.name.rpartition("-")[0]
+    for older in place.parent.glob(f"{category}-????????????????.tsv"):
+        if older != place:
+            older.unlink(missing_ok=True)
+
+
 @app.command("list")
 def list_kinds(
     what: Annotated[str | None, typer.Argument(help="delays, protocols, presets, …; everything if left out.")] = None,
 ) -> None:
     """List what a scenario can contain: protocols, models, delays, networks and so on."""
+    from vflsim.kinds import TABLES
+
     tables = [*TABLES, PARTITIONS]
     if what is not None:
         known(what, [*tables, PRESETS], "list", "vflsim list")
@@ -80,6 +139,7 @@ def list_kinds(
 
 def _list_presets() -> None:
     """Print the presets of timing: what each sets, its source, and which numbers the source does not give."""
+
     page = console()
     page.print(Text(f"{PRESETS} (timing: {{preset: NAME}})", style="bold"))
     for name, title, source, ours in listed(PRESETS):
