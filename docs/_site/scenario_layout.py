@@ -20,7 +20,8 @@ from vflsim.timing.capacity import Link
 from vflsim.timing.delays import State
 from vflsim.timing.party import Power
 from vflsim.vocabulary import Part
-from vflsim.vocabulary.targets import Budgets, Targets
+from vflsim.vocabulary.budgets import Budgets
+from vflsim.vocabulary.targets import Targets
 from vflsim.world.networks import LatencyMatrix
 
 BEGIN = """\

@@ -23,8 +23,8 @@ from vflsim.results.tables.footnotes import final_label, round_measure, select, 
 from vflsim.results.tables.ranking import Ranking, ranking, within
 from vflsim.tables import Cell, DataTable
 from vflsim.vocabulary.amounts import Amount, quantity, three_digits
+from vflsim.vocabulary.budgets import Budget
 from vflsim.vocabulary.metrics import higher_is_better, is_share
-from vflsim.vocabulary.targets import Budget
 
 _MOST = 0.9
 """Share of waits that the clients named together make up at least."""

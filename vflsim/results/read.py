@@ -16,8 +16,9 @@ from vflsim.results.run_set import RunSet
 from vflsim.results.store.run import NotRecordedError, StoredRun
 from vflsim.scenario.sections import Evaluate
 from vflsim.streams import few
+from vflsim.vocabulary.budgets import Budget
 from vflsim.vocabulary.on_demand import pd
-from vflsim.vocabulary.targets import Budget, Target
+from vflsim.vocabulary.targets import Target
 
 if TYPE_CHECKING:
     from vflsim.tables import DataTable

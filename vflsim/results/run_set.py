@@ -21,11 +21,12 @@ from vflsim.results.store.run import NotRecordedError, StoredRun
 from vflsim.results.store.schema import TableName, split_of
 from vflsim.scenario.sections import Evaluate
 from vflsim.streams import party_name
+from vflsim.vocabulary.budgets import Budget, Budgets
 from vflsim.vocabulary.metric import MetricFacts
 from vflsim.vocabulary.metrics import is_known
 from vflsim.vocabulary.on_demand import torch
 from vflsim.vocabulary.quantities import Number
-from vflsim.vocabulary.targets import Budget, Budgets, Target, Targets, named
+from vflsim.vocabulary.targets import Target, Targets, named
 
 _NUMBER: TypeAdapter[float] = TypeAdapter(Number)
 _Part = TypeVar("_Part", bound=BaseModel)

@@ -30,13 +30,14 @@ from vflsim.timing.compute import AnyCompute
 from vflsim.timing.delays import AnyDelay, Constant
 from vflsim.timing.party import PartyTiming, Power
 from vflsim.vocabulary.base import Part, Shorthand, kind_from_text
+from vflsim.vocabulary.budgets import Budgets
 from vflsim.vocabulary.entries import Entry, OneOrMany, PerClient
 from vflsim.vocabulary.measure import AnyMeasure, MeasureName
 from vflsim.vocabulary.metric import MetricFacts
 from vflsim.vocabulary.metrics import AnyMetric, MetricName
 from vflsim.vocabulary.plain_yaml import dump, flow
 from vflsim.vocabulary.quantities import UNIT_NAMES, Count, Number, is_symbol
-from vflsim.vocabulary.targets import Budgets, Target, Targets, named
+from vflsim.vocabulary.targets import Target, Targets, named
 from vflsim.world.networks import AnyNetwork, AnyTransport, Fair, Fluid
 
 MAX_SEEDS = 100_000

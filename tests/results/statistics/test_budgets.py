@@ -20,7 +20,7 @@ from vflsim.results import NotRecordedError, Results
 from vflsim.results.statistics.costs import standing
 from vflsim.tables.formats import written
 from vflsim.vocabulary.amounts import Amount
-from vflsim.vocabulary.targets import Budget
+from vflsim.vocabulary.budgets import Budget
 
 SCENARIO = """\
 name: three

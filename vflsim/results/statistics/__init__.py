@@ -24,8 +24,9 @@ from vflsim.results.statistics.rounds import Rounds, ages_of, means, round_pair,
 from vflsim.results.store.run import StoredRun
 from vflsim.scenario.sections import Evaluate
 from vflsim.timing.floats import Floats
+from vflsim.vocabulary.budgets import UNITS
 from vflsim.vocabulary.metrics import higher_is_better, range_of, unit_of
-from vflsim.vocabulary.targets import UNITS, Target
+from vflsim.vocabulary.targets import Target
 from vflsim.world.run_tables import ENERGY
 
 STEADY = "steady_round_duration"

@@ -16,9 +16,10 @@ from vflsim.results.run_set import RunSet
 from vflsim.results.statistics.estimates import WIDE
 from vflsim.results.store.run import NotRecordedError
 from vflsim.scenario.sections import Evaluate
+from vflsim.vocabulary.budgets import Budget, Cost
 from vflsim.vocabulary.metrics import unit_of
 from vflsim.vocabulary.plain_yaml import parse_value
-from vflsim.vocabulary.targets import Budget, Cost, Target, Targets, TargetWatch
+from vflsim.vocabulary.targets import Target, Targets, TargetWatch
 from vflsim.world.run_tables import ENERGY
 
 SPENT: dict[Cost, str] = {"time": "time_s", "rounds": "round", "bytes": "bytes", "energy": ENERGY}

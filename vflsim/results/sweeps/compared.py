@@ -22,9 +22,9 @@ from vflsim.results.tables import pairing as gain
 from vflsim.results.tables.footnotes import BOUNDED, final_label
 from vflsim.results.tables.ranking import ranking_table
 from vflsim.tables import Cell, DataTable
+from vflsim.vocabulary.budgets import Budget
 from vflsim.vocabulary.metrics import is_share
 from vflsim.vocabulary.plain_yaml import flow
-from vflsim.vocabulary.targets import Budget
 
 _METRICS = ("end_", "plateau_", "best_")
 """What measures begin with that are metrics, whose differences are compared, not ratios."""

@@ -21,8 +21,8 @@ from vflsim.results.sweeps.tuning import TUNING, Tuning, tuning_table
 from vflsim.results.tables.footnotes import AT_LEAST, MEANS, about_means, final_label, round_measure
 from vflsim.results.tables.ranking import budgets_from
 from vflsim.tables import DataTable
+from vflsim.vocabulary.budgets import Budget
 from vflsim.vocabulary.metrics import is_share
-from vflsim.vocabulary.targets import Budget
 
 
 def sweep_tables(

@@ -18,8 +18,8 @@ from vflsim.results.statistics.estimates import WIDE, Estimate, describe
 from vflsim.results.tables.footnotes import MEANS, lost_runs, select
 from vflsim.tables import Cell, DataTable
 from vflsim.vocabulary.amounts import Amount
+from vflsim.vocabulary.budgets import UNITS, Budget, Budgets, budget_from_text
 from vflsim.vocabulary.metrics import higher_is_better, is_share, unit_of
-from vflsim.vocabulary.targets import UNITS, Budget, Budgets, budget_from_text
 
 
 @final
