@@ -24,6 +24,7 @@ FEATURES = {
     "control": ("value", "control", "none"),
 }
 """The columns of the table of features: which number of which measure, beside which features."""
+ATTACKERS = ("server", "client", "two clients", "clients", "server and client")
 
 
 def features(results: Results, folder: Path) -> pd.DataFrame:
@@ -36,7 +37,7 @@ def features(results: Results, folder: Path) -> pd.DataFrame:
     means = _means(best, ["protocol", "attacker", "measure", "features"])
     rows = []
     for protocol in results.protocols:
-        for attacker in ("server", "client", "clients"):
+        for attacker in ATTACKERS:
             own = best[(best["protocol"] == protocol) & (best["attacker"] == attacker) & (best["features"] == "none")]
             if len(own):
                 numbers = [
@@ -60,7 +61,7 @@ def labels(results: Results, folder: Path) -> pd.DataFrame:
     columns = [name for count in known for name in (f"{count} known", f"by chance, {count}")]
     rows = []
     for protocol in results.protocols:
-        for attacker in ("client", "clients"):
+        for attacker in ("client", "two clients", "clients"):
             if (protocol, attacker) not in means.index.droplevel("known"):
                 continue
             numbers = [

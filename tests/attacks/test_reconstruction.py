@@ -252,6 +252,41 @@ def test_directions_show_what_lengths_hide() -> None:
     assert found["directions"] > 0.75
 
 
+def test_a_server_with_a_client_subtracts_what_the_client_adds_to_a_sum(tmp_path: Path) -> None:
+    """Of two clients' blinded sum, with 16 numbers about 32 pixels each, the client's own features leave the other."""
+    results = finished(
+        {"it": {"kind": "synchronous", "blinding": "on"}},
+        tmp_path / "study",
+        record={"tables": "summary", "views": {"rows": 400, "keep": "all"}},
+        data={"name": "digits", "train_rows": 600},
+        partition={"clients": 2, "by": "columns"},
+        stop={"rounds": 30},
+        evaluate={"every": "30 rounds"},
+        training__batch=60,
+        models={
+            "client": {"kind": "linear", "embedding": 16},
+            "aggregate": "sum",
+            "server": {"kind": "mlp", "hidden": [16]},
+        },
+    )
+    said = ["reconstruction.client=2", "reconstruction.form=values", "reconstruction.method=linear"]
+    table = evaluate(results, chosen(["reconstruction"], said)).tables["reconstruction"]
+    best = table[table["view"] == "strongest"].set_index(["attacker", "features", "measure"])["value"]
+    assert set(table["attacker"]) == {"server", "client", "server and client"}
+    assert best["server and client", "own", "r2"] > best["server", "none", "r2"] + 0.1
+    assert best["server and client", "own", "partial_r2"] > 0.7
+    assert best["server and client", "none", "control"] < 0.1
+    only = chosen(["reconstruction"], [*said, "reconstruction.attacker=client"])
+    assert set(evaluate(results, only).tables["reconstruction"]["attacker"]) == {"client"}
+
+
+def test_differences_by_hand() -> None:
+    seen = all_epochs_of(np.array([[1.0], [2.0], [3.0], [7.0]]), [2, 0, 2, 2], 3)
+    np.testing.assert_array_equal(seen.inputs("all", "differences"), [[2, *[np.nan] * 2], [np.nan] * 3, [1, 2, 4]])
+    assert seen.inputs("last", "differences") is None
+    assert all_epochs_of(np.ones((2, 1)), [0, 1], 2).inputs("all", "differences") is None  # of one epoch
+
+
 def test_means_by_hand() -> None:
     seen = all_epochs_of(np.array([[1.0], [2.0], [3.0]]), [2, 0, 2], 3)
     np.testing.assert_array_equal(seen.inputs("all", "means"), [[2], [np.nan], [2]])

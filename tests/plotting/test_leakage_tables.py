@@ -17,6 +17,7 @@ ENTRIES = {
     "logits": {"kind": "agg_vfl", "models": {"aggregate": "mean"}},
     "c-vfl": {"kind": "c_vfl", "local_steps": 1},
 }
+WHO = ("server", "client", "two clients", "clients", "server and client")
 pytestmark = pytest.mark.slow
 
 
@@ -44,7 +45,7 @@ def _beside(folder: Path) -> Path:
 
 def test_an_attacker_is_the_strongest(study: Results) -> None:
     table = runpy.run_path(str(SCRIPT))["features"](study, _beside(study.folder)).set_index(["protocol", "attacker"])
-    assert list(table.index) == [(name, who) for name in ENTRIES for who in ("server", "client", "clients")]
+    assert list(table.index) == [(name, who) for name in ENTRIES for who in WHO]
     found = pd.read_parquet(_beside(study.folder) / "reconstruction.parquet").query("view == 'strongest'")
     for (protocol, attacker), row in table.iterrows():
         own = found[(found["protocol"] == protocol) & (found["attacker"] == attacker)]

@@ -15,7 +15,7 @@ from vflsim.finished import PartyView
 from vflsim.protocol import Floats
 
 Epochs: TypeAlias = Literal["last", "all"]
-Form: TypeAlias = Literal["values", "directions", "means"]
+Form: TypeAlias = Literal["values", "directions", "means", "differences"]
 EVERYTHING = "everything"
 """The name of all real views of an attacker, side by side."""
 
@@ -38,8 +38,9 @@ class Seen:
         """Return numbers about every recorded row, (recorded rows, inputs), NaN where nothing has arrived.
 
         The arrivals of ``all`` epochs stand side by side, by their number. ``units`` has each arrival as a vector of
-        length 1, ``directions`` the logarithm of its length, too, and ``means`` the mean over all arrivals. None if the
-        run has kept the last alone, for directions and means of integers, and for means of one epoch.
+        length 1, ``directions`` the logarithm of its length, too, ``means`` the mean over all arrivals, and
+        ``differences`` the first arrival and how each other differs from the one before. None if the run has kept the
+        last alone, for all but values of integers, and for means and differences of one epoch.
         """
         parts = [_read(view, epochs, form) for view in self.views]
         there = [part for part in parts if part is not None]
@@ -69,7 +70,11 @@ def _read(view: PartyView, epochs: Epochs, form: str) -> Floats | None:
         x, number = numbers(view.arrivals.values), view.arrivals.number
         table = np.full((len(view.received), number.max() + 1, x.shape[1]), np.nan)
         table[view.arrivals.row, number] = x
-    if form != "values":
+    if form == "differences":
+        if table.shape[1] < 2:
+            return None
+        table[:, 1:] = np.diff(table, axis=1)
+    elif form != "values":
         table = directed(table)[..., : -1 if form == "units" else None]
     return table.reshape(len(table), -1)
 

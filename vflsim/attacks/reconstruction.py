@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from typing import Annotated, ClassVar, Literal, NamedTuple, TypeAlias, final
+from typing import Annotated, ClassVar, Literal, NamedTuple, TypeAlias, final, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ from vflsim.scenario import LoadedData
 
 Method: TypeAlias = Literal["linear", "kernel", "decoder"]
 Beside: TypeAlias = Literal["none", "own", "others"]
+Attacker: TypeAlias = Literal["server", "client", "clients", "two clients", "server and client"]
 Probe: TypeAlias = Callable[[Floats, Floats, Indices, Indices, Floats | None], Floats]
 """Guesses features (others, features) from inputs, known rows' features, known and other rows, features beside."""
 FEWEST = 20
@@ -42,19 +43,23 @@ FEWEST = 20
 class Reconstruction(AttackOfClients):
     """Other parties reconstruct a party's features from the views that the run has recorded.
 
-    The attackers are the server, a client, and all other clients together. They know the features of some auxiliary
-    rows, the strongest usual assumption, and fit a probe to them: ridge regression (``linear``), the same with a
-    Gaussian kernel (``kernel``), both with penalties by leave-one-out, or a small network (``decoder``). The other rows
-    judge it. The strongest of all these attempts is chosen on half of them, and judged on the other half.
+    The attackers are the server, a client, all other clients together, two of them where there are more, and the server
+    with a client. They know the features of some auxiliary rows, the strongest usual assumption, and fit a probe to
+    them: ridge regression (``linear``), the same with a Gaussian kernel (``kernel``), both with penalties by
+    leave-one-out, or a small network (``decoder``). The other rows judge it. The strongest of all these attempts is
+    chosen on half of them, and judged on the other half.
     """
 
     kind: Literal["reconstruction"] = "reconstruction"
+    attacker: Annotated[tuple[Attacker, ...], Field(min_length=1)] = get_args(Attacker)
+    """Who attacks: one party, or several that show each other all that they have."""
     method: Annotated[tuple[Method, ...], Field(min_length=1)] = ("linear", "kernel")
     """How features are reconstructed."""
     epochs: Annotated[tuple[Epochs, ...], Field(min_length=1)] = ("all",)
     """What arrived ``last`` about a row, or ``all`` that ever did; the last, too, if the run has kept no more."""
     form: Annotated[tuple[Form, ...], Field(min_length=1)] = ("values", "directions", "means")
-    """How a probe reads what has arrived: its ``values``, ``directions`` and lengths, or ``means`` over all epochs."""
+    """How a probe reads what has arrived: its ``values``, ``directions`` and lengths, ``means`` over all epochs, or
+    ``differences`` from one epoch to the next."""
     features: Annotated[tuple[Beside, ...], Field(min_length=1)] = ("none", "own", "others")
     """Features of the same rows beside the view: ``none``, the attacker's ``own``, or those of all ``others`` than the
     party, as if they had joined forces."""
@@ -102,15 +107,18 @@ class Reconstruction(AttackOfClients):
                     yield from self._by(attacked, party, attacker, seens, y, beside)
         remark_on_epochs(attacked, self.epochs)
 
-    def _attackers(self, attacked: AttackedRun, party: int) -> Iterator[tuple[str, list[int]]]:
-        """Yield the names of attackers, and who they are: one client represents all single ones."""
+    def _attackers(self, attacked: AttackedRun, party: int) -> Iterator[tuple[Attacker, list[int]]]:
+        """Yield the names of attackers, and who they are: the first other client represents all single ones."""
         clients = [each for each in attacked.models.learners.clients if each != party]
-        if party != SERVER:
-            yield "server", [SERVER]
-        if clients:
-            yield "client", clients[:1]
-        if len(clients) > 1:
-            yield "clients", clients
+        server = [] if party == SERVER else [SERVER]
+        members: dict[Attacker, list[int]] = {
+            "server": server,
+            "client": clients[:1],
+            "clients": clients if len(clients) > 1 else [],
+            "two clients": clients[:2] if len(clients) > 2 else [],
+            "server and client": [*server, *clients[:1]] if server and clients else [],
+        }
+        yield from ((name, who) for name, who in members.items() if name in self.attacker and who)
 
     def _by(
         self,
