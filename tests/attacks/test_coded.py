@@ -12,11 +12,13 @@ import torch
 from attacked_runs import finished
 
 from vflsim.attacks import chosen, evaluate
-from vflsim.attacks.coded import CodedAnswers, solved
+from vflsim.attacks.coded import CodedAnswers, quantiser_of, solved
 from vflsim.coding.field import PrimeField
 from vflsim.coding.lagrange import LagrangeCode
 from vflsim.coding.quantise import Quantiser
 from vflsim.errors import ResultsError
+from vflsim.finished import eliminated, stored_scenario
+from vflsim.scenario import ScenarioData
 
 
 def attacked(
@@ -76,6 +78,47 @@ def test_one_equation_less_than_unknowns_determines_nothing(tmp_path: Path) -> N
 
 def test_batches_with_fewer_known_rows_than_equations_determine_nothing(tmp_path: Path) -> None:
     assert attacked(tmp_path, 20, batch=64)["value"]["field", "determined"] == 0
+
+
+def test_as_many_clients_as_segments_and_masks_know_all_features_together(tmp_path: Path) -> None:
+    """Their shares of a third client's rows are K + T = 2 points of polynomials: 40 known rows give all others.
+
+    One client's shares, and those of rows in another order, fit no known row.
+    """
+    results = finished(
+        {"it": {"kind": "fedvs", "K": 1}},
+        tmp_path / "study",
+        data={"name": "breast_cancer"},
+        partition={"clients": 3, "by": "columns"},
+        models={
+            "client": {"kind": "polynomial", "degree": 1, "embedding": 4, "bias": False},
+            "aggregate": "mean",
+            "server": {"kind": "mlp", "hidden": [8]},
+        },
+        stop={"rounds": 1},
+        record={"tables": "summary", "views": 300},
+    )
+    (run,) = results.runs
+    views, quantiser, scenario = run.views(), quantiser_of(run), stored_scenario(results.folder, results.runs)
+    x = ScenarioData(scenario).of(scenario.training_of("it")).features[2]["train"][torch.from_numpy(views.rows)]
+    integers = quantiser.data(x)
+    shares = [view.values.long() for view in views if (view.sender, view.kind) == ("client-3", "data_share")]
+    assert len(shares) == 2
+
+    def solved_by(held: torch.Tensor) -> Any:
+        known = torch.cat([held[:40], quantiser.field.embed(integers[:40])], 1)
+        return eliminated(quantiser.field, known, held.shape[1])
+
+    together = torch.cat(shares, 1)
+    echelon = solved_by(together)
+    assert len(echelon.rest) > 10  # further known rows, which hold
+    assert not echelon.rest.any()
+    elements, exact = echelon.explained(together[40:])
+    assert exact.double().mean() > 0.99
+    assert torch.equal(quantiser.field.signed(elements)[exact], integers[40:][exact])
+    permuted = together[torch.from_numpy(np.random.default_rng(0).permutation(300))]
+    for nothing in (shares[0], permuted):
+        assert solved_by(nothing).rest[:, nothing.shape[1] :].any(0).all()
 
 
 def test_other_runs_are_left_out_with_the_reason(tmp_path: Path) -> None:
