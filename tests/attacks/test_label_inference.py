@@ -28,6 +28,8 @@ from vflsim.attacks.label_scores import (
 )
 from vflsim.attacks.probing import by_chance
 from vflsim.errors import ResultsError
+from vflsim.finished import Results, TrainedModels, stored_scenario
+from vflsim.scenario import ScenarioData
 
 DIGITS = {"data": {"name": "digits", "train_rows": 600}, "evaluate": {"every": "40 rounds"}, "training__batch": 60}
 CANCER = {
@@ -60,7 +62,8 @@ def test_honest_gradients_of_ten_classes_give_labels_away(tmp_path: Path) -> Non
     assert table.loc["norm", "value"] > table.loc["norm", "chance"]
     assert (table.loc[["completion", "untrained"], "low"] > table.loc[["completion", "untrained"], "chance_high"]).all()
     assert list(zip(table["view"], table.index, strict=True)) == [
-        ("gradient", "norm"), ("gradient", "clusters"), ("gradient", "cosine"), ("gradient", "regression"),
+        ("gradient", "norm"), ("gradient", "clusters"), ("gradient", "cosine"), ("gradient", "spreading"),
+        ("gradient", "regression"),
         ("own model", "completion"), ("own model", "untrained"), ("everything", "regression"),
     ]  # fmt: skip
     assert set(table["epochs"]) == {"last"}  # the run has kept no more
@@ -120,7 +123,7 @@ def test_too_few_rows_are_refused_with_the_reason(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("classes", [2, 10])
-@pytest.mark.parametrize("method", ["norm", "cosine", "clusters", "regression"])
+@pytest.mark.parametrize("method", ["norm", "cosine", "clusters", "spreading", "regression"])
 def test_noise_gives_no_labels_away(method: str, classes: int) -> None:
     """Of 16 gradients of noise, all but 3 are within 95 % of permuted labels: fewer are with probability 0.007."""
     outside, judge = 0, auc if classes == 2 else balanced_accuracy
@@ -154,6 +157,15 @@ def test_lengths_and_directions_by_hand() -> None:
     assert class_scores(x, y, known, 2, "norm")[:, 1].tolist() == [1, 3, 2, 8, 0]  # class 1 is longer
     assert class_scores(x, y[::-1], known, 2, "norm")[:, 1].tolist() == [-1, -3, -2, -8, 0]
     assert class_scores(x, y, known, 2, "cosine").tolist() == [[1, 0], [0, 1], [1, 0], [0, 1], [0, 0]]
+
+
+def test_labels_spread_along_a_chain_of_directions() -> None:
+    """Two arcs of directions: a row at their near ends is closer to the other's known row, and takes its own label."""
+    angles = np.concatenate([np.linspace(0, 1.4, 15), np.linspace(2.0, 2.4, 5)])
+    x = np.stack([np.cos(angles), np.sin(angles)], 1) * np.arange(1, 21)[:, None]
+    known, y, truth = np.array([0, 15]), np.array([0, 1]), np.repeat([0, 1], [15, 5])
+    assert class_scores(x, y, known, 2, "cosine").argmax(1).tolist() != truth.tolist()
+    assert class_scores(x, y, known, 2, "spreading").argmax(1).tolist() == truth.tolist()
 
 
 def test_signs_by_hand() -> None:
@@ -266,6 +278,54 @@ def test_the_strongest_attacker_is_chosen_on_other_rows(of_all_epochs: pd.DataFr
         assert (strong["chance"] == 0.1) == bool(known)
 
 
+TREES = {"kind": "secureboost", "depth": 3, "bins": 16, "packed": 32}
+
+
+@pytest.fixture(scope="module")
+def of_trees(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    said: dict[str, Any] = {**KEPT, **DIGITS, "partition": {"clients": 3, "by": "columns"}, "stop": {"rounds": 12}}
+    return finished({"it": TREES}, tmp_path_factory.mktemp("trees") / "study", **said)
+
+
+def test_nodes_that_parties_see_are_those_of_the_trees(of_trees: Results) -> None:
+    """A client has the nodes of all levels but the last, and there its own splits; the server has those of all."""
+    (run,) = of_trees.runs
+    scenario = stored_scenario(of_trees.folder, of_trees.runs)
+    models = TrainedModels(run, scenario, ScenarioData(scenario).of(scenario.training_of("it")))
+    views, clients = run.views(), models.learners.clients
+    right = {client: each.directions("train")[views.rows] for client, each in clients.items()}  # rows, trees, nodes
+    nodes = np.zeros((len(views.rows), 12), int)
+    ways = np.arange(len(views.rows))[:, None], np.arange(12)
+    joined = np.any([*right.values()], axis=0)
+    for level in range(2):
+        nodes = 2 * nodes + joined[(*ways, 2**level - 1 + nodes)]
+    for party, bits in {"server": joined, "client-2": right[2]}.items():
+        (seen,) = [view for view in views.of_receiver(party) if view.derived]
+        assert seen.arrivals is not None
+        shown = np.zeros((len(views.rows), 12, 14))
+        shown[seen.arrivals.row, seen.arrivals.number] = seen.arrivals.values.numpy()
+        assert (shown.sum(2) == 3).all()  # one of each level
+        assert (shown[:, :, 2:6].argmax(2) == nodes).all()
+        assert (shown[:, :, 6:].argmax(2) == 2 * nodes + bits[(*ways, 3 + nodes)]).all()
+
+
+def test_shared_nodes_of_trees_give_labels_away_and_permuted_ones_do_not(of_trees: Results) -> None:
+    """Without a known label, and with four a class more than features alone do; by chance 0.1 (named groups 0.2)."""
+    table = evaluate(of_trees, chosen(["label_inference"], ["label_inference.client=1"])).tables["label_inference"]
+    best = table[table["view"] == "strongest"].set_index("known")
+    assert best.loc[0, "chosen"] == "nodes, all, clusters"
+    assert (best["low"] > best["chance_high"] + 0.2).all()
+    assert (best["chance_high"] < 0.25).all()
+    alone = table[table["method"] == "untrained"]["value"]
+    assert best.loc[4, "low"] > alone.item() > 0.3
+    assert not (table["view"] == "gradient").any()
+
+
 def test_clients_together_know_as_much_as_one(of_all_epochs: pd.DataFrame) -> None:
     best = of_all_epochs[of_all_epochs["view"] == "strongest"].set_index(["party", "known"])["value"]
     assert best["clients", 4] >= best["client-1", 4] - 0.05
+
+
+def test_two_clients_stand_beside_all(of_trees: Results) -> None:
+    table = evaluate(of_trees, chosen(["label_inference"], ["label_inference.method=clusters"])).tables
+    assert set(table["label_inference"]["party"]) == {"client-1", "client-2", "client-3", "two clients", "clients"}

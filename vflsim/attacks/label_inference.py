@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Annotated, ClassVar, Literal, final, get_args
+from typing import Annotated, Any, ClassVar, Literal, final, get_args
 
 import numpy as np
 import torch
@@ -45,10 +45,11 @@ _FORMS: Mapping[Method, Literal["values", "units", "directions"]] = {
     "norm": "values",
     "clusters": "units",
     "cosine": "units",
+    "spreading": "units",
     "regression": "directions",
 }
 """How methods read gradients; others look at the client's own model."""
-_OF_ALL_EPOCHS = ("clusters", "cosine", "regression")
+_OF_ALL_EPOCHS = ("clusters", "cosine", "spreading", "regression")
 _OWN_MODEL = "own model"
 
 
@@ -56,15 +57,17 @@ _OWN_MODEL = "own model"
 class LabelInference(AttackOfClients):
     """Clients infer the labels of training rows; they know none of them, or those of a few rows of each class.
 
-    An attacker is a client, or all of them together. From the gradients that they have received, without any label:
-    ``sign`` takes the last one by logits, (rows, classes), whose one negative element is the row's class: ∂ℓ/∂o =
-    softmax(o) − onehot(y). ``norm`` takes the last one's length (two classes: the rarer one has the longer ones, Li et
-    al. 2022), ``clusters`` groups directions, of the last gradients or of those of all epochs side by side.
+    An attacker is a client, the first two of more together, or all of them. From the gradients that they have received,
+    without any label: ``sign`` takes the last one by logits, (rows, classes), whose one negative element is the row's
+    class: ∂ℓ/∂o = softmax(o) − onehot(y). ``norm`` takes the last one's length (two classes: the rarer one has the
+    longer ones, Li et al. 2022), ``clusters`` groups directions, of the last gradients or of those of all epochs side
+    by side. Of trees the nodes that a client sees rows in count as gradients.
 
     With a few labels: ``norm`` and ``cosine`` take the class whose known gradients are as long, or point the same way
     (Li et al. 2022, and for several classes the nearest mean). ``clusters`` have the names that suit the known rows
-    best. ``regression`` is logistic on directions and lengths; as ``everything`` on all gradients beside the client's
-    own model. ``completion`` puts a head, logistic regression on the known rows, on the client's own trained model (Fu
+    best. ``spreading`` passes labels on between rows whose gradients point the same way (Zhou et al. 2004).
+    ``regression`` is logistic on directions and lengths; as ``everything`` on all gradients beside the client's own
+    model. ``completion`` puts a head, logistic regression on the known rows, on the client's own trained model (Fu
     et al. 2022, without semi-supervision); ``untrained`` does so on its initial model: what features alone give away.
 
     The strongest of all these attempts is chosen on half of the rows, and judged on the other half.
@@ -104,7 +107,10 @@ class LabelInference(AttackOfClients):
             for method, each in learners.items()
             if method in self.method
         }
-        together = [("clients", clients)] if len(clients) > 1 else []
+        together = [
+            *([("two clients", clients[:2])] if len(clients) > 2 else []),
+            *([("clients", clients)] if len(clients) > 1 else []),
+        ]
         for attacker, members in [*((party_name(client), [client]) for client in clients), *together]:
             seens = gradients_of(views.views, attacker, [party_name(member) for member in members])
             models_of = {method: np.hstack([numbers(each[m]) for m in members]) for method, each in h.items()}
@@ -247,14 +253,20 @@ def gradients_of(views: Collection[PartyView], attacker: str, members: Collectio
 
 
 def is_gradient(view: PartyView) -> bool:
-    """Return whether a tensor may serve a client's step: it comes from the server, is real, and is no embedding."""
+    """Return whether a tensor may serve a client's step: it comes from the server, is real, and is no embedding.
+
+    So may what the client computes from such messages: the nodes of trees that it sees rows in.
+    """
     passed_on = view.name == "server" or view.name.startswith("client-")
-    return view.sender == "server" and not passed_on and view.values.dtype.is_floating_point
+    return (view.sender == "server" or view.derived) and not passed_on and view.values.dtype.is_floating_point
 
 
-def _embeddings(learner: object) -> Tensor:
-    """Return the outputs of a client's model for all training rows, (rows, width)."""
-    operation = learner.embed_split("train")  # type: ignore[attr-defined]
+def _embeddings(learner: Any) -> Tensor:
+    """Return the outputs of a client's model for all training rows, (rows, width); of trees, its features."""
+    operation = learner.embed_split("train")
     operation.run()
     h: Tensor = operation.result.value
-    return h
+    if h.dtype.is_floating_point:
+        return h
+    x: Tensor = learner.features("train").flatten(1)
+    return x

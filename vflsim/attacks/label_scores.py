@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 from vflsim.attacks.probing import Indices, scaled
 from vflsim.protocol import Floats
 
-Method: TypeAlias = Literal["sign", "norm", "clusters", "cosine", "regression", "completion", "untrained"]
+Method: TypeAlias = Literal["sign", "norm", "clusters", "cosine", "spreading", "regression", "completion", "untrained"]
 HEADS = ("regression", "completion", "untrained")
 """Methods that fit a logistic regression."""
 Classes: TypeAlias = NDArray[np.int64]
+SHARPNESS, SPREAD = 40.0, 0.9
+"""Of label spreading: how fast likeness falls with the angle, and the share of a row's label that its like decide."""
 
 
 def applies(method: Method, aided: bool, width: int, classes: int) -> bool:
@@ -77,7 +79,20 @@ def class_scores(x: Floats, y: Classes, known: Indices, classes: int, method: Me
         means = np.stack([length[known][y == each].mean() for each in range(classes)])
         return -np.abs(length - means) if classes > 2 else _along(length, means)
     unit = _unit(x)
+    if method == "spreading":
+        return _spread(unit, y, known, classes)
     return np.stack([unit @ unit[known][y == each].mean(0) for each in range(classes)], 1)
+
+
+def _spread(unit: Floats, y: Classes, known: Indices, classes: int) -> Floats:
+    """Let rows take the labels of those that point the same way, known or not (Zhou et al. 2004): (rows, classes)."""
+    like = np.exp(SHARPNESS * (unit @ unit.T - 1))
+    np.fill_diagonal(like, 0)
+    root = 1 / np.sqrt(np.maximum(like.sum(1), np.finfo(float).tiny))
+    said = np.zeros((len(unit), classes))
+    said[known, y] = 1
+    spread: Floats = np.linalg.solve(np.eye(len(unit)) - SPREAD * root[:, None] * like * root, said)
+    return spread
 
 
 def _unit(x: Floats) -> Floats:

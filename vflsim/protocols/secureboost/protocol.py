@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from typing import Annotated, Any, ClassVar, Literal
 
+import numpy as np
 from pydantic import Field
 
 from vflsim.codecs.encryption import Paillier, in_the_clear
-from vflsim.learning.batches import BatchSequence
+from vflsim.learning.batches import Batch, BatchSequence
+from vflsim.learning.execution.operations import Handle
 from vflsim.learning.tasks import Auto, BinaryCrossEntropy, CrossEntropy, MeanSquaredError
 from vflsim.learning.training import Training
 from vflsim.protocols.base import CheckContext, Protocol, Traits, UnsuitableError
 from vflsim.protocols.secureboost.parties import PassiveParty
 from vflsim.protocols.secureboost.server import BoostingServer
-from vflsim.protocols.secureboost.trees import SplitRule
+from vflsim.protocols.secureboost.trees import SplitRule, shown_nodes, unpacked_bits
 from vflsim.setting import BatchPlan, Learners, ServerPrediction, Setting, prediction_of
 from vflsim.streams import SERVER, SHARED, party_name
 from vflsim.vocabulary.base import Part
+from vflsim.vocabulary.on_demand import Tensor, torch
 from vflsim.vocabulary.quantities import Count
 from vflsim.world.messages import Message
 from vflsim.world.node import Node
@@ -143,7 +149,7 @@ class SecureBoost(Protocol):
             if tree >= self.trees:
                 node.finish("all trees are grown")
                 return
-            gradients = await node.compute(node.learner.encrypt(tree))
+            gradients, shown = await node.compute(node.learner.encrypt(tree)), list[list[Handle[Any] | None]]()
             for client in node.clients:
                 await node.send(client, EncryptedGradients(tensors=gradients, round=t))
             for level in range(self.depth):
@@ -155,14 +161,18 @@ class SecureBoost(Protocol):
                 right = await node.gather("right_rows", senders=node.clients, round=t)
                 if level + 1 < self.depth:
                     joined = await node.compute(node.learner.assign(tree, level, right))
+                    shown.append([joined])
                     for client in node.clients:
                         await node.send(client, RightRows(value=joined, round=t))
+            shown.append([message.value for message in right])
+            self._derive(node, t, shown)
             await node.compute(node.learner.finish(tree, node.batch(t), right))
 
     async def client(self, node: Node[PassiveParty]) -> None:
         """Passive party: sums of ciphertexts, and its own splits."""
         for t in node.rounds():
             gradients, right = await node.recv("enc_gradients", round=t), None
+            shown = list[list[Handle[Any] | None]]()
             await node.activated()
             for level in range(self.depth):
                 sums = await node.compute(node.learner.histogram(level, gradients, right))
@@ -172,6 +182,17 @@ class SecureBoost(Protocol):
                 await node.upload("server", RightRows(value=mine, round=t))
                 if level + 1 < self.depth:
                     right = await node.recv("right_rows", round=t)
+                    shown.append([right.value])
+            shown.append([mine])
+            self._derive(node, t, shown)
+
+    def _derive(self, node: Node[Any], t: int, shown: Sequence[Sequence[Handle[Any] | None]]) -> None:
+        """Record the nodes of a tree that a party sees all rows in, from bits that it has, of each level.
+
+        Those of the last level are without the splits of others: of all other parties, or of the server at the server.
+        """
+        rows, bits = node.learner.rows, [[handle for handle in level if handle is not None] for level in shown]
+        node.derive("nodes", Batch(t, np.arange(rows)), [*chain(*bits)], partial(_nodes_of, bits, rows))
 
     # --- facts ----------------------------------------------------------------------------------------------------
 
@@ -247,3 +268,9 @@ class SecureBoost(Protocol):
         """Say what ciphertexts cost, and that nothing is encrypted."""
         rows, each = self.sampled(setting.data.rows), self.scheme.ciphertexts(2 * setting.data.outputs)
         return f"{rows * each:,} ciphertexts of gradients a tree; {in_the_clear(self.scheme)}"
+
+
+def _nodes_of(shown: Sequence[Sequence[Handle[Tensor]]], rows: int) -> Tensor:
+    """Return the nodes of all levels that each row is in, (rows, nodes), from bits that say which rows went right."""
+    bits = [[unpacked_bits(handle.value.numpy(), rows) for handle in level] for level in shown]
+    return torch.from_numpy(shown_nodes([np.any(level, axis=0) for level in bits]))

@@ -6,6 +6,7 @@ rows to the left. The nodes of all levels are numbered level by level.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -81,6 +82,16 @@ def goes_right(codes: Ints, nodes: Ints, splits: LevelSplits) -> NDArray[np.bool
     """Return which rows (n,) go right at their node of a level; those of nodes without a split go left."""
     features, bins = splits.features[nodes], splits.bins[nodes]
     return (features >= 0) & (codes[np.arange(len(nodes)), features] > bins)
+
+
+def shown_nodes(right: Sequence[NDArray[np.bool_]]) -> NDArray[np.float32]:
+    """Return 1 for each node below the root that a row is in, else 0, (n, 2 + 4 + …), from who goes right, level by
+    level (n,)."""
+    nodes, levels = np.zeros(len(right[0]), np.int64), []
+    for level, went in enumerate(right, 1):
+        nodes = 2 * nodes + went
+        levels.append(np.eye(2**level, dtype=np.float32)[nodes])
+    return np.hstack(levels)
 
 
 def leaves_of(nodes: Ints, values: Floats, count: int, ridge: float, rate: float) -> Floats:
