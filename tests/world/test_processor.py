@@ -168,3 +168,19 @@ def test_the_draw_of_a_computation_is_recorded_as_drawn(virtual) -> None:
     for row in rows:
         assert row["end"] - row["start"] == pytest.approx(3 * row["drawn"], rel=1e-12)
         assert not math.isnan(row["drawn"])
+
+
+def test_workers_of_a_party_have_a_processor_each(tiny) -> None:
+    world = tiny(1, compute=tiny.constant(2))
+
+    async def client(node):
+        worker = node.worker()
+
+        async def twice(its, name):
+            for turn in (1, 2):
+                await its.compute(tiny.work(f"{name}{turn}", 1))
+                world.log(f"{name}{turn}")
+
+        await node.together(twice(node, "a"), twice(worker, "b"))
+
+    world.run(tiny.idle, client).happened((2, "a1"), (2, "b1"), (4, "a2"), (4, "b2"))

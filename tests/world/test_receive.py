@@ -361,3 +361,21 @@ def test_a_message_handed_over_and_given_back_goes_to_the_next_who_waits(virtual
         mailbox.deliver(halt)
 
     world.run(server, client).happened((1, "abandoned", True), (1, "other", 2), (1, "beside", 1))
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_messages_of_earlier_rounds_are_dropped_unless_their_kind_comes_in_any_order(tiny, kept: bool) -> None:
+    world = tiny(1)
+
+    async def client(node):
+        for k in range(3):
+            await node.send("server", tiny.ball(round=k))
+
+    async def server(node):
+        if kept:
+            node.in_any_order("ball")
+        await node.sleep(1)
+        world.log((await node.recv("ball", round=1)).round)
+        world.log([message.round for message in node.arrived("ball")])
+
+    world.run(server, client).happened((1, 1), (1, [0, 2] if kept else [2]))

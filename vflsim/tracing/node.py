@@ -277,6 +277,10 @@ class RecordingNode(Node[Any]):
     # --- structure --------------------------------------------------------------------------------------------------
 
     @override
+    def worker(self) -> RecordingNode:
+        return self
+
+    @override
     def start(self, coroutine: Coroutine[Any, Any, Any]) -> Task:
         self.beside.append([])
         return self._started(coroutine, self.beside[-1])

@@ -32,6 +32,12 @@ class _EncryptingNode:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._node, name)
 
+    def worker(self) -> Node:
+        """Return the same party with a processor of its own, which knows the same ciphertexts."""
+        twin = _EncryptingNode(self._node.worker())
+        twin._encrypted = self._encrypted
+        return cast(Node, twin)
+
     async def send(self, to: int | str, message: Message) -> None:
         """Encrypt, and send."""
         await self._encrypt(to, message)

@@ -128,7 +128,7 @@ class Mailbox:
     Invariants: a message is handed out once, and is either here or with its receiver; a receive resolves at the end of
     the instant, with its messages in (arrival time, party) order; a withdrawn receive takes nothing with it. Rounds
     ascend: a receive of one round drops the messages of its kind and senders that belong to earlier rounds, unless
-    another receive waits for them.
+    another receive waits for them or they come ``in_any_order``.
     """
 
     def __init__(self, world: World) -> None:
@@ -139,6 +139,8 @@ class Mailbox:
         self._received: dict[str, float] = {}  # when the latest message of a kind that was handed out had arrived
         self.read: dict[int, float] = {}
         """When a message of each sender was handed out last (s), but for those that evaluations waited for."""
+        self.in_any_order: set[str] = set()
+        """The kinds of messages whose rounds do not ascend: a receive drops none of them."""
         self._ready: list[Wanted] = []  # to be answered as this instant ends
         self._turn = 0
 
@@ -237,6 +239,8 @@ class Mailbox:
             watches.clear()
 
     def _drop_outdated(self, wanted: Wanted, round_: int) -> None:
+        if wanted.kind in self.in_any_order:
+            return
         others = self._wanted.get(wanted.kind, ())
         self._remove(
             wanted.kind,

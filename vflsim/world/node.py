@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Coroutine
+from copy import copy
 from typing import Any, TypeAlias
 
 from typing_extensions import TypeVar, override
@@ -15,7 +16,7 @@ from vflsim.learning.learners.server import ServerLearner
 from vflsim.timing.compute import EXACTLY_ONCE, duration
 from vflsim.world.kernel import all_of
 from vflsim.world.messages import Message
-from vflsim.world.party import checked_seconds, no_operation
+from vflsim.world.party import Processor, checked_seconds, no_operation
 from vflsim.world.record import purpose_of
 from vflsim.world.standpoint import L, Standpoint
 from vflsim.world.task import Abandoned
@@ -109,7 +110,7 @@ class Node(Standpoint[L]):
         if self._open or self._turns:
             await self._enter()
         state, world, gate = self.state, self.world, self._gate
-        processor, recorder = state.processor, state.run.recorder
+        processor, recorder = self._processor, state.run.recorder
         meter, record = recorder.meter, recorder.event
         if processor.busy:
             await processor.free()
@@ -266,6 +267,17 @@ class Node(Standpoint[L]):
         Example: ``h, mean = await node.together(node.compute(work), node.recv("mean", round=k))``
         """
         return await all_of(self.world, self.start, coroutines)
+
+    def worker(self) -> Node[L]:
+        """Return the same party with a processor of its own: what it computes overlaps what the party does elsewhere.
+
+        Draws, messages and the link are the party's.
+
+        Example: ``await node.together(node.compute(one), node.worker().compute(other))``
+        """
+        twin = copy(self)
+        twin._processor = Processor(self.world)
+        return twin
 
     def free(self, messages_only: bool = False, wired: bool = True) -> Node[L]:
         """Return the same party with verbs without time, bytes and events (for evaluation and references).

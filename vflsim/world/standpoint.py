@@ -35,6 +35,7 @@ class Standpoint(Generic[L]):
         self.party, self.shared = state.number, state.run
         self.world, self.clients = state.run.world, state.run.clients
         self._outages: Outages | None = state.run.outages
+        self._processor = state.processor
         self._scopes, self._open = state.scopes, state.scopes.open
         self._turns = state.run.world.takes_turns
         self._gate = None if self._outages is None else self._outages.gate(self.world, self.party)
@@ -122,6 +123,13 @@ class Standpoint(Generic[L]):
         Example: ``late = node.arrived("embedding")``
         """
         return self.state.mailbox.take(kind, round)
+
+    def in_any_order(self, kind: str) -> None:
+        """Keep messages of ``kind`` until they are received, even when one of a later round is received first.
+
+        Example: ``node.in_any_order("embedding")``
+        """
+        self.state.mailbox.in_any_order.add(kind)
 
     def as_received(self, sent: Handle[T]) -> Handle[T]:
         """Return what the receivers get of a tensor that this party has sent, by a codec without memory.

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from vflsim.results.store.schema import EVENTS
-from vflsim.results.verify.rules import are, begin, each, falls, lists, numbered, overlapping
+from vflsim.results.verify.rules import are, begin, crowded, each, falls, lists, numbered, overlapping
 
 PEERS = ["b", None, "a", "b", "a", None]
 FRAME = pd.DataFrame({"peer": pd.Categorical(PEERS), "kind": pd.Categorical([*"xxyxyy"]), "n": [5, 1, 4, 2, 3, 0]})
@@ -42,3 +42,10 @@ def test_overlaps_are_those_with_any_earlier_event_of_the_party() -> None:
 @pytest.mark.parametrize(("values", "marks"), [([], []), ([2], [0]), ([1, 1, 0, 5, 4], [0, 0, 1, 0, 1])])
 def test_falls_are_marked_where_they_end(values: list[float], marks: list[int]) -> None:
     assert falls(values).tolist() == marks
+
+
+def test_a_span_is_crowded_while_as_many_earlier_ones_go_on() -> None:
+    starts, ends = np.array([0.0, 0, 1, 2, 2, 3]), np.array([2.0, 3, 1, 4, 5, 4])
+    assert crowded(starts, ends, 1).tolist() == [False, True, True, True, True, True]
+    assert crowded(starts, ends, 2).tolist() == [False, False, True, False, True, True]
+    assert not crowded(starts, ends, 4).any()

@@ -136,6 +136,8 @@ class RunInfo(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     """Values of the scenario's own measures, with units."""
     awaited_replies: tuple[str, ...] = ()
     """Extra messages that the server waits for before a step."""
+    workers: tuple[PositiveInt, PositiveInt] | None = None
+    """How many computations of the server, and of a client, may overlap (``pubsub_vfl``); None: one each."""
     max_staleness: NonNegativeInt | None = None
     """The bound of the protocol, in server steps."""
     staleness_bounds: Age | None = None
@@ -148,7 +150,8 @@ class RunInfo(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     @model_serializer(mode="wrap")
     def _without_usual_options(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         page: dict[str, Any] = write(self)
-        return page if self.execution else {key: value for key, value in page.items() if key != "execution"}
+        usual = {name for name in ("execution", "workers") if not page.get(name)}
+        return {key: value for key, value in page.items() if key not in usual}
 
     @model_validator(mode="after")
     def _consistent(self) -> RunInfo:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from heapq import heappop, heappush
 from typing import Literal
 
 import numpy as np
@@ -93,6 +94,18 @@ def overlapping(events: pd.DataFrame, column: str) -> pd.DataFrame:
     return ordered[ordered["start_s"] < reach.groupby(parties, observed=True).shift()]
 
 
+def crowded(starts: Floats, ends: Floats, most: int) -> Marks:
+    """Mark spans that begin while ``most`` earlier ones go on, by ascending ``starts``, shape (spans,)."""
+    going_on: list[float] = []
+    marks = np.zeros(len(starts), bool)
+    for place, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+        while going_on and going_on[0] <= start:
+            heappop(going_on)
+        marks[place] = len(going_on) >= most
+        heappush(going_on, end)
+    return marks
+
+
 def falls(values: ArrayLike) -> Marks:
     """Mark ``values`` that are less than the one before, shape (values,)."""
     array = np.asarray(values)
@@ -139,9 +152,16 @@ def _outcomes_are_accounted_for(frames: Frames, info: RunInfo) -> Iterator[str]:
 
 
 def _parties_compute_one_thing_at_a_time(frames: Frames, info: RunInfo) -> Iterator[str]:
-    """A party's compute.* activities do not overlap."""
-    for party, broken in overlapping(frames.of("compute."), "party").groupby("party", observed=True, sort=False):
-        yield from each(broken, np.ones(len(broken)), f"begins while {party} still computes something else")
+    """A party's compute.* activities do not overlap, or no more of them than it has workers."""
+    if info.workers is None:
+        for party, broken in overlapping(frames.of("compute."), "party").groupby("party", observed=True, sort=False):
+            yield from each(broken, np.ones(len(broken)), f"begins while {party} still computes something else")
+        return
+    for party, events in frames.of("compute.").groupby("party", observed=True, sort=False):
+        workers = info.workers[party != party_name(SERVER)]
+        ordered = events.sort_values(["start_s", "end_s"], kind="stable")
+        broken = crowded(ordered["start_s"].to_numpy(), ordered["end_s"].to_numpy(), workers)
+        yield from each(ordered, broken, f"begins while all {workers} workers of {party} compute")
 
 
 def _staleness_is_bounded(frames: Frames, info: RunInfo) -> Iterator[str]:
