@@ -45,6 +45,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "flex_vfl": {"kind": "flex_vfl", "local_steps": [2, 1, 2, 3, 1]},
     "laser_vfl": {"kind": "laser_vfl", "models": {"aggregate": "mean"}},
     "czofo": {"kind": "czofo", "samples": 2},
+    "pubsub_vfl": {"kind": "pubsub_vfl", "average_every": 2},
 }
 
 

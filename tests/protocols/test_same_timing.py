@@ -38,7 +38,7 @@ ALL = {
     "celu_vfl": {"kind": "celu_vfl", "cache": 2, "uses": 3, "angle": 80},
     "flex_vfl": {"kind": "flex_vfl", "local_steps": [2, 1, 2, 3, 1]},
     "laser_vfl": {"kind": "laser_vfl", "models": {"aggregate": "mean"}},
-    **{name: KINDS[name] for name in ("czofo", "czofo-weights", "dpzv")},
+    **{name: KINDS[name] for name in ("czofo", "czofo-weights", "dpzv", "pubsub_vfl")},
 }
 EASTER = {name: KINDS[name] for name in ("easter", "local", "agg_vfl", "pyvertical")}
 """These need servers with features, which others refuse, or a top of their own."""

@@ -59,6 +59,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "fdml-mean": {"kind": "fdml", "combine": "mean", "models": HEADS},
     "czofo": {"kind": "czofo", "samples": 2},
     "czofo-weights": {"kind": "czofo", "samples": 2, "perturbs": "weights"},
+    "pubsub_vfl": {"kind": "pubsub_vfl", "workers": {"active": 2, "passive": 3}, "capacity": 5, "average_every": 3},
+    "pubsub_vfl-late": {"kind": "pubsub_vfl", "deadline": "6 ms"},
     "dpzv": {"kind": "dpzv", "noise": {"clip": 1, "delta": 1e-5, "noise_multiplier": 0.5}},
 }
 SOME = [*(KINDS if is_thorough() else {said["kind"]: name for name, said in reversed(KINDS.items())}.values())]

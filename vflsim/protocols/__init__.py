@@ -15,6 +15,7 @@ from vflsim.protocols.ef_vfl import EfVfl
 from vflsim.protocols.fedbcd import FedBcd
 from vflsim.protocols.fedvs import FedVS
 from vflsim.protocols.laser_vfl import LaserVfl
+from vflsim.protocols.pubsub_vfl import PubSubVfl
 from vflsim.protocols.secureboost import SecureBoost
 from vflsim.protocols.sharing import CVfl, FlexVfl
 from vflsim.protocols.synchronous import Centralised, Ignore, Synchronous
@@ -48,6 +49,7 @@ ProtocolKind: TypeAlias = (
     | Czofo
     | Dpzv
     | SecureBoost
+    | PubSubVfl
 )
 PROTOCOLS: tuple[type[Protocol], ...] = get_args(ProtocolKind)
 AnyProtocol = Annotated[ProtocolKind, Field(discriminator="kind"), OrModule(Protocol)]

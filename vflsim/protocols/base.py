@@ -81,6 +81,8 @@ class Traits:
     """Whether to skip the codec in evaluations that take no virtual time. With blinding they always skip it."""
     in_the_clear: bool = False
     """Whether messages that a deployment encrypts have only the cost of it, so that no live run may send them."""
+    refuses_live: str = ""
+    """Why no live run can have it. Empty if one can."""
     runs_on_cpu: bool = False
     """Whether runs use the CPU even if the study has another device."""
     awaited_replies: tuple[str, ...] = ()

@@ -156,6 +156,8 @@ def _unfit(scenario: Scenario, name: str) -> str:
         return "no client takes part in it"
     if protocol.traits.reference:
         return "it is a reference, without parties"
+    if protocol.traits.refuses_live:
+        return protocol.traits.refuses_live
     if protocol.traits.in_the_clear or encrypts(scenario.codec_of(name)):
         return "its encryption is a cost alone, and values would pass in the clear"
     if type(protocol).placed is not Protocol.placed:
