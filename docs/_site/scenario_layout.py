@@ -11,6 +11,7 @@ from vflsim.learning.data.partition import Partition
 from vflsim.learning.data.spec import Data, FeatureNoise
 from vflsim.learning.privacy.blinding import Blinding
 from vflsim.learning.training import Dropout, Training, TrainingOverride
+from vflsim.protocols.pubsub_vfl import Workers
 from vflsim.protocols.secureboost.protocol import Goss
 from vflsim.scenario.models import ClientTiming, Scenario, ServerTiming, Timing
 from vflsim.scenario.sections import Evaluate, Models, ModelsOverride, ProtocolEntry, Recording, ViewRecording
@@ -76,6 +77,7 @@ PAGES = {
             "an entry of protocols": ProtocolEntry,
             "Kinds of protocols": "protocols",
             "goss of secureboost": Goss,
+            "workers of pubsub_vfl": Workers,
             "models of a protocol": ModelsOverride,
             "training of a protocol": TrainingOverride,
         },
