@@ -202,7 +202,17 @@ def _drawn(world: Scenario, findings: list[Finding]) -> Make | None:
         if round_.exactness == "bounds":
             return None
         return lambda world, count, seed: coded(coded_stages_of(world, "it", data), count, np.random.default_rng(seed))
-    if protocol.kind in ("fedbcd", "easter", "c_vfl", "ef_vfl", "bs_vfl", "celu_vfl", "flex_vfl", "secureboost"):
+    if protocol.kind in (
+        "fedbcd",
+        "easter",
+        "c_vfl",
+        "ef_vfl",
+        "bs_vfl",
+        "celu_vfl",
+        "flex_vfl",
+        "pubsub_vfl",
+        "secureboost",
+    ):
         return None
     cycles = Cycles(protocol, setting(world, "it", data))
     many = len(cycles.clients)

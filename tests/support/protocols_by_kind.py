@@ -86,6 +86,7 @@ KEYS: dict[str, dict[str, Any]] = {
     "celu_vfl-often": {"kind": "celu_vfl", "cache": 4, "uses": 5},
     "flex_vfl-given": {"kind": "flex_vfl", "local_steps": [4, 2, 1, 2, 3]},
     "flex_vfl-alike": {"kind": "flex_vfl", "local_steps": [4, 2, 2, 2, 2]},
+    "pubsub_vfl-alone": {"kind": "pubsub_vfl", "workers": {"active": 1, "passive": 1}, "capacity": 1},
     "laser_vfl-all": {"kind": "laser_vfl", "models": MEAN},
     "laser_vfl-fastest": {"kind": "laser_vfl", "fastest": 2, "models": MEAN},
 }

@@ -43,6 +43,7 @@ def _protocol(pick: random.Random, clients: int, turn: int) -> dict[str, Any]:
         {"kind": "flex_vfl", "local_steps": [pick.randint(1, 3), *(pick.randint(1, 3) for _ in range(clients))]},
         {"kind": "laser_vfl", **pick.choice([{}, {"fastest": some}, {"deadline": "9 ms"}])},
         {"kind": "bs_vfl", "window": pick.randint(0, 4), "local_steps": steps, "server_steps": pick.randint(1, 3)},
+        {"kind": "pubsub_vfl", "workers": {"active": 1, "passive": 1}, "capacity": 1},
         {"kind": "celu_vfl", "cache": pick.randint(1, 4), "uses": pick.randint(1, 5)},
         {"kind": "ef_vfl", "labels": pick.choice(["shared", "private"]), "local_steps": steps},
         {"kind": "fedbcd", "local_steps": steps, "server_steps": pick.randint(1, 3), "order": "sequential"},

@@ -46,6 +46,10 @@ CASES: dict[str, tuple[str | dict[str, Any], dict[str, Any]]] = {
         {"kind": "synchronous", "mechanism": NOISE},
         {"evaluate": {"every": "5 rounds", "costs_time": True}},
     ),
+    "workers": (
+        {"kind": "pubsub_vfl", "workers": {"active": 2, "passive": 3}, "capacity": 5, "average_every": 3},
+        {"models__client": MLP, **optimizers(MOMENTUM), **ASYNCHRONOUS},
+    ),
     "cnn": (
         "synchronous",
         {"models__client": {"kind": "cnn", "channels": [2], "embedding": 6}, "partition__by": "image_rows"},

@@ -33,9 +33,13 @@ EVENTS_ALONE = {
     "ignore-blinded": "blinding",
 }
 """Protocols that arrays never know, and the key that is the reason."""
-BY_CLOCK = "flex_vfl"
-"""Its parties read the clock, so that no trace shows their rounds."""
-ON_ARRAYS = [name for name in PROTOCOLS if name not in {*EVENTS_ALONE, BY_CLOCK}]
+BY_TIMES = {
+    "flex_vfl": "a client reads the clock",
+    "pubsub_vfl": "a client looks which 'gradient' messages are here",
+    "pubsub_vfl-late": "a client looks which 'gradient' messages are here",
+}
+"""Protocols whose parties do what depends on times, so that no trace shows their rounds, and what that is."""
+ON_ARRAYS = [name for name in PROTOCOLS if name not in {*EVENTS_ALONE, *BY_TIMES}]
 CASES = [
     pytest.param(name, world, id=f"{name}-{world}")
     for (p, name), (w, world) in product(enumerate(ON_ARRAYS), enumerate(WORLDS))
@@ -143,11 +147,12 @@ def test_what_arrays_never_know_is_an_obstacle(name: str) -> None:
     assert [each.key for each in obstacles(scenario(name, "rounds"), "it")] == [f"protocols.it.{EVENTS_ALONE[name]}"]
 
 
-def test_rounds_by_the_clock_are_left_to_events() -> None:
-    made = scenario(BY_CLOCK, "rounds")
+@pytest.mark.parametrize("name", BY_TIMES)
+def test_rounds_that_depend_on_times_are_left_to_events(name: str) -> None:
+    made = scenario(name, "rounds")
     outcome = run_vectorised(made, "it", 0, data_of(made))
     assert isinstance(outcome.error, UndecidedError)
-    assert "a client reads the clock" in str(outcome.error)
+    assert BY_TIMES[name] in str(outcome.error)
 
 
 ALONE = [
