@@ -164,8 +164,9 @@ class PubSubVfl(Protocol):
     def extra_bytes(self, setting: Setting) -> int:
         """Count replicas' weights and gradients."""
         made = self.learners(setting, 0)
-        many = [each.parameters * len(getattr(each, "replicas", ())) for each in (made.server, *made.clients.values())]
-        return 2 * setting.dtype.itemsize * sum(many)
+        parties = (made.server, *made.clients.values())
+        weights: int = sum(each.parameters * len(getattr(each, "replicas", ())) for each in parties)
+        return 2 * setting.dtype.itemsize * weights
 
     def facts(self) -> dict[str, Any]:
         """Return how many computations of a party may overlap."""

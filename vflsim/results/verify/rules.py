@@ -160,8 +160,8 @@ def _parties_compute_one_thing_at_a_time(frames: Frames, info: RunInfo) -> Itera
     for party, events in frames.of("compute.").groupby("party", observed=True, sort=False):
         workers = info.workers[party != party_name(SERVER)]
         ordered = events.sort_values(["start_s", "end_s"], kind="stable")
-        broken = crowded(ordered["start_s"].to_numpy(), ordered["end_s"].to_numpy(), workers)
-        yield from each(ordered, broken, f"begins while all {workers} workers of {party} compute")
+        marks = crowded(ordered["start_s"].to_numpy(), ordered["end_s"].to_numpy(), workers)
+        yield from each(ordered, marks, f"begins while all {workers} workers of {party} compute")
 
 
 def _staleness_is_bounded(frames: Frames, info: RunInfo) -> Iterator[str]:
