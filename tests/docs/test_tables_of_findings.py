@@ -9,24 +9,37 @@ from pages import ROOT
 TABLES = [
     (
         "leakage.md",
-        "protocol | server: linear",
+        "protocol (lower bounds) | server: linear",
         1,
         tuple(
             f"scenarios/tables/leakage_{models}-{found}.csv"
             for models in ("protocols", "perceptrons")
             for found in ("features", "labels")
         ),
-        20,
+        23,
     ),
     ("leakage.md", "defence", 1, ("scenarios/tables/leakage-defences.csv",), 17),
     ("networks.md", "scenario | protocols | mean round", 1, ("scenarios/tables/network_kinds-rounds.csv",), 12),
     ("papers/easter.md", "| MNIST: quarters", 1, ("scenarios/easter/tables/table2.csv",), 6),
     ("papers/fedvs.md", "data | wait", 1, ("scenarios/fedvs/tables/fig2-ends.csv",), 4),
-    ("papers/rounding.md", "protocol | time to 78 %", 1, ("scenarios/rounding/tables/leakage.csv",), 15),
+    (
+        "papers/rounding.md",
+        "protocol (leakage: lower bounds) | time to 78 %",
+        1,
+        ("scenarios/rounding/tables/leakage.csv",),
+        15,
+    ),
     ("papers/vim.md", "to 95 %", 1, ("scenarios/vim/tables/stragglers.csv",), 8),
     ("live-network.md", "flows", 3, ("benchmarks/tables/kernel_network-slow_start.csv",), 18),
 ]
 """Page, the beginning of a table's head, how many cells name a row, the files with all rows, and its rows at least."""
+PAGES = [
+    *(f"{name}.md" for name in ("all-protocols", "orderings", "leakage", "networks", "live-network", "performance")),
+    *(f"papers/{path.name}" for path in sorted((ROOT / "docs" / "papers").glob("*.md"))),
+]
+COMMIT, DURATION = re.compile(r"\b[0-9a-f]{8}\b"), re.compile(r"\b(?:minutes?|hours?|\d+ s) ?\b")
+UNTIMED = ("networks.md",)
+"""Pages that do not say how long their commands take."""
 NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
 
 
@@ -58,3 +71,10 @@ def test_numbers_on_the_page_stand_in_its_files(
         assert own, f"{page}: no row of {named}"
         missing = [number for cell in row[names:] for number in NUMBER.findall(cell) if number not in numbers]
         assert not missing, f"{page}, {named}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_pages_of_tables_name_commits_and_how_long_their_commands_take(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    assert COMMIT.search(text)
+    assert DURATION.search(text) or page in UNTIMED
