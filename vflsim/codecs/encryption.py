@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal, Self, final
+from typing import Annotated, Any, ClassVar, Literal, Self, final
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from vflsim.codecs.base import Codec, Upward
@@ -204,3 +206,17 @@ def encrypts(codec: Codec) -> bool:
 def in_the_clear(codec: Codec) -> str:
     """Say that a codec encrypts nothing, where it would in a deployment; empty if it does not pretend to."""
     return f"{codec.kind} is a cost: inside the simulator values pass in the clear" if encrypts(codec) else ""
+
+
+def sealed(values: NDArray[np.float64], width: int) -> NDArray[np.uint8]:
+    """Return rows of ``values`` (n, v) as ciphertexts of ``width`` bytes, (n, width): in the clear, then zeros."""
+    body = np.zeros((len(values), width), np.uint8)
+    clear = np.ascontiguousarray(values, "<f8").view(np.uint8)
+    body[:, : clear.shape[1]] = clear
+    return body
+
+
+def opened(body: NDArray[np.uint8], wide: int) -> NDArray[np.float64]:
+    """Invert ``sealed`` for rows of ``wide`` values."""
+    values: Any = np.ascontiguousarray(body[:, : 8 * wide]).view("<f8")
+    return np.array(values, np.float64)

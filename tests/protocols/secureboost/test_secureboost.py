@@ -9,9 +9,9 @@ import pytest
 import torch
 from tiny_worlds import apart, data_of, events, metrics, rounds, run, tiny
 
-from vflsim.codecs.encryption import TIMES
+from vflsim.codecs.encryption import TIMES, opened, sealed
 from vflsim.errors import ScenarioError
-from vflsim.protocols.secureboost.trees import SplitRule, best_splits, opened, packed_bits, sealed, unpacked_bits
+from vflsim.protocols.secureboost.trees import SplitRule, best_splits, packed_bits, unpacked_bits
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.vectorised import obstacles
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from vflsim.codecs.encryption import Paillier
+from vflsim.codecs.encryption import Paillier, opened, sealed
 from vflsim.learning.batches import Split
 from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.learners.party import PartyLearner
@@ -21,10 +21,8 @@ from vflsim.protocols.secureboost.trees import (
     bin_codes,
     goes_right,
     histogram,
-    opened,
     packed_bits,
     quantile_edges,
-    sealed,
     unpacked_bits,
 )
 from vflsim.setting import Setting

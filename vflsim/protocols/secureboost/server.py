@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from vflsim.codecs.encryption import opened, sealed
 from vflsim.learning.batches import Batch, Split
 from vflsim.learning.execution.operations import Handle, Operation, nothing, set_loss
 from vflsim.learning.learners.inputs import in_client_order
@@ -20,9 +21,7 @@ from vflsim.protocols.secureboost.trees import (
     goes_right,
     histogram,
     leaves_of,
-    opened,
     packed_bits,
-    sealed,
     unpacked_bits,
 )
 from vflsim.setting import Setting

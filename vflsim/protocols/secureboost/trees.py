@@ -7,7 +7,7 @@ rows to the left. The nodes of all levels are numbered level by level.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,17 +111,3 @@ def packed_bits(flags: NDArray[np.bool_]) -> NDArray[np.uint8]:
 def unpacked_bits(packed: NDArray[np.uint8], count: int) -> NDArray[np.bool_]:
     """Invert ``packed_bits`` for ``count`` flags along the last axis."""
     return np.unpackbits(packed, axis=-1, count=count).astype(bool)
-
-
-def sealed(values: Floats, width: int) -> NDArray[np.uint8]:
-    """Return rows of ``values`` (n, v) as ciphertexts of ``width`` bytes, (n, width): in the clear, then zeros."""
-    body = np.zeros((len(values), width), np.uint8)
-    clear = np.ascontiguousarray(values, "<f8").view(np.uint8)
-    body[:, : clear.shape[1]] = clear
-    return body
-
-
-def opened(body: NDArray[np.uint8], wide: int) -> Floats:
-    """Invert ``sealed`` for rows of ``wide`` values."""
-    values: Any = np.ascontiguousarray(body[:, : 8 * wide]).view("<f8")
-    return np.array(values, np.float64)
