@@ -25,7 +25,7 @@ from vflsim.simulation.vectorised import obstacles
 
 SILENT = {"centralised", "local"}
 """They send nothing."""
-INTEGERS = {name for name, said in KINDS.items() if said["kind"] in ("fedvs", "secureboost")}
+INTEGERS = {name for name, said in KINDS.items() if said["kind"] in ("fedvs", "he_lr", "secureboost")}
 """Their uploads are elements of a field, or the bytes of ciphertexts."""
 BLINDED = {"synchronous-blinded", "ignore-blinded"}
 """Blinded embeddings are all that goes up."""

@@ -47,7 +47,7 @@ POISSON = {"kind": "poisson", "rate": "100 /s"}
 
 @in_turn(network=["fifo", "dedicated"], activation={"immediate": None, "poisson": POISSON})
 def test_every_pair_of_protocols_sees_the_same_draws(network: str, activation: dict | None) -> None:
-    everything = ALL | EASTER | {"secureboost": KINDS["secureboost"]}
+    everything = ALL | EASTER | {name: KINDS[name] for name in ("secureboost", "he_lr")}
     assert {said["kind"] for said in everything.values()} == {kind.model_fields["kind"].default for kind in PROTOCOLS}
     timing = {**RANDOM_TIMING, "network": network}
     if activation is not None:
@@ -67,8 +67,8 @@ def test_every_pair_of_protocols_sees_the_same_draws(network: str, activation: d
         assert both, (one, other)
         assert [drawn[one][key] for key in both] == [drawn[other][key] for key in both], (one, other)
         of_both = {kind for _, kind, _ in both}
-        # Two draw their server steps only, and trees have uploads of their own.
-        if {"centralised", "local", "secureboost"}.isdisjoint((one, other)):
+        # Two draw their server steps only, and uploads of ciphertexts are others.
+        if {"centralised", "local", "secureboost", "he_lr"}.isdisjoint((one, other)):
             embed = set() if "fedvs" in (one, other) else {"compute.embed"}  # whose clients embed on shares
             assert {*embed, "upload"} <= of_both
         kinds |= of_both

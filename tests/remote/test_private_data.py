@@ -88,7 +88,8 @@ def reachable(root: object) -> Iterator[Any]:
 def test_kinds_that_share_more_than_messages_are_refused_with_the_reason() -> None:
     refused = sorted(set(KINDS) - set(LIVE))
     assert refused == [
-        "centralised", "fedvs-finished", "local", "pubsub_vfl", "pubsub_vfl-late", "secureboost", "secureboost-first",
+        "centralised", "fedvs-finished", "he_lr", "he_lr-shares", "local", "pubsub_vfl", "pubsub_vfl-late",
+        "secureboost", "secureboost-first",
     ]  # fmt: skip
     with pytest.raises(ScenarioError, match=r"live: arithmetic: decoded computes from the data and models behind"):
         refuse_unfit(scenario_of("fedvs-finished"))

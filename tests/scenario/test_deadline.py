@@ -85,7 +85,7 @@ def test_only_protocols_without_uploads_cannot_answer() -> None:
             answering_of(each.model_construct())
         except ValueError:
             cannot.add(each.model_fields["kind"].default)
-    assert cannot == {"centralised", "local", "secureboost"}
+    assert cannot == {"centralised", "he_lr", "local", "secureboost"}
 
 
 def test_mean_embeddings_of_training_rows_do_not_pass_a_mechanism_by(tmp_path: Path) -> None:

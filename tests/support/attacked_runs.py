@@ -17,6 +17,7 @@ NOTHING_UPLOADED = {
     "centralised": "all features are at the server",
     "local": "no client takes part",
     **dict.fromkeys(("secureboost", "secureboost-first"), "clients upload sums of encrypted gradients"),
+    **dict.fromkeys(("he_lr", "he_lr-shares"), "clients upload ciphertexts"),
 }
 """Kinds whose server gets no embeddings, and why."""
 

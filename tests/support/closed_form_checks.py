@@ -212,6 +212,7 @@ def _drawn(world: Scenario, findings: list[Finding]) -> Make | None:
         "flex_vfl",
         "pubsub_vfl",
         "secureboost",
+        "he_lr",
     ):
         return None
     cycles = Cycles(protocol, setting(world, "it", data))

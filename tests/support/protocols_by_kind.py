@@ -56,6 +56,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "laser_vfl": {"kind": "laser_vfl", "deadline": "12 ms", "models": {"aggregate": "mean"}},
     "secureboost": {"kind": "secureboost", "depth": 2, "bins": 8, "packed": 32},
     "secureboost-first": {"kind": "secureboost", "depth": 2, "bins": 6, "goss": {"top": 0.3, "other": 0.2}},
+    "he_lr": {"kind": "he_lr", "learning_rate": 0.02},
+    "he_lr-shares": {"kind": "he_lr", "form": "sshe", "learning_rate": 0.02},
     "fdml-mean": {"kind": "fdml", "combine": "mean", "models": HEADS},
     "czofo": {"kind": "czofo", "samples": 2},
     "czofo-weights": {"kind": "czofo", "samples": 2, "perturbs": "weights"},

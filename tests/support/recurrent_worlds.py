@@ -52,6 +52,7 @@ def _protocol(pick: random.Random, clients: int, turn: int) -> dict[str, Any]:
         {"kind": "vimadmm", "rho": 2, "local_steps": steps, **rest},
         {"kind": "vimadmm_j", "rho": 2, "local_steps": steps, **rest},
         {"kind": "fdml"},
+        {"kind": "he_lr", **pick.choice([{}, {"form": "sshe", "host": some}])},
         _coded(pick, clients) if clients > 2 else {"kind": "synchronous"},  # no fewer can be decoded
     ]
     return kinds[turn % len(kinds)]
@@ -138,7 +139,7 @@ def world(number: int) -> Scenario:
         training__last_batch=pick.choice(["keep", "drop"]),
         training__batches=pick.choice(["own", "shared"]) if own_pace else "shared",
         training__sampling=pick.choice(["shuffled", "shuffled", "uniform"]),
-        codec=pick.choice(["plain", "plain", _halved(protocol)]),
+        codec="plain" if kind == "he_lr" else pick.choice(["plain", "plain", _halved(protocol)]),
         stop=stop,
         evaluate={"every": every},
         **models,
