@@ -36,6 +36,7 @@ class FairSharing(Carrier):
         self._hubs: dict[str, Hub] = {}
         self._ways: dict[Route, tuple[Hub, int, float]] = {}
         """The hub of a path, and the client whose link it takes, with the capacity of that link."""
+        self._caps = set[float]()  # of these links, over all clients
         self._together = False
         self._links = _Links()
         self._flows = _Flows()
@@ -58,8 +59,10 @@ class FairSharing(Carrier):
         upward = path.receiver == SERVER
         (way, shared, link) = ("up", down, up) if upward else ("down", up, down)
         hub = self._hubs.setdefault(way, Hub(shared.value(0.0)))
-        self._ways[path] = hub, path.sender if upward else path.receiver, link.value(0.0)
-        if len({cap for _, _, cap in self._ways.values()}) > MOST_CAPS:
+        cap = link.value(0.0)
+        self._ways[path] = hub, path.sender if upward else path.receiver, cap
+        self._caps.add(cap)
+        if len(self._caps) > MOST_CAPS:
             self._solve_together()
 
     @override
@@ -169,7 +172,7 @@ class FairSharing(Carrier):
             self._alarm = None
         if self._alarm is None and due < math.inf:
             self._rings = due
-            self._alarm = self._world.at(max(due, self._world.instant), self._ring)
+            self._alarm = self._world.at(due, self._ring)
 
     def _ring(self) -> None:
         self._alarm = None
@@ -186,8 +189,8 @@ class FairSharing(Carrier):
             for hub in self._hubs.values():
                 if hub.due <= now:
                     ended += hub.through(now)
-                changed |= hub.changed
-                due = min(due, hub.due)
+                changed = changed or hub.changed
+                due = hub.due if hub.due < due else due
             if changed:
                 self._share_later()
             else:
@@ -207,10 +210,11 @@ class FairSharing(Carrier):
         Each but the first has an event of its own: one before it may make it useless. In real time receives resolve in
         between, as a replay of a live run has them.
         """
-        first = next((transfer for transfer in self._through if transfer.under_way), None)
-        if first is not None:
-            first.due = True
-            self._world.schedule(0.0, self._deliver, first)
+        for transfer in self._through:
+            if transfer.under_way:
+                transfer.due = True
+                self._world.schedule(0.0, self._deliver, transfer)
+                return
 
     def _deliver(self, transfer: Transfer) -> None:
         del self._through[transfer]

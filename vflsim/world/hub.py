@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import insort
+from collections import defaultdict
 from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 from operator import attrgetter
@@ -88,7 +89,7 @@ class Hub:
         self._active: list[_Class] = []  # those with flows, by cap
         self._flows: dict[Transfer, _Flow] = {}
         self._newcomers: dict[Transfer, tuple[int, float]] = {}  # since rates were set, with the client and its link
-        self._of_client: dict[int, list[_Flow]] = {}
+        self._of_client: defaultdict[int, list[_Flow]] = defaultdict(list)
         self._alone: tuple[Transfer, int, float, float] | None = None  # with its client, that link, and the beginning
         self._since = 0.0
         self.changed = False
@@ -105,7 +106,7 @@ class Hub:
         if self._alone is not None:
             self._share_alone()
         elif not self._flows and not self._newcomers:
-            rate = min(bandwidth, self.capacity)
+            rate = bandwidth if bandwidth < self.capacity else self.capacity
             self._alone = transfer, client, bandwidth, now
             self.due = now + 8.0 * transfer.size / rate if rate > 0 else math.inf
             return
@@ -200,14 +201,12 @@ class Hub:
         """Let newcomers begin."""
         for transfer, (client, bandwidth) in self._newcomers.items():
             flow = self._flows[transfer] = _Flow(transfer, client, bandwidth)
-            beside = self._of_client.get(client)
+            beside = self._of_client[client]
+            cap = bandwidth / (len(beside) + 1)
+            self._put(flow, 8.0 * transfer.size, cap)
             if beside:
-                self._put(flow, 8.0 * transfer.size, bandwidth / (len(beside) + 1))
-                self._share_own_link(beside, bandwidth / (len(beside) + 1))
-                beside.append(flow)
-            else:
-                self._put(flow, 8.0 * transfer.size, bandwidth)
-                self._of_client[client] = [flow]
+                self._share_own_link(beside, cap)
+            beside.append(flow)
         self._newcomers.clear()
 
     def _leave(self, flow: _Flow) -> None:
@@ -235,7 +234,8 @@ class Hub:
         elif its.carried > REBASED * 8 * its.largest:
             _rebase(its)
         its.count += 1
-        its.largest = max(its.largest, flow.transfer.size)
+        if flow.transfer.size > its.largest:
+            its.largest = flow.transfer.size
         flow.its, flow.end = its, its.carried + bits
         flow.entry = flow.end, flow.transfer.place, flow
         heappush(its.heap, flow.entry)
