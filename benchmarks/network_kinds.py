@@ -2,11 +2,11 @@
 
 ``rounds``: timing alone, the first 60 rounds of every scenario with limited links, at one seed: the mean round of each
 protocol. ``orderings``: Kendall's τ between the networks, of the protocols of each world of the orderings by their
-mean round. ``target``: rounds, the end and time to the target of all scenarios whose training takes less than
-``--minutes``; the others are named with what they would take. The target is the scenario's own, or half-way between the
-first evaluation and the best mean at the end on `fair` links; its rows go to ``--table``, in place of those of the same
-scenarios. ``summary``: the ratios of ``--table``, a row a scenario. ``learning``: Kendall's τ as before, of time to the
-target and of accuracy at the end, untuned. Runs that are in ``--out`` are not repeated. Tables are Markdown.
+mean round. ``target``: rounds, the end and time to the target, over ``--seeds``, of all scenarios whose training takes
+less than ``--minutes``; the others are named with what they would take. The target is the scenario's own, or half-way
+between the first evaluation and the best mean at the end on `fair` links; its rows go to ``--table``, in place of those
+of the same scenarios. ``summary``: the ratios of ``--table``, a row a scenario. ``learning``: Kendall's τ as before, of
+time to the target and of accuracy at the end, untuned. Runs in ``--out`` are not repeated. Tables are Markdown.
 Run: python benchmarks/network_kinds.py rounds|orderings|target|summary|learning [SCENARIO …] (needs ``VFLSIM_DATA``)
 """
 
@@ -37,9 +37,9 @@ ROOT = Path(__file__).resolve().parents[1] / "scenarios"
 TABLE = ROOT / "tables" / "network_kinds-target.csv"
 KINDS = ("fair", "fifo", "dedicated")
 RATIOS = tuple(f"{kind} ÷ {KINDS[0]}" for kind in KINDS[1:])
-RATIO = r"([\d.]+) \(([\d.]+) to ([\d.]+)\)"
+RATIO = r"([\d.]+)(?: \(([\d.]+) to ([\d.]+)\))?"
 TIMES = tuple(f"{kind} (s)" for kind in KINDS)
-COLUMNS = ("scenario", "target", "protocol", "rounds", "at the end", *TIMES, *RATIOS)
+COLUMNS = ("scenario", "target", "seeds", "protocol", "rounds", "at the end", *TIMES, *RATIOS)
 """The table of times to a target. Rounds and the end are those of all networks, in their order."""
 WORLDS = ("exponential", "lte", "outages", "phones", "shared", "tails")
 ROUNDS = 60
@@ -54,6 +54,7 @@ def main() -> None:
     read.add_argument("--out", type=Path, default=Path("results/network_kinds"))
     read.add_argument("--table", type=Path, default=TABLE, help="CSV file of times to a target")
     read.add_argument("--minutes", type=float, default=6)
+    read.add_argument("--seeds", type=int, default=SEEDS, help="of times to a target")
     given = read.parse_args()
     files = [file.resolve() if file.is_file() else ROOT / file for file in given.scenario]
     if given.shown == "rounds":
@@ -61,7 +62,7 @@ def main() -> None:
     elif given.shown == "orderings":
         orderings()
     elif given.shown == "target":
-        targets(files or [*contended()], given.out, given.minutes, given.table)
+        targets(files or [*contended()], given.out, given.minutes, given.seeds, given.table)
     elif given.shown == "summary":
         print(*summary(given.table), sep="\n")
     else:
@@ -132,17 +133,17 @@ def trained(file: Path, kind: str, out: Path, seeds: int, changes: Mapping[str, 
         return vflsim.open_results(out / kind)
 
 
-def targets(files: Sequence[Path], out: Path, minutes: float, table: Path) -> None:
+def targets(files: Sequence[Path], out: Path, minutes: float, seeds: int, table: Path) -> None:
     """Put times to the target on every network into ``table``; name what takes longer than ``minutes``."""
     left: list[str] = []
     for file in files:
         folder = out / "targets" / file.relative_to(ROOT).with_suffix("")
         try:
-            cost = 0.0 if folder.exists() else _minutes(file)
+            cost = 0.0 if folder.exists() else _minutes(file, seeds)
             if cost > minutes:
                 left.append(f"{name(file)} ({cost:.0f})")
                 continue
-            each = [trained(file, kind, folder, SEEDS) for kind in KINDS]
+            each = [trained(file, kind, folder, seeds) for kind in KINDS]
         except DataError:  # it is not here
             left.append(f"{name(file)} (no data)")
             continue
@@ -171,7 +172,7 @@ def _target_rows(scenario: str, each: Sequence[Results]) -> Iterator[list[str]]:
         at_end = ", ".join(f"{own.loc[protocol].mean():.3f}" for own in ends)
         rows = [own.loc[protocol] for own in times]
         ratios = (_ratio(row, rows[0]) for row in rows[1:])
-        yield [scenario, label, protocol, rounds, at_end, *map(_time, rows), *ratios]
+        yield [scenario, label, str(len(ends[0].columns)), protocol, rounds, at_end, *map(_time, rows), *ratios]
 
 
 def merge(table: Path, rows: Sequence[Sequence[str]]) -> None:
@@ -187,23 +188,24 @@ def merge(table: Path, rows: Sequence[Sequence[str]]) -> None:
 def summary(table: Path) -> Iterator[str]:
     """Yield a row a scenario: how many protocols reach the target always, and the span of their ratios.
 
-    In brackets: how many of them have a ratio whose interval leaves 1 out.
+    In brackets: how many of them have a ratio whose interval leaves 1 out; a single seed has none.
     """
     found = pd.read_csv(table, dtype=str, keep_default_na=False)
     rows = []
-    for (scenario, target), its in found.groupby(["scenario", "target"], sort=False):
+    for (scenario, seeds), its in found.groupby(["scenario", "seeds"], sort=False):
         reached = its[~its[[*TIMES]].apply(lambda times: times.str.contains("of")).any(axis=1)]
         spans = (_span(reached[ratio].str.extract(RATIO).astype(float)) for ratio in RATIOS)
-        rows.append([f"`{scenario}`", str(target), f"{len(reached)} of {len(its)}", *spans])
+        of = "" if seeds == str(SEEDS) else f", seeds: {seeds}"
+        rows.append([f"`{scenario}`{of}", f"{len(reached)} of {len(its)}", *spans])
     heads = [f"`{kind}` ÷ `{KINDS[0]}`" for kind in KINDS[1:]]
-    yield from markdown_table(["scenario", "target", "protocols that reach it", *heads], rows)
+    yield from markdown_table(["scenario", "protocols that reach it", *heads], rows)
 
 
 def _span(ratios: pd.DataFrame) -> str:
     if ratios.empty:
         return "—"
-    clear = int(((ratios[1] > 1) | (ratios[2] < 1)).sum())
-    return f"{ratios[0].min():.2f} to {ratios[0].max():.2f} ({clear})"
+    span = f"{ratios[0].min():.2f} to {ratios[0].max():.2f}"
+    return span if ratios[1].isna().all() else f"{span} ({((ratios[1] > 1) | (ratios[2] < 1)).sum()})"
 
 
 def _time(row: pd.Series) -> str:
@@ -215,18 +217,20 @@ def _time(row: pd.Series) -> str:
 
 
 def _ratio(one: pd.Series, two: pd.Series) -> str:
-    """Write the ratio of geometric means over the seeds that have both, with its interval of 95 %."""
+    """Write the ratio of geometric means over the seeds that have both, with its interval of 95 % (of one: none)."""
     logs = np.log(one / two)[np.isfinite(one) & np.isfinite(two)]
+    if len(logs) == len(one) == 1:
+        return f"{math.exp(logs.iloc[0]):.2f}"
     if len(logs) < 2:
         return "—"
     mean, half = logs.mean(), stats.t.ppf(0.975, len(logs) - 1) * logs.sem()
     return f"{math.exp(mean):.2f} ({math.exp(mean - half):.2f} to {math.exp(mean + half):.2f})"
 
 
-def _minutes(file: Path) -> float:
+def _minutes(file: Path, seeds: int) -> float:
     """Predict the minutes of all runs of a scenario for the table."""
     seconds = vflsim.check(file, {"timing.network": "fair"}).frame["run_s"].sum()
-    return float(seconds) * len(KINDS) * SEEDS / 60
+    return float(seconds) * len(KINDS) * seeds / 60
 
 
 def learning(worlds: Sequence[str], out: Path) -> None:

@@ -22,8 +22,8 @@ def table(tmp_path: Path) -> Path:
     return Path(shutil.copy(TABLE, tmp_path))
 
 
-def row(scenario: str, protocol: str, times: tuple[str, str, str], ratio: str) -> list[str]:
-    return [scenario, "test_accuracy ≥ 0.5", protocol, "9, 9, 9", "0.6, 0.6, 0.6", *times, ratio, "—"]
+def row(scenario: str, protocol: str, times: tuple[str, str, str], ratio: str, seeds: str = "3") -> list[str]:
+    return [scenario, "test_accuracy ≥ 0.5", seeds, protocol, "9, 9, 9", "0.6, 0.6, 0.6", *times, ratio, "—"]
 
 
 def test_rows_take_the_place_of_those_of_their_scenario_in_order(table: Path) -> None:
@@ -47,4 +47,10 @@ def test_a_summary_counts_ratios_that_leave_1_out_and_skips_missed_targets(table
         each[-1] = "1.00 (1.00 to 1.00)"
     SCRIPT["merge"](table, rows)
     (line,) = (line for line in SCRIPT["summary"](table) if line.startswith("| `new`"))
-    assert line == "| `new` | test_accuracy ≥ 0.5 | 2 of 3 | 0.90 to 1.33 (1) | 1.00 to 1.00 (0) |"
+    assert line == "| `new` | 2 of 3 | 0.90 to 1.33 (1) | 1.00 to 1.00 (0) |"
+
+
+def test_a_summary_says_where_fewer_seeds_have_no_intervals(table: Path) -> None:
+    SCRIPT["merge"](table, [[*row("new", "one", ("3", "4", "3"), "1.33", "1")[:-1], "1.00"]])
+    (line,) = (line for line in SCRIPT["summary"](table) if line.startswith("| `new`"))
+    assert line == "| `new`, seeds: 1 | 1 of 1 | 1.33 to 1.33 | 1.00 to 1.00 |"
