@@ -59,6 +59,7 @@ RECURRENT: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "fedbcd, in turn": ({"kind": "fedbcd", "local_steps": 2, "order": "sequential"}, {}),
     "laser_vfl": ({"kind": "laser_vfl"}, {}),
     "bs_vfl": ({"kind": "bs_vfl", "window": 2, "local_steps": 2}, {}),
+    "pubsub_vfl": ({"kind": "pubsub_vfl", "workers": {"active": 1, "passive": 1}, "capacity": 1}, {}),
     "celu_vfl": ({"kind": "celu_vfl", "cache": 2, "uses": 3}, {}),
     "easter": ({"kind": "easter", "blinding": "off"}, ACTIVE),
     "local": ({"kind": "local"}, ACTIVE),
