@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,23 @@ def test_with_one_worker_each_and_one_batch_in_the_queue_it_is_synchronous_to_th
     one, other = (run(scenario, name) for name in protocols)
     assert same_weights(one, other)
     assert same_times(one, other)
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_every_batch_has_one_step_whatever_workers_queues_deadlines_and_outages_there_are(number: int) -> None:
+    pick = random.Random(number)
+    active, passive, spare = pick.randint(2, 4), pick.randint(1, 4), pick.randint(0, 4)
+    capacity = max(active, passive) + spare
+    protocol = {"kind": "pubsub_vfl", "workers": {"active": active, "passive": passive}, "capacity": capacity}
+    protocol |= {"average_every": pick.randint(1, 9), **pick.choice([{}, {"deadline": pick.choice(["1 ms", "9 ms"])}])}
+    away = {"kind": "alternating", "up": "9 ms", "down": {"kind": "exponential", "mean": "3 ms"}}
+    more = {"select": "all", "availability": pick.choice(["always", {**away, "interrupted": "resumed"}])}
+    timing = {**RANDOM_TIMING, "network": pick.choice(["fifo", "fair"]), "clients": [*RANDOM_TIMING["clients"], more]}
+    scenario = tiny({"it": protocol}, timing=timing, partition__clients=pick.randint(1, 4), stop={"rounds": 60})
+    rows = run(scenario, timing_only=True).extra["workers"].to_pylist()
+    batches = sorted(row["batch"] for row in rows if row["party"] == "server")
+    assert batches[: 60 - capacity] == [*range(60 - capacity)]
+    assert len(set(batches)) == len(batches)
 
 
 # --- training ---------------------------------------------------------------------------------------------------------
