@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import reduce
 from itertools import count
 from operator import or_
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal
 
 from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Operation
@@ -23,8 +23,6 @@ from vflsim.vocabulary.on_demand import Tensor, torch
 from vflsim.vocabulary.quantities import Count, PositiveSeconds
 from vflsim.world.messages import Embedding, Gradient, Message
 from vflsim.world.node import ClientNode, Node, ServerNode
-
-T = TypeVar("T")
 
 
 class Workers(Part):
@@ -52,9 +50,10 @@ class PubSubVfl(Protocol):
     theirs, and each replica becomes the mean of all. Evaluations see the latest mean, and a run saves it.
 
     A party's workers share its link, mini-batches and laws of times; their upload delays overlap. Averaging takes no
-    sampled time, and no bytes; by FLOPs it costs an addition for each weight and replica. The table ``workers`` says
-    who has embedded or stepped on which batch. With one worker each and ``capacity: 1`` this is ``synchronous``.
-    Several clients, which the paper does not have, are passive parties for all of which an active worker waits.
+    sampled time, and no bytes; by FLOPs it costs an addition for each weight and replica. A party draws its power of
+    computing while any of its workers computes. The table ``workers`` says who embedded or stepped on which batch. With
+    one worker each and ``capacity: 1`` this is ``synchronous``. Several clients, which the paper does not have, are
+    passive parties for all of which an active worker waits.
 
     Not in what we have read of the paper (its abstract, and summaries): what a full queue does (publishers wait here),
     who takes a gradient (who embedded the batch), where the broker is (at the server, so a message crosses one link),
@@ -147,7 +146,7 @@ class PubSubVfl(Protocol):
             await node.together(*[work(place, worker, period) for place, worker in enumerate(nodes)])
             await node.compute(node.learner.average())
 
-    async def computed(self, worker: Node[Any], place: int, batch: int, operation: Operation[T]) -> T:
+    async def computed(self, worker: Node[Any], place: int, batch: int, operation: Operation[Any]) -> Any:
         """Worker: compute, and note it in the table ``workers`` if its party has others."""
         result = await worker.compute(operation)
         if isinstance(worker.learner, ReplicatedParty):
