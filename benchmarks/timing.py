@@ -67,6 +67,7 @@ RECURRENT: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "asynchronous": ({"kind": "asynchronous"}, {}),
     "czofo": ({"kind": "czofo"}, {}),
     "dpzv": ({"kind": "dpzv", "noise": {"clip": 1, "delta": 1e-5, "noise_multiplier": 1}}, {}),
+    "he_lr": ({"kind": "he_lr"}, {}),
     "ef_vfl": ({"kind": "ef_vfl", "labels": "private", "local_steps": 2}, {}),
     "vimadmm": ({"kind": "vimadmm", "rho": 2, "local_steps": 2}, CONCAT),
     "vimadmm_j": ({"kind": "vimadmm_j", "rho": 2, "local_steps": 2}, CONCAT),

@@ -40,20 +40,25 @@ class StepRule:
         return w - self.learning_rate * (gradient + self.ridge * w)
 
 
+def columns_of(setting: Setting, party: int) -> tuple[int, int]:
+    """Return how many features a party has, and how many weights an output: the server has that of the intercept."""
+    holds = party != SERVER or setting.data.active is not None
+    width = prod(setting.feature_shape_of(party)) if holds else 0
+    return width, width + (party == SERVER)
+
+
 class RegressionParty(PartyLearner):
     """Has weights ``w`` (columns, outputs) of its features; at the server, the last column is that of the intercept."""
 
     def __init__(self, rule: StepRule, setting: Setting, party: int) -> None:
         super().__init__(setting.data.parts(party, setting.training, rule.seed))
         self.rule, self.outputs, self.clients = rule, setting.data.outputs, setting.clients
-        self.width = {each: prod(setting.feature_shape_of(each)) for each in setting.clients}
-        self.width[SERVER] = 0 if setting.data.active is None else prod(setting.feature_shape_of(SERVER))
-        self.columns = {each: width + (each == SERVER) for each, width in self.width.items()}
+        self.width, self.columns = columns_of(setting, party)
         self.staleness = Staleness(setting.clients if party == SERVER else (), setting.data.rows)
 
     def table(self, split: Split) -> Tensor:
         """Return the features of a split in fixed point, and ones at the server, (rows, columns)."""
-        own = [self.rule.rounded(self.features(split).flatten(1))] if self.width[self.party] else []
+        own = [self.rule.rounded(self.features(split).flatten(1))] if self.width else []
         ones = [torch.ones(len(self.labels(split)), 1, dtype=torch.float64)] if self.party == SERVER else []
         return torch.cat([*own, *ones], 1)
 
@@ -74,7 +79,7 @@ class RegressionParty(PartyLearner):
 
     def mask(self, what: str, batch: Batch) -> Tensor:
         """Return the party's mask of ``what`` (scores, gradient or residuals) about a batch."""
-        rows = self.columns[self.party] if what == "gradient" else len(batch)
+        rows = self.columns if what == "gradient" else len(batch)
         return self.drawn(self.party, f"{what}/{batch.index}", rows)
 
     # --- ciphertexts ----------------------------------------------------------------------------------------------
@@ -114,13 +119,13 @@ class RegressionParty(PartyLearner):
         self, what: Literal["scores", "gradient"], batch: Batch, received: Handle[Tensor]
     ) -> Operation[Handle[Tensor]]:
         """Return [[X v − mask]] of [[v]], or [[Xᵀ v − mask]]: products with features, sums, and an encrypted mask."""
-        rows = len(batch) if what == "scores" else self.columns[self.party]
+        rows = len(batch) if what == "scores" else self.columns
 
         def values() -> Tensor:
             x, v = self.training_table[batch.tensor()], self.clear(received)
             return (x if what == "scores" else x.T) @ v - self.mask(what, batch)
 
-        columns, width = len(batch) * self.columns[self.party], len(batch) * self.width[self.party]
+        columns, width = len(batch) * self.columns, len(batch) * self.width
         return self.encrypted(
             f"masked_{what}", rows, values, [received], multiplied=width, added=columns, encrypted=rows
         )
@@ -164,7 +169,7 @@ class RegressionParty(PartyLearner):
         residuals: Handle[Tensor] | None,
     ) -> Operation[Any]:
         """Return a client's step, or the server's, which takes the loss before it from ``residuals``, in the clear."""
-        flops, loss = 4.0 * self.columns[self.party] * self.outputs, Handle[float]()
+        flops, loss = 4.0 * self.columns * self.outputs, Handle[float]()
         if residuals is None:
             return self.operation(
                 "client_step", update, None, inputs=inputs, rows=len(batch), cost=lambda: flops, counts="update"
@@ -188,7 +193,7 @@ class RegressionParty(PartyLearner):
 
     def embed_split(self, split: Split) -> Operation[Handle[Tensor]]:
         """Score all rows of a split by the party's own features: (rows, outputs)."""
-        rows, width = len(self.features(split)), self.width[self.party]
+        rows, width = len(self.features(split)), self.width
         result = self.promise(rows, self.outputs, dtype=dtype("float64"))
         flops = 2.0 * rows * width * self.outputs
         return self.operation("evaluate", lambda: result.set(self.scored(split)), result, rows=rows, cost=lambda: flops)
@@ -206,7 +211,7 @@ class RegressionParty(PartyLearner):
 
     def remembered(self, name: str) -> Tensor:
         """Return weights that the party keeps, 0 at first."""
-        self.kept.setdefault(name, torch.zeros(self.columns[self.party], self.outputs, dtype=torch.float64))
+        self.kept.setdefault(name, torch.zeros(self.columns, self.outputs, dtype=torch.float64))
         kept: Tensor = self.kept[name]
         return kept
 

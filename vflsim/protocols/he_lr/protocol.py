@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -16,7 +17,7 @@ from vflsim.learning.tasks import Auto, BinaryCrossEntropy, CrossEntropy
 from vflsim.protocols.base import CheckContext, Protocol, Traits, UnsuitableError
 from vflsim.protocols.he_lr.learning import RegressionParty, StepRule
 from vflsim.protocols.he_lr.sharing import SharingParty
-from vflsim.setting import Learners, ServerPrediction, Setting, prediction_of
+from vflsim.setting import ClientsMade, Learners, ServerPrediction, Setting, prediction_of
 from vflsim.streams import SERVER, party_name
 from vflsim.vocabulary.on_demand import Tensor
 from vflsim.vocabulary.quantities import Count, NonNegativeNumber, PositiveNumber
@@ -255,9 +256,8 @@ class HeLr(Protocol):
         """Make the parties."""
         kind = SharingParty if self.form == "sshe" else RegressionParty
         rule = StepRule(self.encryption, self.fraction_bits, self.learning_rate, self.ridge, seed)
-        return Learners(
-            kind(rule, setting, SERVER), {client: kind(rule, setting, client) for client in setting.clients}
-        )
+        clients = ClientsMade(kind, setting.clients, partial(kind, rule, setting))
+        return Learners(kind(rule, setting, SERVER), clients)
 
     def prediction(self, learners: Learners[Any, Any]) -> ServerPrediction:
         """Return the sum of all parties' scores, of weights opened."""
@@ -265,9 +265,9 @@ class HeLr(Protocol):
 
         def predict(scores: Sequence[Tensor]) -> Tensor:
             total = sum(scores[1:], start=scores[0])
-            return (total if server.width[SERVER] else total + server.remembered("w")).to(server.dtype)
+            return (total if server.width else total + server.remembered("w")).to(server.dtype)
 
-        return prediction_of(server, predict, server.scored if server.width[SERVER] else None)
+        return prediction_of(server, predict, server.scored if server.width else None)
 
     def check(self, context: CheckContext) -> None:
         """Raise ``ValueError`` for another task or loss, a codec, a host that is not there, or lost work."""

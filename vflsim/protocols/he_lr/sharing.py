@@ -7,7 +7,8 @@ from typing import Any
 
 from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Handle, Operation
-from vflsim.protocols.he_lr.learning import RegressionParty
+from vflsim.protocols.he_lr.learning import RegressionParty, StepRule, columns_of
+from vflsim.setting import Setting
 from vflsim.streams import SERVER
 from vflsim.vocabulary.on_demand import Tensor, dtype, torch
 
@@ -15,22 +16,22 @@ from vflsim.vocabulary.on_demand import Tensor, dtype, torch
 class SharingParty(RegressionParty):
     """Has a ``share`` of its own weights, and one of the ``other`` party's. ``w`` is what evaluation has opened."""
 
-    @property
-    def peer(self) -> int:
-        """The other party."""
-        return self.clients[0] if self.party == SERVER else SERVER
+    def __init__(self, rule: StepRule, setting: Setting, party: int) -> None:
+        super().__init__(rule, setting, party)
+        self.peer = setting.clients[0] if party == SERVER else SERVER
+        self.peer_columns = columns_of(setting, self.peer)[1]
 
     def remembered(self, name: str) -> Tensor:
         """Return weights or shares. First shares add up to 0; sharing them takes no time here."""
         if name not in self.kept and name != "w":
-            owner = self.party if name == "share" else self.peer
-            drawn = self.drawn(owner, "shares", self.columns[owner])
-            self.kept[name] = drawn if name == "share" else -drawn
+            mine = name == "share"
+            drawn = self.drawn(self.party if mine else self.peer, "shares", self.columns if mine else self.peer_columns)
+            self.kept[name] = drawn if mine else -drawn
         return super().remembered(name)
 
     def encrypt_share(self) -> Operation[Handle[Tensor]]:
         """Encrypt the share of the other party's weights."""
-        rows = self.columns[self.peer]
+        rows = self.peer_columns
         return self.encrypted(
             "encrypt_share", rows, lambda: self.rule.rounded(self.remembered("other")), encrypted=rows
         )
@@ -99,7 +100,7 @@ class SharingParty(RegressionParty):
 
     def tell(self) -> Operation[dict[str, Handle[Tensor]]]:
         """Client: tell the share of the server's weights, and after how many steps."""
-        share = self.promise(self.columns[self.peer], self.outputs, dtype=dtype("float64"))
+        share = self.promise(self.peer_columns, self.outputs, dtype=dtype("float64"))
         steps = self.promise(1, dtype=dtype("int64"))
 
         def run() -> None:
@@ -113,7 +114,7 @@ class SharingParty(RegressionParty):
 
         The server goes back to where the client is, which may have its last step before it.
         """
-        told = self.promise(self.columns[self.peer], self.outputs, dtype=dtype("float64"))
+        told = self.promise(self.peer_columns, self.outputs, dtype=dtype("float64"))
 
         def run() -> None:
             ago = "" if steps is None or int(steps.value) == self.steps else "_before"
