@@ -204,7 +204,7 @@ def summary(table: Path) -> Iterator[str]:
 def _span(ratios: pd.DataFrame) -> str:
     if ratios.empty:
         return "—"
-    span = f"{ratios[0].min():.2f} to {ratios[0].max():.2f}"
+    span = " to ".join(dict.fromkeys(f"{end:.2f}" for end in (ratios[0].min(), ratios[0].max())))
     return span if ratios[1].isna().all() else f"{span} ({((ratios[1] > 1) | (ratios[2] < 1)).sum()})"
 
 
