@@ -52,8 +52,8 @@ def _protocol(pick: random.Random, clients: int, turn: int) -> dict[str, Any]:
         {"kind": "vimadmm", "rho": 2, "local_steps": steps, **rest},
         {"kind": "vimadmm_j", "rho": 2, "local_steps": steps, **rest},
         {"kind": "fdml"},
-        {"kind": "he_lr", **pick.choice([{}, {"form": "sshe", "host": some}])},
         _coded(pick, clients) if clients > 2 else {"kind": "synchronous"},  # no fewer can be decoded
+        {"kind": "he_lr", **pick.choice([{}, {"form": "sshe", "host": some}])},
     ]
     return kinds[turn % len(kinds)]
 
