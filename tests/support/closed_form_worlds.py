@@ -108,6 +108,8 @@ def protocols(draw: st.DrawFn, kind: str, clients: int) -> dict[str, Any]:
         made |= {"window": draw(st.integers(0, 3)), "local_steps": draw(st.integers(1, 3))}
     if kind == "pubsub_vfl":
         made |= draw(st.sampled_from([{}, {"workers": {"active": 1, "passive": 1}, "capacity": 1}]))
+    if kind == "he_lr":
+        made["form"] = draw(st.sampled_from(["coordinator", "sshe"]))
     if kind == "celu_vfl":
         made |= {"cache": draw(st.integers(1, 3)), "uses": draw(st.integers(1, 3))}
     if kind == "flex_vfl":

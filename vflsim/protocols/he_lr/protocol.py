@@ -89,7 +89,7 @@ class HeLr(Protocol):
     the rest, in the same messages. Weights begin at 0; models and optimisers of the scenario are not used. [[·]] is
     encrypted, and every mask r is new.
 
-    ``coordinator`` (Hardy et al. 2017, Alg. 3; FATE's hetero-LR, without its shortcut for one host):
+    ``coordinator`` (Hardy et al. 2017; FATE's hetero-LR, without its shortcut for one host):
 
     1. Clients send [[X_m w_m / 4]]. The server sends all of them the sum [[e]].
     2. Each party multiplies [[e]] by its features, and adds an encrypted mask. The coordinator decrypts
