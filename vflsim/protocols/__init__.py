@@ -14,6 +14,7 @@ from vflsim.protocols.easter import AggVfl, Easter, Local, PyVertical
 from vflsim.protocols.ef_vfl import EfVfl
 from vflsim.protocols.fedbcd import FedBcd
 from vflsim.protocols.fedvs import FedVS
+from vflsim.protocols.few_shot import FewShot
 from vflsim.protocols.he_lr import HeLr
 from vflsim.protocols.laser_vfl import LaserVfl
 from vflsim.protocols.pubsub_vfl import PubSubVfl
@@ -50,6 +51,7 @@ ProtocolKind: TypeAlias = (
     | Czofo
     | Dpzv
     | SecureBoost
+    | FewShot
     | PubSubVfl
     | HeLr
 )

@@ -210,8 +210,10 @@ def statement(recording: RunNotes, by_hand: bool = False) -> Statement:
         limit = "for some time" if awaited[0].patient else f"for {awaited[0].count} of {len(awaited[0].senders)}"
         raise Untraceable(f"the server waits {limit} ({awaited[0].kind!r} messages): who that is depends on times")
     ends = sum(isinstance(note, Work) and note.operation.counts == "round" for note in round_)
-    if ends != 1 or any(isinstance(note, Work) and note.operation.counts == "round" for note in before):
+    if ends != 1:
         raise Untraceable(f"what the server repeats has {ends} steps that end a round; allowed: one")
+    if any(isinstance(note, Work) and note.operation.counts == "round" for note in before):
+        raise Untraceable("the server ends a round before it begins to repeat itself")
     cuts: dict[object, tuple[int, int]] = {}
     first: dict[int, Sequence[Note]] = {}
     again: dict[int, Sequence[Note]] = {}
