@@ -72,9 +72,9 @@ def test_all_protocols_of_a_scenario_train_alike(path: Path) -> None:
 @pytest.mark.slow
 def test_one_scenario_has_every_protocol(tmp_path: Path) -> None:
     scenario = vflsim.load(FOLDER / "all_protocols.yaml", ["stop={rounds: 2}", "evaluate.every=2 rounds", "seeds=[0]"])
-    # Two have no optimiser that could be tuned, and no models in common; `pubsub_vfl` is of two parties. They have
+    # Two have no optimiser that could be tuned, and no models in common; two are of other parties or rows. They have
     # scenarios of their own.
     there = {type(entry.protocol) for entry in scenario.protocols.values()}
     alone = {kind.model_fields["kind"].default for kind in set(PROTOCOLS) - there}
-    assert alone == {"he_lr", "pubsub_vfl", "secureboost"}
+    assert alone == {"few_shot", "he_lr", "pubsub_vfl", "secureboost"}
     assert not vflsim.run(scenario, out=tmp_path / "results").failed

@@ -30,7 +30,8 @@ TRIED = {
         ("server", "test_what_no_server_says_in_such_a_run_ends_it"),
     ),
     **dict.fromkeys(
-        ("gradient", "loss_differences", "shared_values", "admm_variables", "global_embedding", "round_over"),
+        ("gradient", "loss_differences", "shared_values", "admm_variables", "global_embedding", "pseudo_labels",
+         "round_over"),
         ("expected", "test_a_client_takes_one_message_of_a_kind_a_round"),
     ),
     **dict.fromkeys(

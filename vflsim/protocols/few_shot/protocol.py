@@ -33,6 +33,7 @@ class PseudoLabels(Message):
     """The server's guesses of the classes of these rows, (rows,) of int16; −1: it is not sure."""
 
     kind: ClassVar[str] = "pseudo_labels"
+    ordered: ClassVar[bool] = True
     rowless: ClassVar[frozenset[str]] = frozenset({""})
 
 

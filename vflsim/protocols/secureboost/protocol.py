@@ -96,7 +96,8 @@ class SecureBoost(Protocol):
        answer which rows go right at them. The server joins these bits, and sends them to all.
     3. After the last level the server weighs the leaves by −G / (H + λ).
 
-    Models and optimisers of the scenario are not used. Several outputs share a tree (SecureBoost-MO). **Values pass in
+    Left open by the papers: levels are padded to 2^l nodes, and all clients learn which rows go right. Below the root,
+    histograms add half of the rows; siblings follow by subtraction. Models and optimisers are not used. Several outputs share a tree (SecureBoost-MO). **Values pass in
     the clear inside the simulator**; ciphertexts are a cost.
 
     Example: ``{kind: secureboost, trees: 50, depth: 3, bins: 32, learning_rate: 0.3, ridge: 1, least_gain: 0,
