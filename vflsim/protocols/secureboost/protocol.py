@@ -97,8 +97,8 @@ class SecureBoost(Protocol):
     3. After the last level the server weighs the leaves by −G / (H + λ).
 
     Left open by the papers: levels are padded to 2^l nodes, and all clients learn which rows go right. Below the root,
-    histograms add half of the rows; siblings follow by subtraction. Models and optimisers are not used. Several outputs share a tree (SecureBoost-MO). **Values pass in
-    the clear inside the simulator**; ciphertexts are a cost.
+    histograms add half of the rows; siblings follow by subtraction. Models and optimisers are not used. Several outputs
+    share a tree (SecureBoost-MO). **Values pass in the clear inside the simulator**; ciphertexts are a cost.
 
     Example: ``{kind: secureboost, trees: 50, depth: 3, bins: 32, learning_rate: 0.3, ridge: 1, least_gain: 0,
     least_hessian: 0.001, packed: 32, goss: {top: 0.2, other: 0.1}, encryption: {kind: paillier, key: 2048},
