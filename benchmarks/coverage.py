@@ -9,7 +9,6 @@ interval of 95 % should hold in at least 93 % of them, or come with a warning, w
 (speed-ups), bounds (of censored ratios), quantiles (of rounds), ties (equal protocols called unequal; 5 % is the most),
 precision (runs that ``stop: precision`` ends), looks (of its dependent rounds) and stopped (by time, with a round in
 progress); the last three in coverage_rounds.py.
-coverage_before.py passes the same studies to an earlier commit's functions.
 """
 
 from __future__ import annotations

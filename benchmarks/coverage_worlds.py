@@ -1,7 +1,4 @@
-"""Rounds with a known truth, for ``coverage.py`` and ``coverage_before.py``: laws, bursts, correlated rounds.
-
-This module imports nothing but delays, so that an earlier commit of vflsim can draw the same studies.
-"""
+"""Rounds with a known truth, for ``coverage.py``: laws, bursts, correlated rounds."""
 
 from __future__ import annotations
 

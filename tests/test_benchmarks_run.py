@@ -100,8 +100,6 @@ ELSEWHERE = {"kernel_network": "remote/test_kernel_network.py"} | dict.fromkeys(
 """Those that another file of tests runs."""
 PARTS = {"packet_delay"}
 """Those that another benchmark starts."""
-EARLIER = {"coverage_before"}
-"""Those that need an earlier commit of vflsim: their docstrings have the commands."""
 
 
 def is_program(script: Path) -> bool:
@@ -111,7 +109,7 @@ def is_program(script: Path) -> bool:
 
 def test_every_benchmark_has_a_quick_form() -> None:
     programs = {script.stem for script in BENCHMARKS.glob("*.py") if is_program(script)} - PARTS
-    assert programs == {*QUICK, *ELSEWHERE, *EARLIER}
+    assert programs == {*QUICK, *ELSEWHERE}
     for name, file in ELSEWHERE.items():
         assert name in (ROOT / "tests" / file).read_text("utf-8")
 
