@@ -103,6 +103,7 @@ def test_the_benchmark_of_easter_compares_what_computes_the_same(
                     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("warm_workers")
 def test_the_benchmark_of_workers_measures_their_memory_and_their_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two workers on a small scenario: they map data, and take processor time."""

@@ -37,6 +37,7 @@ def test_an_extra_brings_its_libraries_which_nothing_else_needs(extra: str) -> N
     assert "vflsim[all]" in EXTRAS["test"], "what the tests need"
 
 
+@pytest.mark.slow
 def test_no_module_but_those_of_its_commands_imports_such_a_library() -> None:
     libraries = {library for each in LIBRARIES.values() for library in each.split()}
     code = (

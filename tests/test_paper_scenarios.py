@@ -28,6 +28,7 @@ def quick(path: Path) -> Scenario:
     return vflsim.load(path, [f"seeds={said['seeds']}", *words[1::2]])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "path",
     [

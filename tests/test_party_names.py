@@ -176,6 +176,7 @@ def test_pictures_name_the_parties(folder: Path, kind: str) -> None:
     assert set(NAMES) <= words
 
 
+@pytest.mark.slow
 def test_a_dollar_sign_in_a_name_begins_no_formula(tmp_path: Path) -> None:
     names = ["$\\frac{$", "$x_1$", "50 $"]
     timing = {**TIMING, "clients": {"compute": "10 ms"}}

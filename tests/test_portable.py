@@ -55,6 +55,7 @@ for command in __import__("json").loads(sys.argv[1]):
 """
 
 
+@pytest.mark.slow
 def test_a_study_is_checked_run_and_compared_without_what_unix_alone_has(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(json.dumps(raw(name="s", seeds=[0, 1])), encoding="utf-8")
     commands = [["check", "s.yaml"], ["analyze", "s.yaml"], ["run", "s.yaml", "--no-report"], ["compare", "results/s"]]

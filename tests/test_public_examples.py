@@ -97,6 +97,7 @@ def test_an_example_gives_what_it_says(name: str) -> None:
     assert said or "class " in code or "def " in code or "print(" in code
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unrendered")
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_the_examples_of_the_package_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

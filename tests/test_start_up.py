@@ -137,6 +137,7 @@ WITHOUT_TENSORS = (
 )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("arguments", "unneeded"), WITHOUT_TENSORS, ids=[" ".join(each) for each, _ in WITHOUT_TENSORS]
 )

@@ -65,6 +65,7 @@ def test_tune_ends_with_1_where_a_protocol_failed_at_every_value(vflsim: Callabl
     assert "Traceback" not in ended.err
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("warm_workers")
 def test_an_interrupted_tuning_says_how_it_goes_on(
     vflsim: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch

@@ -36,6 +36,7 @@ def case(page: Path) -> object:
     return pytest.param(page, id=page.name, marks=[pytest.mark.slow] if page.name in RUN_STUDIES else [])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("page", [*map(case, WITH_CODE)])
 def test_the_code_of_a_page_runs_in_order(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(ROOT / "scenarios", tmp_path / "scenarios")

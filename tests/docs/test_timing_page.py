@@ -17,6 +17,7 @@ def test_the_page_shows_the_output_of_a_command() -> None:
     assert SHOWN
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("command", "shown"), SHOWN)
 def test_a_command_prints_what_the_page_shows(
     command: str, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vflsim: Callable[..., Ended]

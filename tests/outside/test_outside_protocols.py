@@ -94,6 +94,7 @@ def updates(outcome: Outcome) -> int:
     return int(metrics(outcome)["updates"].iloc[-1])
 
 
+@pytest.mark.sampled(1)
 @BOTH
 def test_a_client_that_crashes_at_any_moment_of_a_round_joins_it_again(kind: str) -> None:
     undisturbed = run(down(kind, "lost"))

@@ -151,6 +151,7 @@ def test_labels_order_and_looks_are_those_of_the_file_in_every_figure(results: R
     assert [*results.protocols] == ["wait", "ignore", "t-sync", "async"]  # the results themselves stay
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("kind", PLOTS)
 @pytest.mark.usefixtures("unrendered")
 def test_the_numbers_are_those_without_the_file(kind: str, results: Results, paper: Path) -> None:
@@ -208,6 +209,7 @@ def test_an_absent_file_says_how_to_write_one(results: Results, tmp_path: Path) 
     assert "--new-style" in caught.value.remedy
 
 
+@pytest.mark.slow
 def test_captions_are_one_sentence_that_names_the_study_and_the_marks(results: Results) -> None:
     assert {*SHOWN} == {*PLOTS}
     for kind in PLOTS:

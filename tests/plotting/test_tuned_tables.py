@@ -53,6 +53,7 @@ def test_the_tables_hold_scores_results_and_leads(folders: list[Path], monkeypat
     assert [block.splitlines()[0].split(":")[0] for block in leads] == ["| tiny-common", "| tiny-tuned"]
 
 
+@pytest.mark.slow
 def test_both_rates_are_drawn_side_by_side(folders: list[Path], tmp_path: Path, monkeypatch) -> None:
     out = tmp_path / "both.png"
     titles = ["--title", "common rate", "--title", "own rates", "--columns", "2", "--out", str(out)]

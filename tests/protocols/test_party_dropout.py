@@ -84,6 +84,7 @@ def test_training_equals_a_plain_loop_that_leaves_clients_out(aggregate: str) ->
             assert torch.allclose(tensor, outcome.weights[f"client-{m}.{name}"], rtol=0, atol=1e-12), (m, name)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", TAKING)
 def test_what_is_computed_together_is_what_is_computed_one_by_one(name: str) -> None:
     said: dict[str, Any] = {"timing": RANDOM_TIMING, "stop": {"updates": 36}, "training__dropout": RATE}

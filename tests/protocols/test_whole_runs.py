@@ -70,7 +70,7 @@ WAIT_FOR_ALL = [
 ]
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 @in_turn(name=WAIT_FOR_ALL, interrupt=["lost", "resumed"])
 def test_a_client_that_goes_down_delays_its_rounds_and_training_goes_on(name: str, interrupt: str) -> None:
     """It is away for 10 ms out of 40: in embeddings, uploads, trips and local steps."""

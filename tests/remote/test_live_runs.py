@@ -180,6 +180,7 @@ AWAY: dict[str, Any] = {
 """A client that pauses once, and one that crashes again and again."""
 
 
+@pytest.mark.slow
 def test_outages_of_the_scenario_happen_live_as_they_are_drawn(tmp_path: Path, vflsim: Callable[..., Ended]) -> None:
     scenario = stored(tmp_path, timing=AWAY, stop={"time": "700 ms"})
     live, simulated = tmp_path / "live", tmp_path / "simulated"

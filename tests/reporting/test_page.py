@@ -155,6 +155,7 @@ def test_figures_that_do_not_fit_are_left_out_and_named(
     assert "vflsim plot RESULTS --kind durations" in html
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unrendered")
 def test_a_folder_of_tables_that_are_none_is_named(toy_folder: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(toy_folder, tmp_path / "toy"))

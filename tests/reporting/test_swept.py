@@ -49,6 +49,7 @@ def test_the_answer_says_who_is_first_where_and_how_far_each_protocol_ranges(sec
     assert section.lead.startswith("2 of 3 points have finished; wait, ignore, t-sync, async; 16 runs")
 
 
+@pytest.mark.slow
 def test_every_point_is_listed_with_what_it_holds(section: SweepSection) -> None:
     assert section.points.header[:3] == ("folder", "t", "protocols")
     assert [row[:6] for row in section.points.rows] == [

@@ -37,6 +37,7 @@ def test_every_run_has_both_tables_and_their_digests(folder: Path) -> None:
         assert info["files"]["answers.parquet"]["rows"] == 3
 
 
+@pytest.mark.slow
 def test_workers_write_the_same_bytes(folder: Path, tmp_path: Path, warm_workers: None) -> None:
     run_study(load(SAID), tmp_path / "answers", options=RunOptions(workers=2))
     for file in FILES:

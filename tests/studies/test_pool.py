@@ -125,6 +125,7 @@ def test_a_shared_run_that_fails_fails_at_every_point(tmp_path: Path, monkeypatc
     assert [len(found.failed) for found in done.sweep.results] == [1, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("warm_workers")
 def test_two_workers_write_the_files_of_one_process(tmp_path: Path) -> None:
     for workers in (1, 2):

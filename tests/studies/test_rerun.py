@@ -317,6 +317,7 @@ def test_a_protocol_or_seed_that_is_not_there_is_refused(
     assert known in ended.err
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("warm_workers")
 def test_two_workers_compute_the_same(study: Path) -> None:
     another_metric(study)

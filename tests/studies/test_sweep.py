@@ -127,6 +127,7 @@ def test_more_values_and_seeds_compute_what_is_missing(tmp_path: Path) -> None:
     assert_like_fresh(out, [1, 2, 3], more)
 
 
+@pytest.mark.slow
 def test_values_that_are_gone_are_named_and_are_there_when_they_are_asked_for_again(tmp_path: Path) -> None:
     out = tmp_path / "out"
     begin(out, [1, 2, 3], said())
@@ -138,6 +139,7 @@ def test_values_that_are_gone_are_named_and_are_there_when_they_are_asked_for_ag
     assert_like_fresh(out, [1, 2, 3], said())
 
 
+@pytest.mark.slow
 def test_a_later_end_keeps_the_shorter_runs_which_return(tmp_path: Path) -> None:
     out, longer = tmp_path / "out", said(stop={"rounds": 6})
     swept(out, [1, 3], said(), timing_only=False)
@@ -150,7 +152,7 @@ def test_a_later_end_keeps_the_shorter_runs_which_return(tmp_path: Path) -> None
     assert_like_fresh(out, [1, 3], said(), timing_only=False)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("run", [0, 1, 2])
 def test_a_sweep_that_is_interrupted_while_it_grows_loses_nothing(run: int, tmp_path: Path) -> None:
     out, longer = tmp_path / "out", said(stop={"rounds": 6})

@@ -16,6 +16,7 @@ def before_pytorch(code: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_a_dtype_equals_what_stood_for_it_and_has_its_size() -> None:
     before_pytorch(
         "names = 'float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 bool'.split()\n"
@@ -29,6 +30,7 @@ def test_a_dtype_equals_what_stood_for_it_and_has_its_size() -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_first_use_of_a_name_puts_the_library_in_the_place_of_its_stand_in() -> None:
     before_pytorch(
         "from vflsim.learning import states\n"

@@ -61,6 +61,7 @@ def agree(made: Draft, inputs: tuple[int, ...]) -> None:
             assert chain.flops(rows, input_gradient) == counted
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("said", CLIENTS.values(), ids=CLIENTS)
 @pytest.mark.parametrize("shape", [(6,), (2, 3, 3)], ids=["table", "image"])
 def test_a_clients_chain_is_that_of_its_module(said: dict[str, Any], shape: tuple[int, ...]) -> None:

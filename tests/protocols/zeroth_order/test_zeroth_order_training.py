@@ -106,12 +106,14 @@ def replayed(said: dict, execution: Execution = USUAL) -> tuple[float, Outcome]:
     return plain.furthest(dict(outcome.weights)), outcome
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", [CZOFO, WEIGHTS, DPZV], ids=["czofo", "weights", "dpzv"])
 def test_a_thousand_steps_are_those_of_the_algorithm(protocol: dict) -> None:
     furthest, _ = replayed(said_of(protocol, 1000))
     assert furthest <= 1e-12
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("protocol", [CZOFO, WEIGHTS, DPZV], ids=["czofo", "weights", "dpzv"])
 @pytest.mark.parametrize("changes", [
     {"models__aggregate": "concat"},

@@ -115,6 +115,7 @@ def test_no_command_ends_in_a_traceback(name: str, command: str, received: Path,
     assert f"{RUN}/{change[0]}.parquet" in ended.err
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unrendered")
 def test_a_report_holds_no_control_characters(received: Path, vflsim: Vflsim) -> None:
     page = received / RUN / "run.json"

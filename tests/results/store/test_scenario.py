@@ -140,6 +140,7 @@ def _said(command: tuple[str, ...], received: Path, out: Path) -> list[str]:
     return [str(received / each) if each in places else each.replace("OUT", str(out)) for each in command]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", REFUSED)
 def test_commands_that_need_a_module_of_results_ask_for_trust(
     name: str, received: Path, tmp_path: Path, vflsim: Vflsim
@@ -154,7 +155,7 @@ def test_commands_that_need_a_module_of_results_ask_for_trust(
     assert (received / "marker").exists()
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(2)
 @pytest.mark.usefixtures("unrendered")
 @pytest.mark.parametrize("name", COMMANDS)
 def test_commands_that_need_no_module_import_none(name: str, received: Path, tmp_path: Path, vflsim: Vflsim) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from itertools import product
 from typing import Any
@@ -15,6 +16,7 @@ from tiny_worlds import data_of
 from worlds_by_name import DELAYS, WORLDS
 
 from vflsim.errors import ScenarioError
+from vflsim.protocols.secureboost import SecureBoost
 from vflsim.recurrences import stages
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.vectorised import UndecidedError, obstacles, run as vectorised, run_vectorised
@@ -33,6 +35,8 @@ EVENTS_ALONE = {
     "ignore-blinded": "blinding",
 }
 """Protocols that arrays never know, and the key that is the reason."""
+TREES = SecureBoost.model_fields["trees"].default
+"""The rounds after which ``secureboost`` ends by itself, which arrays know of no run."""
 UNTRACED = {
     "few_shot": "the server ends a round before it begins to repeat itself",
     "flex_vfl": "a client reads the clock",
@@ -126,7 +130,7 @@ def expected(name: str, world: str) -> str:
         return "refused"
     if name.startswith("he_lr") and world in ("codecs both ways", "local steps"):
         return "refused"
-    if name.startswith("secureboost") and scenario(name, world).stop_of("it").rounds is None:
+    if name.startswith("secureboost") and (scenario(name, world).stop_of("it").rounds or math.inf) > TREES:
         return "rounds"
     if world in SHARED and (name.startswith(UNSHARED) or name in {"laser_vfl", "laser_vfl-fastest"}):
         return "network"

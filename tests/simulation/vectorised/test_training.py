@@ -116,7 +116,7 @@ def test_models_aggregates_and_rules_train_at_their_own_pace_as_on_the_event_pat
     assert_near(*both(quick({**KINDS, **KEYS}[kind], **world)), near)
 
 
-@pytest.mark.sampled(len(IN_TIME))
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize("name", IN_TIME)
 @pytest.mark.parametrize("kind", ["synchronous", "asynchronous", "t-synchronous"])
 def test_evaluations_and_ends_fall_into_rounds_as_on_the_event_path(name: str, kind: str) -> None:

@@ -171,7 +171,7 @@ CASES = [
 ]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("drawn", "first"), CASES, ids=lambda part: getattr(part, "__name__", part))
 def test_random_worlds_have_the_same_bytes_on_both_paths(drawn: Any, first: int) -> None:
     told = Counter[str]()
@@ -193,7 +193,7 @@ def test_random_worlds_have_the_same_bytes_on_both_paths(drawn: Any, first: int)
 
 def test_the_worlds_have_every_kind() -> None:
     drawn = {world(number).protocols["it"].protocol.kind for number in range(WORLDS)}
-    ends_by_itself = {"secureboost"}  # with its last tree, which arrays know only of stop.rounds
+    ends_by_itself = {"few_shot", "secureboost"}  # with a last exchange or tree: arrays know an end of stop.rounds
     assert drawn == {each.model_fields["kind"].default for each in PROTOCOLS} - ends_by_itself
 
 

@@ -160,6 +160,7 @@ def test_a_worker_that_is_killed_costs_its_run_alone(tmp_path: Path) -> None:
     assert files(tmp_path / "out") == whole  # nor is there a log
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("warm_workers")
 def test_a_worker_that_is_killed_between_two_runs_costs_none(tmp_path: Path) -> None:
     scenario = tiny("synchronous", seeds=[0], stop={"rounds": 3})
@@ -174,6 +175,7 @@ def test_a_worker_that_is_killed_between_two_runs_costs_none(tmp_path: Path) -> 
     assert files(tmp_path / "1") == files(tmp_path / "2")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("warm_workers")
 def test_a_sweep_keeps_its_workers_from_value_to_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started = before_workers_start(monkeypatch, lambda: None)
@@ -197,6 +199,7 @@ def test_workers_read_no_data_that_their_study_has_read(tmp_path: Path, monkeypa
     assert files(tmp_path / "1") == files(tmp_path / "2")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("warm_workers")
 def test_points_with_other_data_have_their_own_and_equal_ones_are_read_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -224,6 +227,7 @@ def test_points_with_other_data_have_their_own_and_equal_ones_are_read_once(
     assert (one / "metrics.parquet").read_bytes() != (other / "metrics.parquet").read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("warm_workers")
 @pytest.mark.parametrize("obstacle", ["another system", "no room"])
 def test_where_nothing_can_be_shared_workers_read_for_themselves(
@@ -406,6 +410,7 @@ def test_who_has_not_begun_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, tm
     assert waited == [1]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("warm_workers")
 def test_workers_that_cannot_write_end_the_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scenario, spoilt = tiny("synchronous", seeds=[0, 1], stop={"rounds": 3}), tmp_path / "out" / "synchronous"

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.usefixtures("by_events")
 # --- what stays -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("now", "new"),
     [
