@@ -8,6 +8,13 @@ from pages import ROOT
 
 TABLES = [
     (
+        "all-protocols.md",
+        "protocol | time to .94 | bytes to .94 | joules",
+        1,
+        tuple(f"scenarios/tables/new_protocols-{found}.csv" for found in ("costs", "features", "labels")),
+        12,
+    ),
+    (
         "leakage.md",
         "protocol (lower bounds) | server: linear",
         1,
