@@ -25,7 +25,7 @@ FOUND = {
     "labels, 4 known": ("label_inference", "client", {"known": 4}),
     **{
         f"{attacker}: {name}": ("reconstruction", attacker, {"measure": measure, "features": beside})
-        for attacker in ("server", "client")
+        for attacker in ("server", "client", "server and client")
         for name, measure, beside in (
             ("features", "r2", "none"),
             ("beyond own", "partial_r2", "own"),
@@ -88,7 +88,9 @@ def _strongest(folder: Path, attack: str) -> pd.DataFrame:
 
 def cells(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
     """Return the header and the rows of the printed table; ± is half an interval over three seeds or more."""
-    measures = list(dict.fromkeys([*COSTS, *table["measure"][~table["measure"].isin(FOUND)], *FOUND]))
+    measured = dict.fromkeys(table["measure"])
+    ends = [each for each in measured if each not in COSTS and each not in FOUND]
+    measures = [*COSTS, *ends, *(each for each in FOUND if each in measured)]
     rows = []
     for protocol, own in table.groupby("protocol", sort=False):
         of = own.set_index("measure").to_dict("index")

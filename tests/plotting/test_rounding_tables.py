@@ -68,10 +68,12 @@ def test_leakage_is_the_strongest_attack_beside_what_the_target_has_cost(results
     assert list(dict.fromkeys(table["protocol"])) == list(ENTRIES)
     means = table.set_index(["measure", "protocol"])["mean"]
     views = pd.read_parquet(_beside(results.folder) / "reconstruction.parquet")
-    best = views[(views["view"] == "strongest") & (views["attacker"] == "server")]
-    for name, measure, beside in (("features", "r2", "none"), ("beyond all others'", "partial_r2", "others")):
-        own = best[(best["measure"] == measure) & (best["features"] == beside)].groupby("protocol")["value"].mean()
-        assert means[f"server: {name}"].to_dict() == pytest.approx(own.to_dict())
+    for attacker in ("server", "server and client"):
+        best = views[(views["view"] == "strongest") & (views["attacker"] == attacker)]
+        for name, measure, beside in (("features", "r2", "none"), ("beyond all others'", "partial_r2", "others")):
+            own = best[(best["measure"] == measure) & (best["features"] == beside)].groupby("protocol")["value"].mean()
+            assert len(own)
+            assert means[f"{attacker}: {name}"].to_dict() == pytest.approx(own.to_dict())
     assert means["server: features", "plain"] > 0.5 > 0.1 > means["server: control", "plain"]
     assert set(means["labels, 0 known"].index) == {"plain", "rounded"}  # the clients of the other hold the labels
     assert means["labels, 4 known", "plain"] > 0.5
