@@ -37,6 +37,7 @@ FOUND = {
 """The columns of what is found: of which attack, by which attacker, and which of its rows."""
 DRAWN = {
     "server: features": "server: features, R²",
+    "server and client: features": "server with a client: features, R²",
     "client: features": "client: features, R²",
     "labels, 4 known": "client: labels, balanced accuracy",
 }
@@ -112,14 +113,15 @@ def _cell(measure: str, found: dict[Any, Any] | None) -> str:
 
 
 def drawn(table: pd.DataFrame, results: Results) -> Picture:
-    """Draw a panel for each of ``DRAWN`` over the time to the target, a point with whiskers per protocol."""
+    """Draw a panel for each of ``DRAWN`` there is over the time to the target, a point with whiskers a protocol."""
     of = {(each["protocol"], each["measure"]): each for each in table.to_dict("records")}
     names = list(dict.fromkeys(table["protocol"]))
     goal = target_label(str(results.estimates().query("measure == 'time_to_target'")["target"].iloc[0]))
     missed = False
-    with picture(9.6, 4.6, {"leakage": table}) as figure:
-        panels, handles = figure.subplots(1, len(DRAWN)), {}
-        for axes, (measure, label) in zip(panels, DRAWN.items(), strict=True):
+    measured = {measure: label for measure, label in DRAWN.items() if measure in set(table["measure"])}
+    with picture(3.2 * len(measured), 4.6, {"leakage": table}) as figure:
+        panels, handles = figure.subplots(1, len(measured)), {}
+        for axes, (measure, label) in zip(panels, measured.items(), strict=True):
             for place, name in enumerate(names):
                 cost, found = of[name, "time_to_target"], of.get((name, measure))
                 if found is None:
