@@ -4,16 +4,13 @@ import re
 from pathlib import Path
 
 import pytest
-from pages import ROOT
-from ruamel.yaml import YAML
+from pages import ROOT, pages_of
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 A_PAGE = 2_500
 TABS = {"Start": 8_000, "Guide": 25_000, "Reference": 8_000, "Findings": 20_000}
 """The most words of each tab's pages, tables and code included, but for pages that are generated."""
 ALL_PAGES = 60_000
-NAV = ROOT / "mkdocs.yml"
-PAGE = re.compile(r"[\w/-]+\.md")
 FENCED = re.compile(r"^( *)(```|~~~).*?^\1\2[ \t]*$", re.MULTILINE | re.DOTALL)
 TABLE_ROW = re.compile(r"^ *\|.*$", re.MULTILINE)
 TARGET = re.compile(r"(!?\[[^\]]*\])\([^)]*\)")
@@ -43,9 +40,7 @@ def test_a_page_is_short(page: Path) -> None:
 
 def words_of(tab: str) -> int:
     """Count everything between blanks on a tab's pages, as they stand."""
-    (entries,) = (entry[tab] for entry in YAML(typ="safe").load(NAV.read_text(encoding="utf-8"))["nav"] if tab in entry)
-    files = [ROOT / "docs" / page for page in PAGE.findall(str(entries))]
-    return sum(len(file.read_text(encoding="utf-8").split()) for file in files if file.is_file())
+    return sum(len((ROOT / "docs" / page).read_text(encoding="utf-8").split()) for page in pages_of(tab))
 
 
 @pytest.mark.parametrize("tab", TABS)

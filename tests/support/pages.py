@@ -9,11 +9,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from ruamel.yaml import YAML
 
 ROOT = Path(__file__).parents[2]
 NEARLY = 0.3
 """The relative difference that numbers may have after training on another processor: their last digits differ."""
 _NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
+_PAGE = re.compile(r"[\w/-]+\.md")
+
+
+def pages_of(tab: str) -> list[str]:
+    """Return the names of a tab's pages, relative to the folder of pages, but for those that are generated."""
+    (entries,) = (entry[tab] for entry in YAML(typ="safe").load(ROOT / "mkdocs.yml")["nav"] if tab in entry)
+    return [page for page in _PAGE.findall(str(entries)) if (ROOT / "docs" / page).is_file()]
 
 
 class _Generated(Mapping[Path, set[str]]):
