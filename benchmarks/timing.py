@@ -73,6 +73,8 @@ RECURRENT: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "vimadmm_j": ({"kind": "vimadmm_j", "rho": 2, "local_steps": 2}, CONCAT),
 }
 """Every protocol with a recurrence, with what else it needs."""
+EVENTS_ALONE = {"few_shot"}
+"""Protocols without a recurrence: their rounds are not alike."""
 TOO_MANY_VALUES = {"c_vfl", "fedvs", "flex_vfl", "secureboost"}
 """Protocols with too many values for a million clients: each gets all embeddings, or a share from each other one, or
 sends histograms of all its features."""
