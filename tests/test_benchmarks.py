@@ -51,7 +51,9 @@ def test_the_huge_benchmark_covers_every_protocol(monkeypatch: pytest.MonkeyPatc
     import timing
 
     kinds = {made.model_fields["kind"].default for made in PROTOCOLS}
-    assert {said["kind"] for said, _ in timing.RECURRENT.values()} == kinds - timing.TOO_MANY_VALUES - timing.EVENTS_ALONE
+    assert {
+        said["kind"] for said, _ in timing.RECURRENT.values()
+    } == kinds - timing.TOO_MANY_VALUES - timing.EVENTS_ALONE
 
 
 def test_the_benchmark_of_asynchronous_steps_compares_what_computes_the_same(

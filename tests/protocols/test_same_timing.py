@@ -47,7 +47,7 @@ POISSON = {"kind": "poisson", "rate": "100 /s"}
 
 @in_turn(network=["fifo", "dedicated"], activation={"immediate": None, "poisson": POISSON})
 def test_every_pair_of_protocols_sees_the_same_draws(network: str, activation: dict | None) -> None:
-    everything = ALL | EASTER | {name: KINDS[name] for name in ("secureboost", "he_lr")}
+    everything = ALL | EASTER | {name: KINDS[name] for name in ("few_shot", "secureboost", "he_lr")}
     assert {said["kind"] for said in everything.values()} == {kind.model_fields["kind"].default for kind in PROTOCOLS}
     timing = {**RANDOM_TIMING, "network": network}
     if activation is not None:

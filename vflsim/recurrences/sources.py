@@ -16,6 +16,7 @@ from vflsim.timing.compute import AnyCompute, duration
 from vflsim.timing.delays import Constant
 from vflsim.timing.delays.base import Delay
 from vflsim.timing.sampler import Sampler
+from vflsim.tracing.node import Untraceable
 from vflsim.world.transfers import Latency
 
 _Part = TypeVar("_Part")
@@ -37,10 +38,10 @@ def unit_seconds(compute: AnyCompute, operation: Operation[Any]) -> float:
 
 
 def rate(up: AnyCapacity, down: AnyCapacity) -> float:
-    """Return the rate through two links of constant capacity."""
-    assert isinstance(up, float | int)
-    assert isinstance(down, float | int)
-    return min(up, down)
+    """Return the rate through two links. Raises ``Untraceable`` if one changes its rate in time."""
+    if isinstance(up, float | int) and isinstance(down, float | int):
+        return min(up, down)
+    raise Untraceable("a link changes its rate in time")
 
 
 def delays(seed: int, parties: list[int], laws: Sequence[Delay], purpose: str) -> Stage:

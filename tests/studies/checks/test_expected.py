@@ -53,6 +53,19 @@ def test_check_says_where_targets_are_evaluated_seldom(every: str, stop: dict[st
     assert not any(note.startswith("Evaluated seldom") for note in notes)
 
 
+@pytest.mark.parametrize("network", ["fair", "fifo", "dedicated"])
+@pytest.mark.parametrize("end", ["up", "down"])
+def test_check_says_that_links_which_change_their_rate_go_event_by_event(network: str, end: str) -> None:
+    link = {"up": "5 Mbps", "down": "5 Mbps", end: {"kind": "steps", "steps": [["0 s", "5 Mbps"], ["1 s", "9 Mbps"]]}}
+    timing = {"network": network, "clients": [{"select": "all", "compute": "2 ms", "link": link}]}
+    (note,) = (
+        note
+        for note in notes_of(tiny({"it": {"kind": "fedbcd", "local_steps": 2}}, timing=timing))
+        if "event by event" in note
+    )
+    assert note == "it: timing alone goes event by event: a link changes its rate in time."
+
+
 def notes_of(scenario: vflsim.Scenario, steps: int = 20) -> list[str]:
     found = [expectation(scenario, name, data_of(scenario), steps=steps) for name in scenario.protocols]
     return [str(note) for note in expectation_table(scenario, found).notes]
