@@ -130,13 +130,14 @@ def test_evaluations_that_take_part_in_the_order_are_refused() -> None:
         ("mechanism", {"kind": "gaussian", "clip": 1, "delta": 1e-5, "noise_multiplier": 2}),
         ("codec", {"kind": "round", "noise": {"epsilon": 2}}),
         ("codec", {"kind": "by_direction", "up": {"kind": "round", "noise": {"epsilon": 2}}, "down": "plain"}),
+        ("noise", KINDS["dpzv"]["noise"]),
     ],
 )
 def test_noise_that_is_in_no_file_is_refused(key: str, said: dict[str, Any]) -> None:
     with pytest.raises(
         ScenarioError, match="only cannot be replayed: the noise of a live run is in no file"
     ) as refused:
-        refuse_unreplayable(tiny({"only": {"kind": "synchronous", key: said}}))
+        refuse_unreplayable(tiny({"only": {"kind": "dpzv" if key == "noise" else "synchronous", key: said}}))
     assert f"protocols.only.{key}" in str(refused.value)
     refuse_unreplayable(tiny({"only": {"kind": "synchronous", "codec": {"kind": "round"}}}))
 

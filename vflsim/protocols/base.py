@@ -61,6 +61,8 @@ class Traits:
     """Whether parties have their own predictors, with metrics in columns such as ``test_accuracy.client-2``."""
     mechanism: bool = True
     """Whether clients upload their own embeddings, which a mechanism (bound and noise) can protect."""
+    noise: bool = False
+    """Whether the server adds noise to its answers, which a live run draws from secrets of the operating system."""
     shows_uploads: bool = True
     """Whether the server can read what a single client uploads, unless it is blinded."""
     blindable: bool = False

@@ -183,9 +183,14 @@ def refuse_unreplayable(scenario: Scenario) -> None:
         if away:
             why, allowed = f"outages of {party_name(away[0])} are no part of the order", "clients that are always there"
             raise ScenarioError(f"{name} cannot be replayed: {why}", f"protocols.{name}", allowed)
-        noisy = {"mechanism": entry.mechanism is not None, "codec": _hides(scenario.codec_of(name))}
+        noisy = {
+            "mechanism": entry.mechanism is not None,
+            "codec": _hides(scenario.codec_of(name)),
+            "noise": entry.protocol.traits.noise,
+        }
         for key in (key for key, has_noise in noisy.items() if has_noise):
-            why, allowed = "the noise of a live run is in no file", f"protocols without noise of a {key}"
+            source = "their own" if key == "noise" else f"a {key}"
+            why, allowed = "the noise of a live run is in no file", f"protocols without noise of {source}"
             raise ScenarioError(f"{name} cannot be replayed: {why}", f"protocols.{name}.{key}", allowed)
         if overrides(entry.protocol, "evaluate"):
             why = "its evaluations have messages of their own"

@@ -135,7 +135,7 @@ class Dpzv(ZerothOrder):
     kind: Literal["dpzv"] = "dpzv"
     noise: Gaussian
     """What bounds and perturbs the answers: the keys of the mechanism ``gaussian``, for rows of slopes."""
-    traits: ClassVar[Traits] = replace(TABLE, mechanism=False)
+    traits: ClassVar[Traits] = replace(TABLE, mechanism=False, noise=True)
 
     def check(self, context: CheckContext) -> None:
         """Raise ``ValueError`` for noise whose ε would not hold."""
