@@ -385,6 +385,10 @@ def test_rounds_that_go_on_without_somebody_are_among_those_tested() -> None:
 # --- whatever the order ---------------------------------------------------------------------------------------------
 
 
+PROTECTABLE = {kind.model_fields["kind"].default: kind.traits.mechanism for kind in PROTOCOLS}
+"""Whether noise can protect what clients of a kind upload."""
+
+
 @st.composite
 def worlds(draw: st.DrawFn) -> Scenario:
     """Any protocol and model, and times at random: of each client others."""
@@ -420,7 +424,7 @@ def worlds(draw: st.DrawFn) -> Scenario:
     models = [{"select": "all", **MODELS[draw(kinds)]}]
     if not alike:
         models.append({"select": str(draw(st.integers(1, clients))), **MODELS[draw(kinds)]})
-    if protocol["kind"] not in ("centralised", "easter", "local", "agg_vfl") and draw(st.integers(0, 4)) == 0:
+    if PROTECTABLE[protocol["kind"]] and draw(st.integers(0, 4)) == 0:
         protocol["mechanism"] = GAUSSIAN
     return scenario_of(
         protocol,
