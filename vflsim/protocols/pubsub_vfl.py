@@ -177,9 +177,7 @@ class PubSubVfl(Protocol):
         most = max(self.workers.active, self.workers.passive)
         if self.capacity < most:
             raise ValueError(f"capacity: {self.capacity}, fewer batches than workers; allowed: {most} or more")
-        timings = () if context.setting is None else context.setting.timings[1:]
-        lost = [m for m, of in enumerate(timings, 1) if getattr(of.availability, "interrupted", "") == "lost"]
-        if lost:
+        if lost := () if context.setting is None else context.setting.crashing:
             what = f"{party_name(lost[0])} would lose in a crash which batches it has published (interrupted: lost)"
             raise ValueError(f"{what}; allowed: interrupted: resumed")
 

@@ -73,6 +73,11 @@ class Setting:
         return {party: power for party in (SERVER, *self.clients) if (power := self.timings[party].power) is not None}
 
     @property
+    def crashing(self) -> tuple[int, ...]:
+        """The participants whose crashes lose their work (``interrupted: lost``)."""
+        return tuple(m for m in self.clients if getattr(self.timings[m].availability, "interrupted", "") == "lost")
+
+    @property
     def uploaded(self) -> torch.dtype:
         """The dtype of an uploaded embedding."""
         return self.dtype if self.blinded_sum is None else self.blinded_sum.uploaded

@@ -97,7 +97,7 @@ class EfVfl(Protocol):
             raise ValueError(
                 "ef_vfl has surrogates in place of error_feedback; allowed: a codec without error_feedback"
             )
-        crashing = [m for m in setting.clients if getattr(setting.timings[m].availability, "interrupted", "") == "lost"]
+        crashing = setting.crashing
         if crashing and self.labels == "shared":
             raise ValueError(
                 f"{party_name(crashing[0])} would miss differences of the others in a crash (interrupted: lost); "

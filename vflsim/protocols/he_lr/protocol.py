@@ -291,8 +291,7 @@ class HeLr(Protocol):
             raise ValueError(
                 "he_lr multiplies features; allowed: data without categorical columns, or with encoding: one_hot"
             )
-        lost = [m for m in setting.clients if getattr(setting.timings[m].availability, "interrupted", "") == "lost"]
-        if lost:
+        if lost := setting.crashing:
             raise ValueError(
                 f"{party_name(lost[0])} would lose its part of a round in a crash (interrupted: lost); allowed: "
                 "interrupted: resumed"

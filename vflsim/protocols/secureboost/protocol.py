@@ -258,8 +258,7 @@ class SecureBoost(Protocol):
             return
         if self.secure_first and setting.data.active is None:
             raise ValueError("secure_first needs features at the server; allowed: partition.active: true")
-        lost = [m for m in setting.clients if getattr(setting.timings[m].availability, "interrupted", "") == "lost"]
-        if lost:
+        if lost := setting.crashing:
             raise ValueError(
                 f"{party_name(lost[0])} would lose its part of a tree in a crash (interrupted: lost); allowed: "
                 "interrupted: resumed"

@@ -98,7 +98,7 @@ def crowded(starts: Floats, ends: Floats, most: int) -> Marks:
     """Mark spans that begin while ``most`` earlier ones go on, by ascending ``starts``, shape (spans,)."""
     going_on: list[float] = []
     marks = np.zeros(len(starts), bool)
-    for place, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+    for place, (start, end) in enumerate(zip(starts.tolist(), np.nan_to_num(ends, nan=-np.inf).tolist(), strict=True)):
         while going_on and going_on[0] <= start:
             heappop(going_on)
         marks[place] = len(going_on) >= most
