@@ -21,6 +21,7 @@ from vflsim.protocols.few_shot.client import clusters_of
 from vflsim.scenario import load
 from vflsim.streams import generator, torch_seed
 from vflsim.studies.checks.data import read_and_check
+from vflsim.studies.checks.expected import expectation
 
 KEYS = {
     "kind": "few_shot", "aligned": 40, "exchanges": 2, "epochs": 4, "server_epochs": 8, "unlabelled": 2, "weight": 0.5,
@@ -255,3 +256,9 @@ def test_a_task_without_classes_is_refused(tmp_path: Path) -> None:
     scenario = tiny({"it": KEYS}, data=data, partition={"clients": 2, "by": "columns"})
     with pytest.raises(ScenarioError, match="clients guess classes, and the task is regression"):
         read_and_check(scenario)
+
+
+def test_check_says_what_clients_may_learn() -> None:
+    scenario = tiny({"it": KEYS})
+    told = expectation(scenario, "it", data_of(scenario)).particulars
+    assert "clusters of the gradient can show a client the classes of aligned rows" in told

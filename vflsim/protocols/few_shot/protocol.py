@@ -179,6 +179,7 @@ class FewShot(Protocol):
             )
 
     def describe(self, setting: Setting) -> str:
-        """Say how many rows are aligned, and how often clients upload."""
+        """Say how many rows are aligned, how often clients upload, and what they learn."""
         share = self.aligned / setting.data.rows
-        return f"{self.aligned:,} aligned rows ({share:.0%}); {self.exchanges} uploads a client in all"
+        uploads = f"{self.aligned:,} aligned rows ({share:.0%}); {self.exchanges} uploads a client in all"
+        return f"{uploads}; clusters of the gradient can show a client the classes of aligned rows"
