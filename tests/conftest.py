@@ -37,6 +37,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # where a test asks for mor
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--thorough", action="store_true", help=thorough.HELP)
     parser.addoption("--slow", action="store_true", help="run the slow tests too, with as few examples as the others")
+    parser.addoption("--device", choices=("cpu", "cuda"), help="run the tests of a device alone, on this one")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -61,6 +62,11 @@ def _runs_slow(config: pytest.Config) -> bool:
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     thorough.call_most_slow(items)
+    elsewhere = [
+        item for item in items if bool(item.get_closest_marker("device")) != bool(config.getoption("--device"))
+    ]
+    items[:] = [item for item in items if item not in {*elsewhere}]
+    config.hook.pytest_deselected(items=elsewhere)
     if not _runs_slow(config):  # leave out, not skip: reports of thousands of skips cost seconds, too
         slow = [item for item in items if item.get_closest_marker("slow")]
         items[:] = [item for item in items if not item.get_closest_marker("slow")]

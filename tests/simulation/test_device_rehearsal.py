@@ -10,7 +10,7 @@ import pytest
 import torch
 from device_rehearsal import Rehearsal
 from pages import ROOT
-from protocols_by_kind import KINDS
+from protocols_by_kind import KINDS, PARTS
 from thorough import is_thorough
 from tiny_worlds import data_of, tiny
 from torch import Tensor
@@ -36,25 +36,6 @@ IN_ROUNDS = {
     "protocols/few_shot/client.py": "`few_shot`",
 }
 """Files that read values in rounds, and what docs/performance.md says who reads."""
-PARTS: dict[str, dict[str, Any]] = {
-    f"codec-{kind}": {"kind": "synchronous", "codec": {"kind": kind, **more}}
-    for kind, more in {
-        "float16": {},
-        "bfloat16": {},
-        "round": {},
-        "top_k": {"fraction": 0.5},
-        "scalar_quantiser": {"bits": 4},
-        "vector_quantiser": {"bits": 4},
-        "binarise": {},
-    }.items()
-} | {
-    "mechanism": {
-        "kind": "synchronous",
-        "mechanism": {"kind": "gaussian", "clip": 1, "noise_multiplier": 1, "delta": 1e-5},
-    },
-}
-
-
 TIMED = {
     "ignore-fastest", "ignore-deadline", "t-synchronous-cancel", "t-synchronous-bounded", "asynchronous-bounded",
     "fedvs-partial", "vimsgd-exclude", "fdml-exclude", "fedbcd-sequential",

@@ -102,6 +102,24 @@ KEYS: dict[str, dict[str, Any]] = {
     "laser_vfl-fastest": {"kind": "laser_vfl", "fastest": 2, "models": MEAN},
 }
 """More keys of some kinds, which change who does what when."""
+PARTS: dict[str, dict[str, Any]] = {
+    f"codec-{kind}": {"kind": "synchronous", "codec": {"kind": kind, **more}}
+    for kind, more in {
+        "float16": {},
+        "bfloat16": {},
+        "round": {},
+        "top_k": {"fraction": 0.5},
+        "scalar_quantiser": {"bits": 4},
+        "vector_quantiser": {"bits": 4},
+        "binarise": {},
+    }.items()
+} | {
+    "mechanism": {
+        "kind": "synchronous",
+        "mechanism": {"kind": "gaussian", "clip": 1, "noise_multiplier": 1, "delta": 1e-5},
+    },
+}
+"""Codecs and a mechanism, which `synchronous` has not."""
 
 
 class OnesOwn(nn.Sequential):
