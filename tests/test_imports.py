@@ -52,7 +52,7 @@ ROOMS: dict[str, list[set[str]]] = {
         {"batching", "data"},
     ],
     "protocols": [
-        {"answering", "blinded", "in_flight"},
+        {"answering", "blinded", "in_flight", "solving"},
         {"base"},
         {"capabilities"},
         {"fedbcd", "fedvs", "hook_checks", "synchronous", "vafl"},

@@ -300,7 +300,7 @@ def test_nodes_that_parties_see_are_those_of_the_trees(of_trees: Results) -> Non
     for level in range(2):
         nodes = 2 * nodes + joined[(*ways, 2**level - 1 + nodes)]
     for party, bits in {"server": joined, "client-2": right[2]}.items():
-        (seen,) = [view for view in views.of_receiver(party) if view.derived]
+        (seen,) = [view for view in views.of_receiver(party) if view.kind == "nodes"]
         assert seen.arrivals is not None
         shown = np.zeros((len(views.rows), 12, 14))
         shown[seen.arrivals.row, seen.arrivals.number] = seen.arrivals.values.numpy()

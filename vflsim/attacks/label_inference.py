@@ -61,7 +61,7 @@ class LabelInference(AttackOfClients):
     without any label: ``sign`` takes the last one by logits, (rows, classes), whose one negative element is the row's
     class: ∂ℓ/∂o = softmax(o) − onehot(y). ``norm`` takes the last one's length (two classes: the rarer one has the
     longer ones, Li et al. 2022), ``clusters`` groups directions, of the last gradients or of those of all epochs side
-    by side. Of trees the nodes that a client sees rows in count as gradients.
+    by side. The nodes of trees that a client sees rows in count as gradients, as do the residuals it solves for.
 
     With a few labels: ``norm`` and ``cosine`` take the class whose known gradients are as long, or point the same way
     (Li et al. 2022, and for several classes the nearest mean). ``clusters`` have the names that suit the known rows
@@ -255,7 +255,7 @@ def gradients_of(views: Collection[PartyView], attacker: str, members: Collectio
 def is_gradient(view: PartyView) -> bool:
     """Return whether a tensor may serve a client's step: it comes from the server, is real, and is no embedding.
 
-    So may what the client computes from such messages: the nodes of trees that it sees rows in.
+    So may what the client computes from such messages: nodes of trees, residuals of encrypted regression.
     """
     passed_on = view.name == "server" or view.name.startswith("client-")
     return (view.sender == "server" or view.derived) and not passed_on and view.values.dtype.is_floating_point

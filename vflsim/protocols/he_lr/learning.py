@@ -13,12 +13,15 @@ from vflsim.learning.batches import Batch, Split
 from vflsim.learning.execution.operations import Handle, Operation, set_loss
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.staleness import Staleness
+from vflsim.protocols.solving import closest
 from vflsim.setting import Setting
 from vflsim.streams import SERVER, generator
 from vflsim.vocabulary.on_demand import Tensor, dtype, functional as F, torch
 
 MASK = 64.0
-"""The bound of masks and of first shares, which fill the whole plaintext in a deployment."""
+"""The bound of residuals' masks and of first shares, and the least of others; a deployment's fill the plaintext."""
+_BITS = {"gradient": 36, "scores": 51}
+"""The bits of other masks: they hide sums over rows, and of shares that gradients' masks have made larger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,8 @@ class RegressionParty(PartyLearner):
     def drawn(self, party: int, what: str, rows: int) -> Tensor:
         """Return a mask or a share that a party draws, (rows, outputs)."""
         draw = generator(self.rule.seed, party, f"he_lr/{what}")
-        return torch.from_numpy(draw.uniform(-MASK, MASK, (rows, self.outputs)))
+        most = max(MASK, 2.0 ** (_BITS.get(what.partition("/")[0], 0) - self.rule.fraction_bits))
+        return torch.from_numpy(draw.uniform(-most, most, (rows, self.outputs)))
 
     def mask(self, what: str, batch: Batch) -> Tensor:
         """Return the party's mask of ``what`` (scores, gradient or residuals) about a batch."""
@@ -160,6 +164,17 @@ class RegressionParty(PartyLearner):
             self.kept["w"] = self.rule.stepped(self.remembered("w"), gradient)
 
         return self.stepping(batch, update, [sums], residuals)
+
+    def solved(self, batch: Batch, sums: Handle[Tensor]) -> Tensor:
+        """Return what the party can tell of rows from its own gradients: e, or z/4 at the server, which has the labels.
+
+        X_mᵀ e is an equation for each of its features: rows' e come to the closest ones to those so far that solve it.
+        """
+        x, rows = self.training_table[batch.tensor()], batch.tensor()
+        known = 0.5 - self.targets(batch) if self.party == SERVER else torch.zeros(len(batch), self.outputs).double()
+        guess: Tensor = self.kept.setdefault("guess", torch.zeros(len(self.training_table), self.outputs).double())
+        guess[rows] = closest(guess[rows], x.T, sums.value + self.mask("gradient", batch) - x.T @ known)
+        return guess[rows]
 
     def stepping(
         self,

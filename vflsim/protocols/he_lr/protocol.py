@@ -19,7 +19,7 @@ from vflsim.protocols.he_lr.learning import RegressionParty, StepRule
 from vflsim.protocols.he_lr.sharing import SharingParty
 from vflsim.setting import ClientsMade, Learners, ServerPrediction, Setting, prediction_of
 from vflsim.streams import SERVER, party_name
-from vflsim.vocabulary.on_demand import Tensor
+from vflsim.vocabulary.on_demand import Tensor, torch
 from vflsim.vocabulary.quantities import Count, NonNegativeNumber, PositiveNumber
 from vflsim.world.messages import Message
 from vflsim.world.node import Node
@@ -174,6 +174,7 @@ class HeLr(Protocol):
         mine = await node.compute(node.learner.product("gradient", batch, residuals))
         masked = in_client_order(await node.gather("masked_gradient", senders=node.clients, round=k))
         own, *others = await node.compute(node.learner.decrypt(mine, *(each.value for each in masked)))
+        node.derive("scores", batch, [own], partial(node.learner.solved, batch, own))
         await node.compute(node.learner.step(batch, own, residuals))
         for message, gradient in zip(masked, others, strict=True):
             await node.send(message.sender, OpenedGradient(value=gradient, round=k))
@@ -185,6 +186,8 @@ class HeLr(Protocol):
         masked = await node.compute(node.learner.product("gradient", batch, residuals.value))
         await node.upload("server", MaskedGradient(value=masked, round=k))
         gradient = await node.recv("opened_gradient", round=k)
+        (sums,) = gradient.carried.values()
+        node.derive("residuals", batch, [sums], partial(node.learner.solved, batch, sums))
         await node.compute(node.learner.step(batch, gradient.value))
 
     # --- on shares ------------------------------------------------------------------------------------------------
@@ -198,6 +201,7 @@ class HeLr(Protocol):
         (products,) = await node.gather("masked_scores", senders=node.clients, round=k)
         await node.send(client, MaskedScores(value=masked, round=k))
         (product,) = await node.compute(learner.decrypt(products.value))
+        node.derive("shares", batch, [product])
         (scores,) = await node.gather("enc_scores", senders=node.clients, round=k)
         error = await node.compute(learner.error(batch, product, scores.value))
         shares = {
@@ -223,6 +227,7 @@ class HeLr(Protocol):
         await node.upload("server", EncryptedScores(value=scores, round=k))
         residuals = await node.recv("enc_residuals", round=k)
         (error,) = await node.compute(learner.decrypt(residuals["mine"]))
+        node.derive("shares", batch, [product, error], lambda: torch.cat([product.value, error.value], 1))
         own = await node.compute(learner.product("gradient", batch, residuals["theirs"]))
         await node.upload("server", MaskedGradient(value=own, round=k))
         gradients = await node.recv("masked_gradient", round=k)

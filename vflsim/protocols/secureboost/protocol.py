@@ -167,6 +167,11 @@ class SecureBoost(Protocol):
                         await node.send(client, RightRows(value=joined, round=t))
             shown.append([message.value for message in right])
             self._derive(node, t, shown)
+            known = [handle for level in shown[:-1] for handle in level if handle is not None]
+            for message in sums:
+                solve = partial(node.learner.solved, message, gradients, known)
+                inputs = [*gradients.values(), *known, *message.carried.values()]
+                node.derive("bins", Batch(t, np.arange(node.learner.rows)), inputs, solve, party_name(message.sender))
             await node.compute(node.learner.finish(tree, node.batch(t), right))
 
     async def client(self, node: Node[PassiveParty]) -> None:

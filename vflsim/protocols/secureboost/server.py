@@ -24,6 +24,7 @@ from vflsim.protocols.secureboost.trees import (
     packed_bits,
     unpacked_bits,
 )
+from vflsim.protocols.solving import closest
 from vflsim.setting import Setting
 from vflsim.streams import SERVER, generator
 from vflsim.timing.floats import Floats
@@ -103,10 +104,7 @@ class BoostingServer(BoostingParty):
         def run() -> None:
             sums = [histogram(self.codes, self._nodes, self._values, 2**level, self.keys.bins)] if self.width else []
             for message in ordered:
-                cells = 2**level * self.widths[message.sender] * self.keys.bins
-                each = self.ciphertexts.bins(cells)[1]
-                clear = opened(message.value.value.numpy(), 2 * self.outputs * each).reshape(-1, 2 * self.outputs)
-                sums.append(clear[:cells].reshape(2**level, -1, self.keys.bins, 2 * self.outputs))
+                sums.append(self._decrypted(level, message))
             told = self._split(tree, level, np.concatenate(sums, 1), [message.sender for message in ordered])
             for client, handle in result.items():
                 handle.set(torch.from_numpy(told[client]))
@@ -114,6 +112,33 @@ class BoostingServer(BoostingParty):
         flops = 12.0 * 2**level * (self.width + sum(self.widths.values())) * self.keys.bins * self.outputs
         inputs = [message.value for message in ordered]
         return self.operation("find_splits", run, result, inputs=inputs, rows=self.rows, cost=lambda: flops)
+
+    def _decrypted(self, level: int, message: Any) -> Floats:
+        """Return a client's histograms of a level, (nodes, width, bins, 2c)."""
+        cells = 2**level * self.widths[message.sender] * self.keys.bins
+        each = self.ciphertexts.bins(cells)[1]
+        clear = opened(message.value.value.numpy(), 2 * self.outputs * each).reshape(-1, 2 * self.outputs)
+        return clear[:cells].reshape(2**level, -1, self.keys.bins, 2 * self.outputs)
+
+    def solved(self, message: Any, gradients: Mapping[str, Handle[Tensor]], shown: Sequence[Handle[Tensor]]) -> Tensor:
+        """Return what the server can tell of a client's bins from the histograms of the last level, (rows, width).
+
+        It knows g and h of all rows, and their nodes: sums of g and of h over a bin's rows are equations. Rows' bins
+        come to the closest numbers to those of the trees before that solve them.
+        """
+        values, nodes = np.zeros((self.rows, 2 * self.outputs)), np.zeros(self.rows, np.int64)
+        some = gradients["rows"].value.numpy() if "rows" in gradients else slice(None)
+        values[some] = opened(gradients["ciphertexts"].value.numpy(), 2 * self.outputs)
+        for bits in shown:
+            nodes = 2 * nodes + unpacked_bits(bits.value.numpy(), self.rows)
+        by_node = np.tensordot(self._decrypted(len(shown), message), np.arange(self.keys.bins), ([2], [0]))
+        blank = torch.zeros(self.rows, self.widths[message.sender], dtype=torch.float64)
+        guess: Tensor = self.kept.setdefault(f"bins/{message.sender}", blank)
+        for node in np.unique(nodes):
+            rows = torch.from_numpy(np.flatnonzero(nodes == node))
+            weights = torch.from_numpy(values)[rows].T
+            guess[rows] = closest(guess[rows], weights, torch.from_numpy(by_node[node].T))
+        return guess.clone()
 
     def _split(self, tree: int, level: int, sums: Floats, clients: Sequence[int]) -> Mapping[int, Any]:
         """Note whose each split is; return each client's own. Features are those of the server, then of the clients."""
