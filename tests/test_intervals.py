@@ -107,6 +107,13 @@ def test_batches_that_stay_correlated_are_said_to_be() -> None:
     assert found.lag1 > 0.3
 
 
+def test_cycles_that_fit_into_a_batch_are_not_correlated_by_rounding() -> None:
+    means, lag1, correlated = batch_means(np.diff(np.cumsum([0.008, 0.04] * 2 * BATCHES, dtype=float), prepend=0.0))
+    assert np.isnan(lag1)
+    assert not correlated
+    assert set(means) == {means[0]}
+
+
 @pytest.mark.parametrize("n", [0, 1, BATCHES - 1])
 def test_fewer_values_than_batches_have_no_interval(n: int) -> None:
     found = steady_mean(np.arange(n, dtype=float))

@@ -292,7 +292,7 @@ def batch_means(values: Floats, most: int = BATCHES) -> tuple[Floats, float, boo
     """
     length = len(values) // most
     means = values[len(values) - most * length :].reshape(most, length).mean(axis=1)
-    if constant(values):
+    if constant(means):  # as of cycles that fit into a batch: what rounding leaves is no correlation
         means[:] = means[0]
     lag1, correlated = neighbours(means)
     if correlated and most >= 2 * FEWEST:

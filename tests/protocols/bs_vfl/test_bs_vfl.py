@@ -6,7 +6,6 @@ from collections import deque
 from typing import Any
 
 import pytest
-from closed_forms_of import found
 from in_events_order import computations, descend, gradients_of
 from plain_training import Plain
 from three_clients import three_clients
@@ -81,9 +80,6 @@ def test_a_small_window_leaves_the_server_idle() -> None:
             timing=timing, partition__clients=3, stop={"rounds": 40},
         )  # fmt: skip
         ends[window] = float(rounds(run(scenario, timing_only=True))["end_s"].iloc[-1])
-        bounds = found(scenario).mean
-        mean = (ends[window] - rounds(run(scenario, timing_only=True))["end_s"].iloc[9]) / 30
-        assert bounds.low - 1e-12 <= mean <= bounds.high + 1e-12
     assert ends[0] > ends[1] > ends[2] > ends[8] == ends[40]
     assert ends[8] == pytest.approx(0.025 + 39 * 0.008 + 0.004)
 

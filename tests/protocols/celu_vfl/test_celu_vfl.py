@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from closed_forms_of import found
+from closed_forms_of import reason
 from in_events_order import computations, gradients_of
 from plain_training import Plain
 from three_clients import three_clients
@@ -99,10 +99,7 @@ def test_local_steps_fill_the_time_in_which_messages_are_under_way() -> None:
     assert [round(1e3 * end, 6) for end in rounds(outcome)["end_s"]] == [23, 48, 74, 100]
     steps = events(outcome, "compute.client_step")["start_s"] * 1e3
     assert [round(start, 6) for start in steps[:14]] == [23, *range(27, 49, 2), 49, 53]
-    form = found(scenario)
-    assert form.mean.low == pytest.approx(0.025)
-    assert form.mean.high == pytest.approx(0.028)
-    assert 0.026 in form.mean
+    assert "at a cached step" in reason(scenario)  # a law of rounds that wait does not show it
 
 
 @pytest.mark.sampled(2)
