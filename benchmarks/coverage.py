@@ -25,7 +25,7 @@ from coverage_worlds import SEEDS, WORLDS, lengths, sums
 from vflsim.intervals import Variation, holm, warm_up
 from vflsim.results.statistics.estimates import GEOMETRIC, SeedSample, estimate, paired
 from vflsim.results.statistics.pairs import ratio
-from vflsim.results.statistics.quantiles import quantile_interval
+from vflsim.results.statistics.quantiles import quantile_estimates
 from vflsim.timing.floats import Floats
 
 BURSTY = (2_500, 5_500, 10_000, 40_000)
@@ -125,8 +125,8 @@ def quantiles(studies: int) -> Iterator[tuple[str, ...]]:
                 rounds = world.draw(rng, 1, count)[0]
                 rounds[:slow] += 10 * world.law.expectation()
                 left = rounds[warm_up(rounds)[0] :]
-                for level, covered in hits.items():
-                    found = quantile_interval(left, level, variation=known)
+                given = quantile_estimates(left, list(hits), variation=known)
+                for (level, covered), found in zip(hits.items(), given, strict=True):
                     if found.low == found.low:
                         covered.append(bool(found.low <= float(world.law.quantile(level)) <= found.high))
             for level, covered in hits.items():

@@ -189,7 +189,7 @@ class Unpacked(RawIOBase):
         self._gzip = gzip.GzipFile(fileobj=file, mode="rb")
 
     def readable(self) -> bool:
-        """Give True."""
+        """Give True: ``pyarrow.PythonFile`` asks."""
         return True
 
     def readinto(self, buffer: Any) -> int:

@@ -11,6 +11,8 @@ from vflsim.timing.floats import Floats
 from vflsim.vocabulary.amounts import quantity
 
 CONFIDENCE = 0.95
+ONE_SIDED = 2 * CONFIDENCE - 1
+"""The confidence of the two-sided interval whose ends are one-sided limits of ``CONFIDENCE``."""
 ROUNDING = 1e-9
 """Relative difference up to which values count as one constant."""
 
@@ -55,11 +57,6 @@ def log_interval(values: Sequence[float] | Floats, confidence: float = CONFIDENC
     mean, low, high = (float(each) for each in np.exp([interval.mean, interval.low, interval.high]))
     within = min(max(mean, float(array.min())), float(array.max()))  # equal values have themselves as the mean
     return Interval(within, min(low, within), max(high, within), interval.n)  # NaN stays: it is the first of both
-
-
-def one_sided(confidence: float = CONFIDENCE) -> float:
-    """Return the confidence of the two-sided interval whose ends are one-sided limits of this ``confidence``."""
-    return 2 * confidence - 1
 
 
 def chance(mean: float, half: float, freedom: float, confidence: float = CONFIDENCE) -> float:

@@ -37,4 +37,4 @@ def test_elements_differences_and_releases_multiply() -> None:
     one, other = law(0, 0.5, 5), law(2, 0.5, 5)
     rows = np.log(np.multiply.outer(one, one) / np.multiply.outer(other, other))
     assert np.abs(rows).max() == pytest.approx(release_epsilon(0.5, elements=2, difference=2))
-    assert release_epsilon(0.5, 3, 254, releases=4) == 0.5 * 3 * 254 * 4
+    assert release_epsilon(0.5, 3, 254) == 0.5 * 3 * 254

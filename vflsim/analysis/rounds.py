@@ -242,9 +242,9 @@ ROUNDING = 1e-12
 """The largest relative difference of times that are sums of the same terms in another order."""
 
 
-def _double_exponential(step: float, reach: float = 3.2) -> tuple[Floats, Floats]:
+def _double_exponential(step: float) -> tuple[Floats, Floats]:
     """Give nodes and weights on [0, 1] of the tanh–sinh rule, for singularities at the ends (Takahasi & Mori 1974)."""
-    t = np.arange(-reach, reach + step / 2, step)
+    t = np.arange(-3.2, 3.2 + step / 2, step)
     nodes = 1 / (1 + np.exp(-np.pi * np.sinh(t)))
     weights = np.cosh(t) * nodes * (1 - nodes)
     return np.minimum(nodes, 1 - 2.0**-53), weights / weights.sum()

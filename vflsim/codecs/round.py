@@ -112,12 +112,12 @@ def unchanged(epsilon: float) -> float:
     return -math.expm1(-epsilon / 2)
 
 
-def release_epsilon(epsilon: float, elements: int = 1, difference: float = 1, releases: int = 1) -> float:
-    """Return the ε of ``releases`` of a row of which ``elements`` rounded values differ by up to ``difference`` each.
+def release_epsilon(epsilon: float, elements: int = 1, difference: float = 1) -> float:
+    """Return the ε of one release of a row of which ``elements`` rounded values differ by up to ``difference`` each.
 
     ``epsilon`` is that of the noise, Lap(1/ε). Whole numbers within ±m differ by at most 2 m.
     """
-    return epsilon * elements * difference * releases
+    return epsilon * elements * difference
 
 
 @final
@@ -258,8 +258,7 @@ def first_order_error(g: Scalar, z: Tensor) -> float:
 def rounding_error(g: Scalar, z: Tensor, curvature: float) -> RoundingError:
     """Return the bound of Thm 1 at the rounded embedding ``z``, (d,).
 
-    ``curvature`` bounds Σ_ij |∂²g/∂y_i∂y_j| in the cube around ``z``: 0 for a linear g, else
-    ``softmax_curvature``, ``hidden_layer_curvature``, or a bound of your own, as sound as it is.
+    ``curvature`` bounds Σ_ij |∂²g/∂y_i∂y_j| in the cube around ``z``: 0 for a linear g.
     """
     return RoundingError(first_order_error(g, z), curvature / 8, True)
 
@@ -273,24 +272,3 @@ def sampled_rounding_error(g: Scalar, z: Tensor, points: Tensor) -> RoundingErro
         raise ValueError("points outside the cube of the theorem; allowed: at most 1/2 from z in every element")
     curvatures = [float(torch.func.jacrev(torch.func.jacrev(g))(y).detach().abs().sum()) for y in points]
     return RoundingError(first_order_error(g, z), max(curvatures, default=0.0) / 8, False)
-
-
-def softmax_curvature(weight: Tensor) -> float:
-    """Bound Σ_ij |∂²p/∂y_i∂y_j| everywhere, for any class's probability p under softmax(W y + b), W (classes, d).
-
-    The second derivatives are p [(w − w̄)(w − w̄)ᵀ − Σ_c p_c (w_c − w̄)(w_c − w̄)ᵀ], w̄ = Σ_c p_c w_c. With D the largest
-    ‖w_c − w_c′‖₁, ‖w − w̄‖₁ ≤ (1 − p) D, and the sum is at most p (1 − p) (2 − p²) D² ≤ 0.446 D².
-    """
-    return 0.446 * float(torch.cdist(weight, weight, p=1).max()) ** 2
-
-
-def hidden_layer_curvature(inner: Tensor, outer: Tensor, activation: Literal["tanh", "sigmoid", "softplus"]) -> float:
-    """Bound Σ_ij |∂²g/∂y_i∂y_j| everywhere, for g(y) = vᵀ σ(A y + b): ``inner`` is A, (hidden, d), ``outer`` v.
-
-    The second derivatives are Σ_k v_k σ″ a_k a_kᵀ over the rows a_k of A: at most max |σ″| Σ_k |v_k| ‖a_k‖₁² in sum.
-    """
-    return _SHARPEST[activation] * float((outer.abs() * inner.abs().sum(1) ** 2).sum())
-
-
-_SHARPEST = {"tanh": 4 / 3**1.5, "sigmoid": 1 / (6 * 3**0.5), "softplus": 1 / 4}
-"""The largest |σ″| of an activation."""

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from multiprocessing.connection import Connection
-from multiprocessing.context import ForkServerContext, SpawnContext
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import ScenarioData, check_context
 from vflsim.studies.checks.data import read_and_check
 from vflsim.studies.checks.rounds import analyse
+from vflsim.studies.engines.handover import forking
 from vflsim.tables import shown
 
 _POINTS = 240
@@ -142,7 +142,7 @@ class Later:
     def __init__(self) -> None:
         self._changing = threading.Lock()
         self._process: Any = None
-        self._context = _context()
+        self._context = forking("vflsim.exploring.preloaded")
 
     def warm(self) -> None:
         """Begin with the imports."""
@@ -178,14 +178,6 @@ class Later:
         if process is not None:
             process.kill()
             process.join()
-
-
-def _context() -> ForkServerContext | SpawnContext:
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["vflsim.exploring.preloaded"])
-    return context
 
 
 CRITERIA = {

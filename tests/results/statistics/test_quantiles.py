@@ -16,9 +16,10 @@ from vflsim.results import Results
 from vflsim.results.read import NotRecordedError
 from vflsim.results.statistics.quantiles import (
     LEVELS,
+    QuantileEstimate,
     dependent,
     order_statistics,
-    quantile_interval,
+    quantile_estimates,
     quantile_table,
     round_quantiles,
 )
@@ -29,6 +30,11 @@ def autoregressive(rng: np.random.Generator, n: int, phi: float) -> np.ndarray:
     noise = np.sqrt(1 - phi**2) * rng.normal(size=n)
     noise[0] /= np.sqrt(1 - phi**2)
     return lfilter([1.0], [1.0, -phi], noise)
+
+
+def estimate(values: np.ndarray, level: float, variation: Variation | None = None) -> QuantileEstimate:
+    (found,) = quantile_estimates(values, [level], variation=variation)
+    return found
 
 
 # --- independent rounds -----------------------------------------------------------------------------------------------
@@ -60,7 +66,7 @@ def test_the_fewest_values_that_have_an_interval_are_those_of_the_formula() -> N
 def test_intervals_of_independent_values_cover_whatever_the_distribution(level: float) -> None:
     rng = np.random.default_rng(1)
     for draw, law in ((rng.exponential, stats.expon), (lambda size: rng.pareto(0.5, size), stats.lomax(0.5))):
-        found = [quantile_interval(draw(size=1000), level) for _ in range(400)]
+        found = [estimate(draw(size=1000), level) for _ in range(400)]
         given = [each for each in found if each.method == "order statistics"]
         assert len(given) > 385  # 1 % are taken for dependent
         assert np.mean([each.low <= law.ppf(level) <= each.high for each in given]) > 0.92  # ≥ 0.95 less 2.8 errors
@@ -68,13 +74,13 @@ def test_intervals_of_independent_values_cover_whatever_the_distribution(level: 
 
 def test_the_value_is_the_empirical_quantile() -> None:
     values = np.random.default_rng(2).permutation(1000.0 + np.arange(1000))
-    assert quantile_interval(values, 0.5).value == 1499
-    assert quantile_interval(values, 0.999).method == "not enough rounds"
-    assert quantile_interval(values, 0.99).value == 1989
+    assert estimate(values, 0.5).value == 1499
+    assert estimate(values, 0.999).method == "not enough rounds"
+    assert estimate(values, 0.99).value == 1989
 
 
 def test_atoms_are_quantiles_too() -> None:
-    found = quantile_interval(np.full(100, 2.0), 0.9)
+    found = estimate(np.full(100, 2.0), 0.9)
     assert (found.value, found.low, found.high, found.method) == (2, 2, 2, "order statistics")
 
 
@@ -102,7 +108,7 @@ def test_intervals_of_dependent_values_cover_too(phi: float) -> None:
     rng = np.random.default_rng(5)
     samples = [autoregressive(rng, 10_000, phi) for _ in range(120)]
     for level in (0.5, 0.9, 0.99):
-        found = [quantile_interval(values, level) for values in samples]
+        found = [estimate(values, level) for values in samples]
         given = [each for each in found if each.method == "batch means"]
         assert len(given) > 110
         assert (
@@ -114,8 +120,8 @@ def test_intervals_of_dependent_values_cover_too(phi: float) -> None:
 
 def test_dependent_values_need_more_of_them() -> None:
     values = autoregressive(np.random.default_rng(6), 5000, 0.5)
-    assert quantile_interval(values, 0.99).method == "not enough rounds"  # 50 beyond it
-    assert quantile_interval(values, 0.9).method == "batch means"
+    assert estimate(values, 0.99).method == "not enough rounds"  # 50 beyond it
+    assert estimate(values, 0.9).method == "batch means"
 
 
 # --- of results -------------------------------------------------------------------------------------------------------
@@ -191,7 +197,7 @@ def test_failed_runs_are_left_out_and_results_without_rounds_say_so(results: Res
 
 def test_what_depends_on_itself_over_whole_batches_has_no_quantiles() -> None:
     slow = autoregressive(np.random.default_rng(8), 4000, 0.999)
-    assert quantile_interval(slow, 0.5).method == "not enough rounds"
+    assert estimate(slow, 0.5).method == "not enough rounds"
 
 
 # --- slow changes -----------------------------------------------------------------------------------------------------
@@ -214,8 +220,8 @@ def test_intervals_under_bursts_cover_or_are_not_given() -> None:
     median = float(optimize.brentq(lambda x: 0.8 * np.exp(-x) + 0.2 * np.exp(-x / 10) - 0.5, 0, 10))
     hits = []
     for _ in range(100):
-        assert np.isnan(quantile_interval(bursts(rng, 4 * CYCLE), 0.5, variation=BURSTS).value)
-        found = quantile_interval(bursts(rng, 40 * CYCLE), 0.5, variation=BURSTS)
+        assert np.isnan(estimate(bursts(rng, 4 * CYCLE), 0.5, variation=BURSTS).value)
+        found = estimate(bursts(rng, 40 * CYCLE), 0.5, variation=BURSTS)
         hits += [] if np.isnan(found.value) else [found.low <= median <= found.high]
     assert len(hits) > 80
     assert np.mean(hits) > 0.95 - share * (0.95 * 0.05 / len(hits)) ** 0.5

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from vflsim.intervals import CONFIDENCE, Interval, log_interval, narrower, one_sided, t_interval, welch_interval
+from vflsim.intervals import CONFIDENCE, ONE_SIDED, Interval, log_interval, narrower, t_interval, welch_interval
 from vflsim.results.run_set import RunSet
 from vflsim.results.statistics.quantiles import order_statistics
 from vflsim.timing.floats import Floats
@@ -190,7 +190,7 @@ def estimate(sample: SeedSample, statistic: str = MEAN) -> Estimate:
     return Estimate(
         n,
         reached,
-        at_least=max(0.0, _limit(_lower_mean(sample.lower, statistic, one_sided()), "low")),  # no cost is below 0
+        at_least=max(0.0, _limit(_lower_mean(sample.lower, statistic, ONE_SIDED), "low")),  # no cost is below 0
         horizon=float(sample.values[sample.censored].min()),
         median=median,
         median_low=float(below[places[0]]) if places else np.nan,
@@ -239,7 +239,7 @@ def _difference(
     reached = n - int(sample.censored.sum()) - int(other.censored.sum())
     if not len(sample.values) or not len(other.values):
         return Estimate(0, 0)
-    confidence = one_sided() if late or waiting else CONFIDENCE
+    confidence = ONE_SIDED if late or waiting else CONFIDENCE
     low, high = interval(sample.lower, other.values, confidence), interval(sample.values, other.lower, confidence)
     if late or waiting:
         at_least = np.nan if waiting else _limit(low, "low")

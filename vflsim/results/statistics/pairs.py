@@ -1,16 +1,13 @@
-"""Pairs over seeds: how many times faster one protocol is than another, and its lead at equal virtual times."""
+"""Pairs over seeds: how many times faster one protocol is than another."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, final
 
 import numpy as np
 import pandas as pd
 
-from vflsim.errors import ResultsError
-from vflsim.intervals import CONFIDENCE, Interval, band, one_sided, step_values, t_interval, welch_interval
-from vflsim.results.run_set import RunSet
+from vflsim.intervals import CONFIDENCE, ONE_SIDED, Interval, t_interval, welch_interval
 from vflsim.results.statistics.estimates import WIDE
 from vflsim.timing.floats import Floats
 from vflsim.vocabulary.amounts import Amount, Bound, limit
@@ -81,7 +78,7 @@ def ratio(measured: pd.DataFrame, protocol: str, baseline: str, paired: bool = T
         return None
     least = not costs["censored"].any() and bool((other["lower"] > 0).all())
     most = not other["censored"].any() and bool((costs["lower"] > 0).all())
-    confidence = CONFIDENCE if least and most else one_sided()
+    confidence = CONFIDENCE if least and most else ONE_SIDED
     interval = _paired if paired else welch_interval
 
     def mean_of(others: pd.Series, times: pd.Series) -> Interval:
@@ -108,68 +105,3 @@ def ratio(measured: pd.DataFrame, protocol: str, baseline: str, paired: bool = T
 
 def _paired(others: Floats, times: Floats, confidence: float) -> Interval:
     return t_interval(others - times, confidence)
-
-
-@dataclass(frozen=True)
-class Lead:
-    """``protocol``'s metric minus ``baseline``'s over ``time_s`` (points,): mean over ``seeds`` and 95 % interval.
-
-    Limits are NaN for one seed. Intervals are pointwise, not simultaneous.
-    """
-
-    protocol: str
-    baseline: str
-    seeds: tuple[int, ...]
-    time_s: Floats
-    mean: Floats
-    low: Floats
-    high: Floats
-
-    def share(self, sign: int) -> float:
-        """Return the share of points at which the whole interval is above (``sign`` 1) or below (−1) zero."""
-        return float(np.mean(self.low > 0 if sign > 0 else self.high < 0))
-
-
-def leads(
-    results: RunSet, protocol: str, metric: str | None = None, times: Sequence[float] | None = None
-) -> list[Lead]:
-    """Compare ``protocol`` with every other one at ``times`` (default: its evaluations up to the first end of a run).
-
-    Between evaluations a metric (default: the main one) keeps its last value. Baselines without a common finished seed
-    are left out. Raises ResultsError for a protocol without a finished run, and for a metric that was not evaluated.
-    """
-    metric = metric or results.main_metric
-    if metric not in results.evaluated:
-        raise ResultsError(f"{metric!r} was not evaluated", str(results.folder), ", ".join(results.evaluated))
-    curves = _curves(results, protocol, metric)
-    if not curves:
-        raise ResultsError(f"{protocol!r} has no finished run", str(results.folder), ", ".join(results.protocols))
-    comparisons = []
-    for baseline in results.protocols:
-        other = _curves(results, baseline, metric) if baseline != protocol else {}
-        seeds = tuple(sorted(curves.keys() & other.keys()))
-        if seeds:
-            pairs = [(curves[seed], other[seed]) for seed in seeds]
-            grid = _common(pairs) if times is None else np.asarray(times, dtype=np.float64)
-            gaps = np.stack([step_values(*mine, grid) - step_values(*its, grid) for mine, its in pairs])
-            comparisons.append(Lead(protocol, baseline, seeds, grid, *band(gaps)))
-    return comparisons
-
-
-def _curves(results: RunSet, protocol: str, metric: str) -> dict[int, tuple[Floats, Floats]]:
-    """Return (times, values) of every finished run, by seed."""
-    failed = {run.seed for run in results.failed if run.protocol == protocol}
-    frame = results.metrics[(results.metrics["protocol"] == protocol) & results.metrics[metric].notna()]
-    curves = {}
-    for seed in results.seeds:
-        rows = frame[frame["seed"] == seed]
-        if seed not in failed and len(rows):
-            curves[seed] = rows["time_s"].to_numpy(dtype=np.float64), rows[metric].to_numpy(dtype=np.float64)
-    return curves
-
-
-def _common(pairs: Sequence[tuple[tuple[Floats, Floats], tuple[Floats, Floats]]]) -> Floats:
-    """List the evaluation times of the first of each pair, up to the earliest end of all runs."""
-    end = min(float(x[-1]) for pair in pairs for x, _ in pair)
-    grid = np.unique(np.concatenate([mine[0] for mine, _ in pairs]))
-    return grid[grid <= end]

@@ -50,14 +50,15 @@ class QuantileEstimate:
 
 
 _NONE = QuantileEstimate(np.nan, np.nan, np.nan, "not enough rounds")
+_NO_AGES = np.empty(0)
 
 
-def round_quantiles(results: RunSet, levels: Sequence[float] = LEVELS, confidence: float = CONFIDENCE) -> pd.DataFrame:
+def round_quantiles(results: RunSet, levels: Sequence[float] = LEVELS) -> pd.DataFrame:
     """Estimate quantiles of every protocol's round durations over its finished runs; one row per protocol and level.
 
     Columns: protocol, level, value, low, high (seconds), method, rounds, runs, warm_up. They are quantiles of the
     steady state, for all protocols alike: each run's warm-up is left out, ``warm_up`` rounds together. ``low``–``high``
-    covers the quantile with at least the ``confidence`` (asymptotically for rounds that depend on each other, see
+    covers the quantile with at least 95 % (asymptotically for rounds that depend on each other, see
     :func:`dependent`). Where the scenario says that rounds change slowly, there are numbers from 20 cycles on.
     Raises NotRecordedError if rounds were not kept, ResultsError for a level outside (0, 1).
     """
@@ -69,33 +70,28 @@ def round_quantiles(results: RunSet, levels: Sequence[float] = LEVELS, confidenc
         runs, removed, values = _pooled(results, protocol)
         facts = {"rounds": len(values), "runs": len(runs), "warm_up": sum(removed)}
         known = variation_of(results, protocol)
-        for level, quantile in zip(levels, _estimates(values, ages_of(runs), levels, confidence, known), strict=True):
+        for level, quantile in zip(levels, quantile_estimates(values, levels, ages_of(runs), known), strict=True):
             rows.append({"protocol": protocol, "level": level, **vars(quantile), **facts})
     return pd.DataFrame(
         rows, columns=["protocol", "level", "value", "low", "high", "method", "rounds", "runs", "warm_up"]
     )
 
 
-def quantile_interval(
-    values: Floats, level: float, confidence: float = CONFIDENCE, variation: Variation | None = None
-) -> QuantileEstimate:
-    """Estimate a quantile of one sequence (n,), independent or not, without removing a warm-up.
-
-    ``variation`` is what the scenario says of the values, as durations (s).
-    """
-    return _estimates(values, np.empty(0), [level], confidence, variation)[0]
-
-
-def _estimates(
-    values: Floats, ages: Floats, levels: Sequence[float], confidence: float, variation: Variation | None
+def quantile_estimates(
+    values: Floats, levels: Sequence[float], ages: Floats = _NO_AGES, variation: Variation | None = None
 ) -> list[QuantileEstimate]:
+    """Estimate quantiles of one sequence (n,), independent or not, without removing a warm-up.
+
+    ``ages`` are those of rounds in progress at the end of runs; ``variation`` is what the scenario says of the values,
+    as durations (s).
+    """
     ordered, cycles = _Ordered.of(values, ages), cycles_seen(values, variation)
     if cycles < CYCLES * FEWEST:
         return [_NONE] * len(levels)
     if cycles >= CYCLES * BATCHES and not dependent(values):
-        return [_exact(ordered, level, confidence) for level in levels]
+        return [_exact(ordered, level) for level in levels]
     batches = int(min(BATCHES, cycles // CYCLES))
-    return [_dependent(values, ordered, level, confidence, batches) for level in levels]
+    return [_dependent(values, ordered, level, batches) for level in levels]
 
 
 def cycles_seen(values: Floats, variation: Variation | None) -> float:
@@ -129,14 +125,14 @@ def dependent(values: Floats) -> bool:
     return bool(n * (n + 2) * statistic > chdtri(LAGS, SIGNIFICANCE))
 
 
-def order_statistics(n: int, level: float, confidence: float = CONFIDENCE) -> tuple[int, int] | None:
+def order_statistics(n: int, level: float) -> tuple[int, int] | None:
     """Find the indices (from 0) of two among n ordered independent values that enclose a quantile.
 
     P(X_(l) ≤ x ≤ X_(u)) ≥ P(l ≤ Bin(n, level) < u), with l, u counted from 1 and an error of at most
-    (1 − confidence)/2 on either side; None if even the smallest or the largest value does not enclose it.
+    (1 − ``CONFIDENCE``)/2 on either side; None if even the smallest or the largest value does not enclose it.
     Source: David and Nagaraja, Order Statistics, §7.1.
     """
-    tail = (1 - confidence) / 2
+    tail = (1 - CONFIDENCE) / 2
     low, high = _binomial_quantile(tail, n, level), _binomial_quantile(1 - tail, n, level) + 1
     return (low - 1, high - 1) if low >= 1 and high <= n else None
 
@@ -180,25 +176,25 @@ class _Ordered:
         return float(self.complete[reached[0]]) if len(reached) else np.nan
 
 
-def _exact(ordered: _Ordered, level: float, confidence: float) -> QuantileEstimate:
+def _exact(ordered: _Ordered, level: float) -> QuantileEstimate:
     n = len(ordered.high)
-    if n == 0 or (ends := order_statistics(n, level, confidence)) is None:
+    if n == 0 or (ends := order_statistics(n, level)) is None:
         return _NONE
     return ordered.estimate(level, *ends, "order statistics")
 
 
-def _dependent(values: Floats, ordered: _Ordered, level: float, confidence: float, batches: int) -> QuantileEstimate:
+def _dependent(values: Floats, ordered: _Ordered, level: float, batches: int) -> QuantileEstimate:
     """Use batch means of the share of values up to the quantile; never narrower than for independent values.
 
     Source: the indirect method, Heidelberger and Lewis, Operations Research 32(1), 1984.
     """
     n = len(ordered.high)
-    ends = order_statistics(n, level, confidence)
+    ends = order_statistics(n, level)
     if ends is None or n * min(level, 1 - level) < BEYOND:
         return _NONE
     value = ordered.at(level)
     shares, _, correlated = batch_means((values <= value).astype(np.float64), batches)
-    half = stdtrit(len(shares) - 1, (1 + confidence) / 2) * shares.std(ddof=1) / np.sqrt(len(shares))
+    half = stdtrit(len(shares) - 1, (1 + CONFIDENCE) / 2) * shares.std(ddof=1) / np.sqrt(len(shares))
     low, high = int(np.floor(n * (level - half))) - 1, int(np.ceil(n * (level + half)))
     low, high = min(low, ends[0]), max(high, ends[1])
     if correlated or low < 0 or high >= n:
@@ -216,9 +212,9 @@ def too_slow(results: RunSet) -> Iterator[str]:
             yield f"{name}: {seen:.2g} of {CYCLES * FEWEST} cycles of {cycle} seen: run longer, or with more seeds."
 
 
-def quantile_table(results: RunSet, levels: Sequence[float] = LEVELS) -> DataTable:
+def quantile_table(results: RunSet) -> DataTable:
     """Make the table of quantiles for a terminal: one row per protocol, one column per level."""
-    quantiles = round_quantiles(results, levels)
+    quantiles = round_quantiles(results)
     rows = []
     for name, group in quantiles.groupby("protocol", sort=False):
         first = group.iloc[0]
@@ -227,7 +223,7 @@ def quantile_table(results: RunSet, levels: Sequence[float] = LEVELS) -> DataTab
             for _, row in group.iterrows()
         ]
         rows.append((str(name), int(first["rounds"]), *cells))
-    header = ("protocol", "rounds", *(f"{100 * level:.6g} %" for level in levels))
+    header = ("protocol", "rounds", *(f"{100 * level:.6g} %" for level in LEVELS))
     notes = [QUANTILES]
     warm = quantiles.groupby("protocol", sort=False)["warm_up"].first()
     if warm.any():

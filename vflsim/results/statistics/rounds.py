@@ -22,7 +22,6 @@ from scipy.special import fdtrc
 
 from vflsim.intervals import (
     BATCHES,
-    CONFIDENCE,
     SKEWED,
     SteadyMean,
     Variation,
@@ -237,24 +236,22 @@ class RoundPair:
         return self.settled and not self.correlated and self.enough and self.low == self.low
 
 
-def steady_rounds(results: RunSet, confidence: float = CONFIDENCE) -> pd.DataFrame:
+def steady_rounds(results: RunSet) -> pd.DataFrame:
     """Estimate the mean round duration in the steady state; one row per finished run that kept its rounds.
 
     Columns: protocol, seed, and the fields of :class:`~vflsim.intervals.SteadyMean` (seconds and
     rounds).
     """
-    rows = [
-        {"protocol": run.protocol, "seed": run.seed, **asdict(within(run, confidence))} for run in _with_rounds(results)
-    ]
+    rows = [{"protocol": run.protocol, "seed": run.seed, **asdict(within(run))} for run in _with_rounds(results)]
     return pd.DataFrame(rows, columns=["protocol", "seed", *SteadyMean.__dataclass_fields__])
 
 
-def within(run: StoredRun, confidence: float = CONFIDENCE) -> SteadyMean:
+def within(run: StoredRun) -> SteadyMean:
     """Estimate the mean round duration of one run in its steady state, with an interval from within the run."""
-    return steady_mean(with_open(Rounds.of(run)), confidence, run.info.variation)
+    return steady_mean(with_open(Rounds.of(run)), variation=run.info.variation)
 
 
-def round_pairs(results: RunSet, confidence: float = CONFIDENCE) -> pd.DataFrame:
+def round_pairs(results: RunSet) -> pd.DataFrame:
     """Pair the runs of all protocols whose rounds correspond, seed by seed.
 
     Columns: protocol, baseline, seed, and the fields of :class:`RoundPair` for protocol − baseline, in seconds.
@@ -265,21 +262,21 @@ def round_pairs(results: RunSet, confidence: float = CONFIDENCE) -> pd.DataFrame
         for other, run in combinations(runs, 2)
         if run.seed == other.seed
         and not results.unpaired(run.protocol, other.protocol)
-        and (pair := round_pair(run, other, confidence)) is not None
+        and (pair := round_pair(run, other)) is not None
     ]
     return pd.DataFrame(rows, columns=["protocol", "baseline", "seed", *RoundPair.__dataclass_fields__])
 
 
-def round_pair(run: StoredRun, other: StoredRun, confidence: float = CONFIDENCE) -> RoundPair | None:
+def round_pair(run: StoredRun, other: StoredRun) -> RoundPair | None:
     """Compute ``run`` − ``other`` round by round; None if the rounds of the two protocols do not correspond."""
     if not (run.info.rounds_correspond and other.info.rounds_correspond):
         return None
-    pair = paired_rounds(run.round_durations(), other.round_durations(), confidence)
+    pair = paired_rounds(run.round_durations(), other.round_durations())
     known = [(each.info.variation, each.round_durations()[pair.warm_up :]) for each in (run, other)]
     return replace(pair, enough=not any(lacking(what, len(rounds), float(rounds.sum())) for what, rounds in known))
 
 
-def paired_rounds(values: Floats, others: Floats, confidence: float = CONFIDENCE) -> RoundPair:
+def paired_rounds(values: Floats, others: Floats) -> RoundPair:
     """Compute ``values − others`` for two sequences of durations, over their common rounds."""
     common = min(len(values), len(others))
     (first, settled), (second, both_settled) = (warm_up(each[:common]) for each in (values, others))
@@ -289,9 +286,9 @@ def paired_rounds(values: Floats, others: Floats, confidence: float = CONFIDENCE
         nothing = np.nan
         return RoundPair(len(one), removed, nothing, nothing, nothing, nothing, nothing, False, settled)
     means, _, correlated = batch_means(one - two)
-    gap = t_interval(means, confidence)
+    gap = t_interval(means)
     rounds = len(one) // BATCHES * BATCHES
-    worth = narrower(_in_batches(one, len(means)), _in_batches(two, len(means)), confidence)
+    worth = narrower(_in_batches(one, len(means)), _in_batches(two, len(means)))
     return RoundPair(
         rounds, common - rounds, _correlation(one, two), gap.mean, gap.low, gap.high, worth, correlated, settled
     )

@@ -52,11 +52,6 @@ class Keeper:
         """Seconds that the latest checkpoint took, and that the return to the resumed one took."""
 
     @property
-    def wrote(self) -> bool:
-        """Whether this run has written a checkpoint or resumed from one."""
-        return self._kept_at >= 0
-
-    @property
     def note(self) -> str:
         """A note for the user; empty if there is none."""
         return "; ".join(self._notes)

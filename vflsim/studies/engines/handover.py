@@ -1,10 +1,11 @@
-"""What goes to worker processes, and what is left of those that ended early: pickled studies, results, errors."""
+"""How processes start, what goes to them, and what is left of those that ended early: studies, results, errors."""
 
 from __future__ import annotations
 
 import contextlib
 import faulthandler
 import io
+import multiprocessing
 import os
 import pickle
 import signal
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.spawn import import_main_path
 from pathlib import Path
 from types import ModuleType
@@ -150,6 +152,18 @@ class _MainModule:
 
 def _second(_: object, study: object) -> object:
     return study
+
+
+def forking(imported: str) -> ForkServerContext | SpawnContext:
+    """Return how processes start: forked from one that has ``imported`` a module, where that is possible.
+
+    A new interpreter for each would import PyTorch once a process.
+    """
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([imported])
+    return context
 
 
 @contextmanager

@@ -1,13 +1,11 @@
 """The engines of live runs, the server in this process, and of their replays, in the order of a live run."""
 
-import multiprocessing
 import os
 import shutil
 import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from tempfile import mkdtemp
@@ -30,7 +28,7 @@ from vflsim.simulation.replay import ORDER, orders_of, refuse_unreplayable, repl
 from vflsim.simulation.run import Outcome
 from vflsim.streams import SERVER, party_name
 from vflsim.studies.engines import OneByOne, Reports, Unit, reporting
-from vflsim.studies.engines.handover import pickled, without_main_module
+from vflsim.studies.engines.handover import forking, pickled, without_main_module
 from vflsim.studies.runs.interrupt import Interrupt
 from vflsim.studies.runs.progress import Report
 from vflsim.world.messages import InputOrder
@@ -134,7 +132,7 @@ class LivePool:
         identity = identities / party_name(SERVER)
         server = self._server = LiveServer(self._scenario, identity, parts, self._timeout, returns=False)
         port = server.open("127.0.0.1", 0)
-        whole, context = self._data, _context()
+        whole, context = self._data, forking("vflsim.remote.forkserver")
         with without_main_module():
             for client in range(1, self._scenario.clients + 1):
                 name = party_name(client)
@@ -182,18 +180,6 @@ class LivePool:
             client: log.read_text(encoding="utf-8", errors="replace") for client, log in logs.items() if log.is_file()
         }
         return {client: " ".join(text.split("\n")[-4:]).strip() for client, text in texts.items() if text.strip()}
-
-
-def _context() -> ForkServerContext | SpawnContext:
-    """Return how clients are started: forked from a process that has imported what they need, where that is possible.
-
-    A new interpreter for each would import PyTorch once a client.
-    """
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["vflsim.remote.forkserver"])
-    return context
 
 
 # --- replays ---------------------------------------------------------------------------------------------------------

@@ -1,10 +1,16 @@
+"""A protocol's lead at equal virtual times: ``plots/fedvs_leads.py``."""
+
+import runpy
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy import stats
 
 from vflsim.errors import ResultsError
 from vflsim.results import Results
-from vflsim.results.statistics.pairs import leads
+
+leads = runpy.run_path(str(Path(__file__).parents[2] / "plots" / "fedvs_leads.py"))["leads"]
 
 
 def last_values(results: Results, protocol: str, time: float) -> np.ndarray:
