@@ -4,9 +4,10 @@
 protocol. ``orderings``: Kendall's τ between the networks, of the protocols of each world of the orderings by their
 mean round. ``target``: rounds, the end and time to the target, over ``--seeds``, of all scenarios whose training takes
 less than ``--minutes``; the others are named with what they would take. The target is the scenario's own, or half-way
-between the first evaluation and the best mean at the end on `fair` links; its rows go to ``--table``, in place of those
-of the same scenarios. ``summary``: the ratios of ``--table``, a row a scenario. ``learning``: Kendall's τ as before, of
-time to the target and of accuracy at the end, untuned. Runs in ``--out`` are not repeated. Tables are Markdown.
+between the first evaluation and the best mean at the end on `fair` links, where runs are evaluated 20 times at least;
+its rows go to ``--table``, in place of those of the same scenarios. ``summary``: the ratios of ``--table``, a row a
+scenario. ``learning``: Kendall's τ as before, of time to the target and of accuracy at the end, untuned. Runs in
+``--out`` are not repeated. Tables are Markdown.
 Run: python benchmarks/network_kinds.py rounds|orderings|target|summary|learning [SCENARIO …] (needs ``VFLSIM_DATA``)
 """
 
@@ -44,6 +45,8 @@ COLUMNS = ("scenario", "target", "seeds", "protocol", "rounds", "at the end", *T
 WORLDS = ("exponential", "lte", "outages", "phones", "shared", "tails")
 ROUNDS = 60
 SEEDS, SEEDS_OF_WORLDS = 3, 2
+EVALUATIONS = 20
+"""Fewer evaluations of a run cannot tell when it reaches a target."""
 
 
 def main() -> None:
@@ -144,6 +147,9 @@ def targets(files: Sequence[Path], out: Path, minutes: float, seeds: int, table:
                 left.append(f"{name(file)} ({cost:.0f})")
                 continue
             each = [trained(file, kind, folder, seeds) for kind in KINDS]
+            if not each[0].declared and (every := _finer(each[0])):
+                folder = folder / "finer"
+                each = [trained(file, kind, folder, seeds, {"evaluate.every": every}) for kind in KINDS]
         except DataError:  # it is not here
             left.append(f"{name(file)} (no data)")
             continue
@@ -152,6 +158,14 @@ def targets(files: Sequence[Path], out: Path, minutes: float, seeds: int, table:
         merge(table, rows)
     if left:
         print(f"\nLeft out, with the minutes that they would take: {', '.join(left)}.", flush=True)
+
+
+def _finer(results: Results) -> str | None:
+    """Return how often to evaluate instead, if some runs are evaluated fewer than ``EVALUATIONS`` times."""
+    times = results.metrics.groupby(["protocol", "seed"], observed=True).size()
+    if times.min() > EVALUATIONS:
+        return None
+    return f"{max(1, int(_by_seed(results, 'rounds', math.nan).min(axis=None)) // EVALUATIONS)} rounds"
 
 
 def _target_rows(scenario: str, each: Sequence[Results]) -> Iterator[list[str]]:
