@@ -113,38 +113,16 @@ def _log(time: float) -> float:
     return float(np.log(time)) if time > 0 else -np.inf
 
 
-_FINE = 1e-3
-"""The share of the mean below which a common step is ignored: such processes hardly ever coincide."""
-_SAME = 1e-6
+_DENSITY = 0.1
+"""The least share of a cycle's law that has a density: with less, phases are forgotten too slowly for a long run."""
 
 
-def has_settling_phase(law: Law) -> bool:
-    """Return whether a renewal process with intervals of ``law`` forgets its beginning.
-
-    A law whose times are multiples of a common step, such as observed times of few digits, never does: it strikes on a
-    lattice. Others do, unless they have so few values (ten in a hundred quantiles) that it takes very long.
-    """
-    if math.isfinite(law.support[1]) and lattice_step(law) >= _FINE * law.expectation() > 0:
-        return False
-    return len(np.unique(law.quantile(np.linspace(0.005, 0.995, 100)))) > 10
-
-
-def lattice_step(law: Law) -> float:
-    """Give the largest step of which all times are multiples, to within a millionth; 0 for a law that has a density."""
+def forgets(law: Law) -> bool:
+    """Return whether a renewal process with intervals of ``law`` forgets when it began: enough of it has a density."""
     try:
-        atoms = law.atoms()
-    except TooLargeError:  # there are too many values for a common step that matters
-        return 0.0
-    if atoms.mass < 1 - 1e-12:
-        return 0.0
-    longest, step = float(atoms.values[-1]), 0.0
-    for value in atoms.values.tolist():
-        rest = value
-        while rest > _SAME * longest:  # Euclid's algorithm
-            step, rest = rest, step % rest
-            if step - rest <= _SAME * longest:
-                rest = 0.0
-    return step
+        return law.atoms().mass <= 1 - _DENSITY
+    except TooLargeError:  # a sum of values alone, of which there are too many to list
+        return False
 
 
 def pooled_interval(cycles: Sequence[Law]) -> Law | None:
@@ -153,11 +131,11 @@ def pooled_interval(cycles: Sequence[Law]) -> Law | None:
     In the long run, over all steps: a step by client m (which a share λ_m / λ of them is) renews m, while the others
     have their stationary residual times to go (Cox & Smith 1954): P(T > x) = Σ_m λ_m/λ · S_m(x) ∏_{j≠m} R_j(x), with
     S_m the survival function of m's cycle, R_j that of j's residual time, λ_m = 1/E C_m and λ = Σ λ_m.
-    None if two clients' cycles never get out of phase: then the law depends on their beginning for ever.
+    None if two clients' cycles have hardly any density: then the law may depend on their beginning for ever.
     """
     if any(law.expectation() <= 0 for law in cycles):
         return None
-    if sum(not has_settling_phase(law) for law in cycles) > 1:
+    if sum(not forgets(law) for law in cycles) > 1:
         return None
     return cycles[0] if len(cycles) == 1 else Pooled(tuple(Counter(cycles).items()))
 
@@ -288,8 +266,8 @@ def _product_form(cycles: Cycles, service: Law) -> list[Finding]:
     if shared is None or not (at_once or exponential_rate(service) is not None):
         return []
     full = Turn(1.0, max(turn.before for turn in cycles.turns), max(turn.now for turn in cycles.turns))
-    if at_once and not all(has_settling_phase(cycles.cycle(client, full)) for client in cycles.clients):
-        return []  # constant cycles keep their phases for ever: nothing settles
+    if at_once and not all(forgets(cycles.cycle(client, full)) for client in cycles.clients):
+        return []  # cycles without a density may keep their phases for ever
     means = [max(0.0, _mean_cycle(cycles, client) - math.fsum(shared)) for client in cycles.clients]
     why = [] if at_once else ["exponential server steps in order of arrival"]
     why += ["messages divide the server's links equally"] if shared else [ALONE]
