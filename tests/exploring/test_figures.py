@@ -14,12 +14,13 @@ from scipy import stats
 import vflsim
 from vflsim.exploring.base import Base, turned
 from vflsim.exploring.figures import AT_ONCE, ROUNDS, delay_curves, figures, timeline
-from vflsim.exploring.rounds import MESSAGES, by_events, simulated
+from vflsim.exploring.rounds import MESSAGES, simulated
 from vflsim.exploring.slow_figures import ROUNDS_AT_ONCE, VALUES_AT_ONCE, choices, choices_at_once, closed_forms, tables
 from vflsim.scenario.load import load
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import ScenarioData
 from vflsim.studies.checks.expected import expectation
+from vflsim.studies.checks.trials import by_events
 from vflsim.timing.delays import Constant, Exponential, LogNormal, Pareto, Weibull
 
 
@@ -151,8 +152,9 @@ def test_where_messages_wait_rounds_are_simulated_by_events_and_say_why(template
     assert own.waited[0] == pytest.approx(0, abs=1e-12)
     assert sum(own.waited.values()) == pytest.approx(1)
     assert sum(own.waited[client] for client in (6, 7, 8)) == pytest.approx(1)
-    run, _ = by_events(scenario, "wait", loaded, len(own.ends))
-    assert own.ends.tolist() == run.table("rounds")["end_s"].to_pylist()
+    rounds = by_events(scenario, "wait", loaded, len(own.ends), "rounds").tables.rounds
+    assert rounds is not None
+    assert own.ends.tolist() == rounds["end_s"].to_pylist()
     asynchronous = simulated(scenario, "async", loaded, ROUNDS)
     assert len(asynchronous.ends) == ROUNDS  # a step has two messages, not two a client
 

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from tiny_worlds import data_of, tiny
 
-from vflsim.exploring.rounds import NOBODY, UnwrittenRun, UploadArrivals, by_events
+from vflsim.exploring.rounds import NOBODY, UnwrittenRun, UploadArrivals
 from vflsim.plotting.waits import step_waits
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.vectorised import run_vectorised
+from vflsim.studies.checks.trials import by_events
 
 ROUNDS = 40
 SERVER = {"kind": "mlp", "hidden": [8]}
@@ -58,10 +59,9 @@ def by_arrays(scenario: Scenario) -> dict[int, float]:
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_the_shares_are_those_of_events(name: str, delay: Any) -> None:
     scenario = world(PROTOCOLS[name], delay)
-    run, outcome = by_events(scenario, "it", data_of(scenario), ROUNDS)
+    outcome = by_events(scenario, "it", data_of(scenario), ROUNDS, "events")
     assert outcome.error is None
-    assert isinstance(run, UnwrittenRun)
-    waits, found = step_waits(run), by_arrays(scenario)
+    waits, found = step_waits(UnwrittenRun.of(outcome)), by_arrays(scenario)
     clients = [client for client in found if client != NOBODY]
     assert found == pytest.approx({NOBODY: found[NOBODY], **dict(zip(clients, waits.shares(clients), strict=True))})
     assert sum(found.values()) == pytest.approx(1)

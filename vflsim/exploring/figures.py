@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from vflsim.exploring.rounds import SimulatedRounds, by_events, simulated
+from vflsim.exploring.rounds import SimulatedRounds, UnwrittenRun, simulated
 from vflsim.plotting.looks import kinds_in
 from vflsim.reporting.figures import looks, panels
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import ScenarioData, party_timings
+from vflsim.studies.checks.trials import by_events
 from vflsim.timing.delays.base import Delay
 from vflsim.timing.floats import Floats
 
@@ -73,8 +74,8 @@ def timeline(scenario: Scenario, data: ScenarioData, name: str, most: int = _TIM
     rounds = max(1, min(SHOWN, _TIMELINE // many))
     if rounds * many > max(most, many):
         return {"protocol": name}
-    run, outcome = by_events(scenario, name, data.of(scenario.training_of(name)), rounds)
-    shown = panels([run], _ACTIVITIES)
+    outcome = by_events(scenario, name, data.of(scenario.training_of(name)), rounds, "events")
+    shown = panels([UnwrittenRun.of(outcome)], _ACTIVITIES)
     panel = shown["panels"][0]
     panel["window"] = panel["end"]
     error = "" if outcome.error is None else " ".join(str(outcome.error).split())

@@ -3,11 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import final
+from typing import Self, final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.plotting.waits import step_waits
@@ -19,9 +18,8 @@ from vflsim.results.read import NotRecordedError
 from vflsim.results.store.pages import RunInfo
 from vflsim.results.store.schema import RunTables, TableName
 from vflsim.scenario.models import Scenario
-from vflsim.simulation.run import Outcome, run_protocol
-from vflsim.simulation.vectorised import UndecidedError, obstacles, run_vectorised
-from vflsim.studies.checks.rounds import tried
+from vflsim.simulation.run import Outcome
+from vflsim.studies.checks.trials import by_arrays as tried_by_arrays, rounds_of, tried, used_in
 from vflsim.timing.floats import Floats
 
 NOBODY = 0
@@ -138,6 +136,11 @@ class UnwrittenRun:
     tables: RunTables
     folder: Path = Path()
 
+    @classmethod
+    def of(cls, outcome: Outcome) -> Self:
+        """Take what a run has left."""
+        return cls(outcome.info.protocol, outcome.info.seed, outcome.info, outcome.tables)
+
     def has(self, name: TableName) -> bool:
         """Whether a table was kept."""
         return name in ("metrics", "rounds", "events") and getattr(self.tables, name) is not None
@@ -163,70 +166,27 @@ def simulated(
     The latter where only the event path can do it. ``protocol`` stands in the place of the one that the scenario calls
     ``name``.
     """
-    simulation, why, known = by_arrays(scenario, name, data, rounds, protocol)
-    if simulation is not None:
-        return simulation
-    count = min(rounds, rounds_within(messages, scenario, name, data, protocol, known))
-    run, outcome = by_events(scenario, name, data, count, protocol)
-    return _rounds(outcome, _waited(run), why)
+    its = protocol or scenario.protocols[name].protocol
+    arrivals = UploadArrivals(tuple(its.participants(scenario.clients, scenario.symbols)))
+    outcome, why = rounds_of(scenario, name, data, rounds, messages, FEWEST, "events", protocol, arrivals.take)
+    if outcome.info.reference:
+        return _rounds(outcome, {}, why)
+    return _rounds(outcome, _waited(UnwrittenRun.of(outcome)) if why else arrivals.shares(), why)
 
 
 def by_arrays(
     scenario: Scenario, name: str, data: LoadedData, rounds: int, protocol: Protocol | None = None
-) -> tuple[SimulatedRounds | None, str, pa.Table | None]:
-    """Simulate ``rounds`` rounds on the vectorised path.
-
-    Where only events can tell, there are None, the reason, and the table of the rounds before, if there are any.
-    """
-    trial = tried(scenario, name, rounds, "rounds", protocol)
-    if problems := obstacles(trial, name):
-        return None, problems[0].what, None
-    its = trial.protocols[name].protocol
-    arrivals = UploadArrivals(tuple(its.participants(scenario.clients, scenario.symbols)))
-    outcome = run_vectorised(trial, name, scenario.seeds[0], data, seen=arrivals.take)
-    if isinstance(outcome.error, UndecidedError):
-        ties = "activities end at the same instant, and only events tell which comes first"
-        return None, ties if outcome.error.where else outcome.error.what, outcome.tables.rounds
-    return _rounds(outcome, {} if its.traits.reference else arrivals.shares()), "", None
-
-
-def by_events(
-    scenario: Scenario, name: str, data: LoadedData, rounds: int, protocol: Protocol | None = None
-) -> tuple[UnwrittenRun, Outcome]:
-    """Simulate ``rounds`` rounds event by event, with the scenario's first seed."""
-    seed, trial = scenario.seeds[0], tried(scenario, name, rounds, "events", protocol)
-    outcome = run_protocol(trial, name, seed, data, timing_only=True)
-    return UnwrittenRun(name, seed, outcome.info, outcome.tables), outcome
-
-
-def rounds_within(
-    messages: int,
-    scenario: Scenario,
-    name: str,
-    data: LoadedData,
-    protocol: Protocol | None = None,
-    known: pa.Table | None = None,
-) -> int:
-    """Return how many rounds have about so many messages, at least ``FEWEST``.
-
-    How many embeddings a step uses is seen from ``known`` rounds, or else from a few, unless these alone had more
-    messages.
-    """
-    plan = (protocol or scenario.protocols[name].protocol).batch_plan()
-    many = plan.messages(scenario.clients)
-    if FEWEST * many < messages:
-        rounds = known
-        if rounds is None or not rounds.num_rows:
-            rounds = by_events(scenario, name, data, FEWEST, protocol)[1].tables.rounds
-        if rounds is not None and rounds.num_rows:
-            many = max(1.0, many * _used(rounds) / rounds.num_rows / scenario.clients)
-    return max(FEWEST, int(messages / many))
+) -> SimulatedRounds | None:
+    """Simulate ``rounds`` rounds by arrays alone; None where only events can tell."""
+    some = tried(scenario, name, rounds, "rounds", protocol)
+    outcome, why = tried_by_arrays(some, name, scenario.seeds[0], data)
+    return None if outcome is None or why else _rounds(outcome, {})
 
 
 def _waited(run: UnwrittenRun) -> dict[int, float]:
-    """Return the shares of steps that waited for each client, and for nobody; empty for a reference."""
+    """Return the shares of steps that waited for each client, and for nobody."""
     rounds, clients = run.tables.rounds, list(run.info.participants)
-    if run.info.reference or rounds is None or not rounds.num_rows:
+    if rounds is None or not rounds.num_rows:
         return {}
     try:
         shares = step_waits(run).shares(clients).tolist()
@@ -241,8 +201,4 @@ def _rounds(outcome: Outcome, waited: Mapping[int, float], by_events: str = "") 
     last = metrics.slice(metrics.num_rows - 1).to_pylist()[0] if metrics.num_rows else {}
     moved = float(sum(last.get(f"bytes_{way}", 0) for way in ("up", "down", "peer")))
     error = "" if outcome.error is None else " ".join(str(outcome.error).split())
-    return SimulatedRounds(table.column("end_s").to_numpy(), moved, _used(table), waited, by_events, error)
-
-
-def _used(rounds: pa.Table) -> int:
-    return int(pc.sum(pc.list_value_length(rounds.column("used"))).as_py() or 0)
+    return SimulatedRounds(table.column("end_s").to_numpy(), moved, used_in(table), waited, by_events, error)

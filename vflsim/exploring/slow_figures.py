@@ -223,7 +223,7 @@ def choices_at_once(scenario: Scenario, data: ScenarioData) -> list[dict[str, An
     """Return a first look at the choices: of few values in few rounds, and only where arrays can simulate them."""
 
     def simulate(name: str, protocol: Protocol) -> SimulatedRounds | None:
-        return by_arrays(scenario, name, data.of(scenario.training_of(name)), ROUNDS_AT_ONCE, protocol)[0]
+        return by_arrays(scenario, name, data.of(scenario.training_of(name)), ROUNDS_AT_ONCE, protocol)
 
     return list(_choices(scenario, VALUES_AT_ONCE, simulate))
 

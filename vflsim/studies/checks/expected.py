@@ -21,8 +21,9 @@ from vflsim.simulation.info import conditions_of
 from vflsim.simulation.variation import variation_of
 from vflsim.stopping.end_rule import RoundFacts, Tally
 from vflsim.streams import SERVER
-from vflsim.studies.checks.rounds import blamed, trial
+from vflsim.studies.checks.rounds import blamed
 from vflsim.studies.checks.sizes import Size, run_size
+from vflsim.studies.checks.trials import trial
 
 TRIAL_STEPS = 200
 """Server steps that ``expectation`` simulates without training to estimate a step's duration."""

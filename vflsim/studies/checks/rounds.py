@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -13,18 +12,15 @@ from vflsim.analysis.rounds import ROUND
 from vflsim.errors import DeadlockError, IncompleteRoundError, VflsimError
 from vflsim.intervals import BATCHES, steady_mean
 from vflsim.learning.data.loaded import LoadedData
-from vflsim.protocols.base import Protocol
-from vflsim.protocols.capabilities import closed_forms_of, timed_world_of, vectorised_by_hand
+from vflsim.protocols.capabilities import closed_forms_of, vectorised_by_hand
 from vflsim.results.store.closed_forms import ClosedForms, Curve, LeftOut, curves_of, table_of
 from vflsim.scenario.document import Problem, failure
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import ScenarioData, party_timings, setting
-from vflsim.scenario.sections import Evaluate, Record, Recording
-from vflsim.simulation.run import Outcome, run_protocol
+from vflsim.simulation.run import Outcome
 from vflsim.simulation.variation import variation_of
-from vflsim.simulation.vectorised import UndecidedError, obstacles, run_vectorised
-from vflsim.stopping import Stop
-from vflsim.streams import few
+from vflsim.streams import SERVER, few
+from vflsim.studies.checks.trials import rounds_of, trial
 from vflsim.tables.arrow import array_of
 from vflsim.timing.activation import Immediate
 from vflsim.timing.availability import Always
@@ -64,18 +60,6 @@ def refuse_hopeless(scenario: Scenario, data: ScenarioData) -> None:
             errors.append(blamed(scenario, name, seed, outcome))
         else:
             raise errors[0]
-
-
-def trial(
-    scenario: Scenario, name: str, seed: int, data: LoadedData, rounds: int, record: Record = "rounds"
-) -> Outcome:
-    """Simulate ``rounds`` rounds of protocol ``name`` without training, or fewer if its stop time comes first."""
-    some = tried(scenario, name, rounds, record, time=scenario.stop_of(name).time)
-    if not obstacles(some, name):  # the same rounds, sooner
-        outcome = run_vectorised(some, name, seed, data, ages=False)
-        if not isinstance(outcome.error, UndecidedError):
-            return outcome
-    return run_protocol(some, name, seed, data, timing_only=True)
 
 
 def blamed(scenario: Scenario, name: str, seed: int, outcome: Outcome) -> VflsimError:
@@ -154,73 +138,21 @@ _MESSAGES = 3_000
 def simulated(scenario: Scenario, name: str, data: LoadedData, none: NoClosedForm) -> Finding:
     """Return the mean round of a run without training with a 95 % interval, in the place of ``none``.
 
-    It has the scenario's first seed. Rounds are simulated by arrays where that is possible. ``none`` stays where the
-    run fails or its mean has no sound interval.
+    It has the scenario's first seed. ``none`` stays where the run fails or its mean has no sound interval.
     """
-    outcome = _by_arrays(scenario, name, data) or _by_events(scenario, name, data)
+    protocol, resolved = scenario.protocols[name].protocol, setting(scenario, name, data)
+    links = [resolved.timings[party].link for party in (SERVER, *resolved.clients)]
+    moved = vectorised_by_hand(protocol) is not None and len(links) > 1 and resolved.network.delays(links)
+    most = min(_ROUNDS, max(2 * BATCHES, (_MOVED if moved else _CLIENT_ROUNDS) // scenario.clients))
+    outcome, _ = rounds_of(scenario, name, data, most, _MESSAGES, fewest=2 * BATCHES)
     rounds = outcome.tables.rounds
     if outcome.error is not None or rounds is None:
         return none
-    variation = variation_of(scenario.protocols[name].protocol, setting(scenario, name, data))
+    variation = variation_of(protocol, resolved)
     mean = steady_mean(np.diff(array_of(rounds.column("end_s")), prepend=0.0)[1:], variation=variation)
     if not mean.sound:
         return none
     return Simulated(none.name, "s", Range(mean.low, mean.high), mean.n, none.reason)
-
-
-def tried(
-    scenario: Scenario,
-    name: str,
-    rounds: int,
-    record: Record,
-    protocol: Protocol | None = None,
-    time: float | None = None,
-) -> Scenario:
-    """Return the scenario of so many rounds of a protocol, or of ``protocol`` in its place.
-
-    A stop ``time`` may end them sooner. It is evaluated at the end alone, unless evaluations take time:
-    neither this nor what ends a run changes its rounds.
-    """
-    entry, evaluate = scenario.protocols[name], scenario.evaluate_of(name)
-    changed: dict[str, Any] = {"stop": None, **({} if protocol is None else {"protocol": protocol})}
-    if not evaluate.costs_time:
-        evaluate, changed["evaluate"] = Evaluate.model_validate({"every": f"{rounds} rounds"}), None
-    update = {
-        "record": Recording(tables=record),
-        "stop": Stop(rounds=rounds, time=time),
-        "evaluate": evaluate,
-        "measures": {},
-    }
-    return scenario.model_copy(update={**update, "protocols": {name: entry.model_copy(update=changed)}})
-
-
-def _by_arrays(scenario: Scenario, name: str, data: LoadedData) -> Outcome | None:
-    """Run many rounds by arrays; None where only events can tell."""
-    if obstacles(tried(scenario, name, 2 * BATCHES, "rounds"), name):
-        return None
-    protocol, seed = scenario.protocols[name].protocol, scenario.seeds[0]
-    moved = False
-    if vectorised_by_hand(protocol) is not None:
-        moved = timed_world_of(protocol, setting(scenario, name, data), seed).shared_links is not None
-    most = (_MOVED if moved else _CLIENT_ROUNDS) // scenario.clients
-    trial = tried(scenario, name, min(_ROUNDS, max(2 * BATCHES, most)), "rounds")
-    outcome = run_vectorised(trial, name, seed, data, ages=False)
-    return None if isinstance(outcome.error, UndecidedError) else outcome
-
-
-def _by_events(scenario: Scenario, name: str, data: LoadedData) -> Outcome:
-    """Run rounds event by event; a few first, which show how many messages a round has."""
-    rounds, few = 2 * BATCHES, _of_events(scenario, name, data, 2 * BATCHES)
-    if few.error is not None or few.tables.rounds is None:
-        return few
-    messages = 2 * len(few.tables.rounds.column("used").combine_chunks().flatten()) / rounds
-    return (
-        _of_events(scenario, name, data, int(_MESSAGES / max(1.0, messages))) if rounds * messages < _MESSAGES else few
-    )
-
-
-def _of_events(scenario: Scenario, name: str, data: LoadedData, rounds: int) -> Outcome:
-    return run_protocol(tried(scenario, name, rounds, "rounds"), name, scenario.seeds[0], data, timing_only=True)
 
 
 # --- closed forms -----------------------------------------------------------------------------------------------------
