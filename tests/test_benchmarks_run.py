@@ -74,6 +74,7 @@ QUICK = {
     "network_kinds": Quick(("rounds", TWO_CLIENTS), "| `timing/two_clients` | `wait` |"),
     "own_code": Quick(("2", "3"), "unwatched"),
     "own_pace": Quick(("--clients", "2", "--steps", "2"), "2 clients, a step of one: plain"),
+    "public_names": Quick(("HEAD",), "names of vflsim.protocol: ", needs="git"),
     "same_results": Quick(("HEAD", TWO_CLIENTS), "two_clients.yaml: 6 tables and weights, ", needs="git"),
     "semi_supervised_completion": Quick(
         ("RESULTS", "--protocol", "synchronous"),
