@@ -91,8 +91,8 @@ QUICK = {
     "workers": Quick(("4", "1"), "runs a s of the clock", needs="fashion-mnist"),
 }
 STARTING = {
-    "damage", "estimates", "faults", "kill_and_resume", "kills", "memory", "memory_estimates", "same_results",
-    "whole_process", "workers",
+    "damage", "estimates", "faults", "kill_and_resume", "kills", "memory", "memory_estimates", "public_names",
+    "same_results", "whole_process", "workers",
 }  # fmt: skip
 """Those with processes of their own, which read the script again: they run in one, too."""
 ELSEWHERE = {"kernel_network": "remote/test_kernel_network.py"} | dict.fromkeys(
