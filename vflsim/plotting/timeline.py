@@ -15,7 +15,7 @@ from matplotlib.patches import Patch
 
 from vflsim.plotting.selection import Place, Window, length, one_seed
 from vflsim.plotting.style import Picture, headline, legend, party_label, picture, remark, sides, stacked, x_axis
-from vflsim.results.events import Activities, Ints, Spans, activities, activity, downtime
+from vflsim.results.events import Activities, Ints, Spans, activities, activity
 from vflsim.results.read import NotRecordedError, Results, StoredRun
 from vflsim.streams import SERVER, party_name
 from vflsim.timing.floats import Floats
@@ -286,8 +286,7 @@ def utilisation(events: Activities, participants: Sequence[int], edges: Floats) 
 
     Empty if no transfer took any time; without ``out`` if there was no outage.
     """
-    outages = events.where(events.is_a("outage"))
-    out = downtime(outages.party, outages.start, outages.end)
+    out = events.downtime()
     moved = _moved(events, out)
     if not moved:
         return {}

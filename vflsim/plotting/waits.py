@@ -17,7 +17,7 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from vflsim.results.events import NOBODY, Activities, Causes, Ints, Mask, Spans, activities, downtime, expanded
+from vflsim.results.events import NOBODY, Activities, Causes, Ints, Mask, Spans, activities, expanded
 from vflsim.results.read import NotRecordedError
 from vflsim.results.store.run import RecordedRun
 from vflsim.streams import SERVER
@@ -75,8 +75,7 @@ class _Walk:
         self.before: dict[str, float] = {}
         self._hops: list[tuple[Ints, Ints, Floats]] = []
         self._kinds = np.zeros(len(causes.events.kinds), np.int64)
-        outages = causes.events.where(causes.events.is_a(OUT))
-        self._out = downtime(outages.party, outages.start, outages.end)
+        self._out = causes.events.downtime()
 
     def unfinished(self) -> bool:
         """Whether some round has not reached its beginning."""

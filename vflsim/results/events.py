@@ -71,6 +71,11 @@ class Activities:
         mask: Mask = self.outcome == DONE
         return mask
 
+    def downtime(self) -> dict[int, Spans]:
+        """Return when each party with outages is down."""
+        outages = self.where(self.is_a("outage"))
+        return downtime(outages.party, outages.start, outages.end)
+
     def where(self, chosen: Mask | Ints | slice) -> Activities:
         """Select by a mask, a slice, or positions in a new order."""
         columns = {name: getattr(self, name)[chosen] for name in _COLUMNS}
@@ -193,11 +198,10 @@ def expanded(first: Ints, count: Ints) -> tuple[Ints, Ints]:
     return whose, np.arange(len(whose)) - np.repeat(np.cumsum(count) - count, count) + first[whose]
 
 
-def downtime(parties: NDArray[Any], starts: Floats, ends: Floats) -> dict[int, Spans]:
+def downtime(parties: NDArray[Any], starts: Floats, ends: Floats) -> dict[Any, Spans]:
     """Return when each party is down, given its outages among those of all, in any order."""
-    return {
-        int(party): Spans.union(starts[mask], ends[mask]) for party in np.unique(parties) for mask in [parties == party]
-    }
+    masks = {party: parties == party for party in np.unique(parties).tolist()}
+    return {party: Spans.union(starts[mask], ends[mask]) for party, mask in masks.items()}
 
 
 _UNCOUNTED = "transfer.evaluation"

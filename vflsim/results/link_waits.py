@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from vflsim.results.events import Activities, Causes, Ints, Mask, Spans, downtime
+from vflsim.results.events import Activities, Causes, Ints, Mask, Spans
 from vflsim.results.facts import NetworkFacts
 from vflsim.streams import SERVER, party_name
 from vflsim.vocabulary.amounts import quantity
@@ -25,10 +25,9 @@ class LinkUse:
         causes = Causes(events)
         events = causes.events
         place = np.flatnonzero(events.is_a("transfer") & events.done)
-        out = events.is_a("outage")
         self._network = network
         self._until = float(events.end.max(initial=0.0))
-        self._away = downtime(events.party[out], events.start[out], events.end[out])
+        self._away = events.downtime()
         self._sender, self._receiver = events.party[place], events.peer[place]
         self._ready, self._began, self._ended = causes.latency_ends(place), events.start[place], events.end[place]
         self._bits = 8 * events.bytes[place]

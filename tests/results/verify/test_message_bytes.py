@@ -12,7 +12,7 @@ from tiny_worlds import BASE, raw
 from vflsim.results import verify_folder
 from vflsim.results.read import Results
 from vflsim.results.store.schema import RunTables
-from vflsim.results.verify.rules import Frames
+from vflsim.results.verify.frames import Frames
 from vflsim.results.verify.scenario import ByScenario
 from vflsim.scenario import load
 from vflsim.studies.study import run_study

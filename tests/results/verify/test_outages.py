@@ -11,7 +11,7 @@ from tiny_worlds import run, tiny
 
 from vflsim.results.store.schema import RunTables
 from vflsim.results.verify import verify_run
-from vflsim.results.verify.rules import Downtime
+from vflsim.results.verify.frames import Downtime
 from vflsim.simulation.run import Outcome
 
 TIMING: dict[str, Any] = {

@@ -20,7 +20,8 @@ from vflsim.results.store.write import changes, strangers
 from vflsim.results.sweeps import Sweep, SweepPage, SweepPoint
 from vflsim.results.sweeps.axis import setting_of
 from vflsim.results.verify.derived import curve_problems, energy_problems, summary_problems
-from vflsim.results.verify.rules import EVENT_RULES, Frames, Rule
+from vflsim.results.verify.frames import Frames, Rule
+from vflsim.results.verify.rules import EVENT_RULES
 from vflsim.results.verify.scenario import ByScenario, page_problems, weight_problems
 from vflsim.results.verify.values import COUNT_RULES, VALUE_RULES
 from vflsim.world.run_tables import ENERGY

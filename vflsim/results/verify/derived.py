@@ -21,7 +21,7 @@ from vflsim.results.store.closed_forms import FILE, curves_of, read_closed_forms
 from vflsim.results.store.folder import SUMMARIES
 from vflsim.results.store.run import SHOWN, StoredRun
 from vflsim.results.store.schema import ENERGY_BY_PARTY, RANGES, read_table
-from vflsim.results.verify.rules import ROUNDING, Frames, numbers
+from vflsim.results.verify.frames import ROUNDING, Frames, numbers
 from vflsim.results.verify.scenario import ByScenario
 from vflsim.setting import Setting
 from vflsim.timing.party import Power

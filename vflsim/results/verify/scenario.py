@@ -24,7 +24,7 @@ from vflsim.results.store.folder import SCENARIO, SEED, WEIGHTS
 from vflsim.results.store.pages import RunInfo
 from vflsim.results.store.run import SHOWN
 from vflsim.results.store.schema import read_table
-from vflsim.results.verify.rules import ROUNDING, Frames, are, each
+from vflsim.results.verify.frames import ROUNDING, Frames, are, each
 from vflsim.scenario.load import rooted_document_of, validate
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.own_modules import code_of

@@ -13,7 +13,7 @@ from vflsim.learning.learners.staleness import ArrivalSteps
 from vflsim.results.store.pages import RunInfo
 from vflsim.results.store.run import SHOWN, broken_rows, improper_metrics
 from vflsim.results.store.schema import SERVER, range_of_column
-from vflsim.results.verify.rules import ROUNDING, Frames, Rule, are, begin, each, falls, lists, numbers
+from vflsim.results.verify.frames import ROUNDING, Frames, Rule, are, begin, each, falls, lists, numbers
 from vflsim.streams import party_name
 from vflsim.world.run_tables import COUNTS, EPSILON, ROUNDS, SPENT
 

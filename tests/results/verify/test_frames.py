@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from vflsim.results.store.schema import EVENTS
-from vflsim.results.verify.rules import are, begin, crowded, each, falls, lists, numbered, overlapping
+from vflsim.results.verify.frames import are, begin, crowded, each, falls, lists, numbered, overlapping
 
 PEERS = ["b", None, "a", "b", "a", None]
 FRAME = pd.DataFrame({"peer": pd.Categorical(PEERS), "kind": pd.Categorical([*"xxyxyy"]), "n": [5, 1, 4, 2, 3, 0]})
