@@ -34,7 +34,6 @@ Example: synchronous rounds in which a client rests after each of its steps::
 A scenario names it by path: ``{kind: module, path: "mine:Resting", rest: 1 s}``.
 """
 
-from vflsim.analysis.cycles import Unanalysable as Unanalysable
 from vflsim.analysis.findings import (
     Choices as Choices,
     ClosedForm as ClosedForm,
@@ -42,6 +41,7 @@ from vflsim.analysis.findings import (
     NoClosedForm as NoClosedForm,
     Range as Range,
 )
+from vflsim.analysis.stages import Unanalysable as Unanalysable
 from vflsim.codecs.base import Codec as Codec
 from vflsim.codecs.frame import Envelope as Envelope, Spec as Spec
 from vflsim.errors import (

@@ -11,9 +11,9 @@ from closed_forms_of import found
 from shared_delay import Sharing
 from tiny_worlds import data_of, tiny
 
-from vflsim.analysis.cycles import Turn
 from vflsim.analysis.lockstep import RoundLaws, Trip
 from vflsim.analysis.rounds import MIXED
+from vflsim.analysis.stages import Turn
 from vflsim.learning.batches import Batch
 from vflsim.protocol import Embedding, Gradient, Synchronous
 from vflsim.scenario.models import Scenario

@@ -14,7 +14,7 @@ from command_line import Ended
 from protocols_by_kind import KINDS
 from tiny_worlds import apart, assert_sound, data_of, rounds, run, tiny
 
-from vflsim.analysis.cycles import Unanalysable
+from vflsim.analysis.stages import Unanalysable
 from vflsim.codecs import Plain
 from vflsim.codecs.encryption import TIMES, Ckks, Paillier
 from vflsim.errors import DataError, ScenarioError

@@ -8,7 +8,7 @@ import pytest
 from both_paths import assert_same_bytes, quick
 from tiny_worlds import RANDOM_TIMING, data_of, tiny
 
-from vflsim.analysis.cycles import Unanalysable
+from vflsim.analysis.stages import Unanalysable
 from vflsim.protocol import Embedding, Protocol, Synchronous
 from vflsim.protocols import PROTOCOLS
 from vflsim.protocols.capabilities import closed_forms_of, outgrown, vectorised_by_hand

@@ -217,7 +217,7 @@ def _drawn(world: Scenario, findings: list[Finding]) -> Make | None:
         return None
     cycles = Cycles(protocol, setting(world, "it", data))
     many = len(cycles.clients)
-    if any(any(cycles.longest_waits(turn)) for turn in cycles.turns) and protocol.kind != "centralised":
+    if protocol.kind != "centralised" and not cycles.alone:
         return None
     t = getattr(protocol, "t", 1 if protocol.kind in ("asynchronous", "czofo", "dpzv") else many)
     if own_paced(world):

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from vflsim.analysis.cycles import Cycles, Turn
+from vflsim.analysis.cycles import Cycles
+from vflsim.analysis.stages import Turn
 from vflsim.protocols.fedvs.stages import CodedStages
 from vflsim.timing.delays.base import OfDelay
 from vflsim.timing.delays.sums import SumLaw
@@ -68,8 +69,8 @@ class Stock:
         size = RUNS, count
         return np.stack(
             [
-                self._of(size, [self._cycles.cycle(client, turn) for turn in self._cycles.turns])
-                for client in self._cycles.clients
+                self._of(size, [self._cycles.cycles(turn)[place] for turn in self._cycles.turns])
+                for place in range(len(self._cycles.clients))
             ],
             axis=-1,
         )
@@ -86,8 +87,8 @@ class Stock:
             here = which == number
             size = (int(here.sum()),)
             services[here] = drawn(self._cycles.service(turn.now), size, self._rng)
-            for place, client in enumerate(self._cycles.clients):
-                cycles[here, place] = drawn(self._cycles.cycle(client, turn), size, self._rng)
+            for place, law in enumerate(self._cycles.cycles(turn)):
+                cycles[here, place] = drawn(law, size, self._rng)
         return cycles, services
 
     def _which(self, size: tuple[int, ...]) -> Floats:

@@ -7,29 +7,24 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from vflsim.analysis.cycles import Stages, Turn, Unanalysable, law_of
 from vflsim.analysis.findings import ClosedForm, Finding, Formula, Range
 from vflsim.analysis.formulas import round_formulas
 from vflsim.analysis.rounds import LATER, MIXED, ROUND, groups_of
+from vflsim.analysis.stages import Stages, Turn, Unanalysable
 from vflsim.learning.batches import Batch
 from vflsim.setting import Setting
-from vflsim.streams import SERVER, SHARED, party_name
+from vflsim.streams import SERVER, SHARED
 from vflsim.timing.delays.sums import shifted, total
 from vflsim.timing.laws.law import Law, Point
 from vflsim.timing.laws.order import maximum
 from vflsim.tracing.acts import (
     Act,
-    Activated,
     Acts,
-    ClientDelay,
-    ClientSleep,
-    ClientWork,
     InTurn,
     ServerWaits,
     ServerWork,
     ToClients,
     ToServer,
-    bytes_of,
 )
 from vflsim.tracing.node import Untraceable
 from vflsim.tracing.recording import Traceable
@@ -44,11 +39,13 @@ EARLY = "clients begin a round before the server has ended one"
 class Trip:
     """From a message of the server to all clients until it has got theirs, by groups of alike clients.
 
-    ``chains`` are a group's consecutive times, ``beside`` those of the server meanwhile. ``messages`` are, of each
-    message of the clients or to them, the seconds for which it moves: alone, and where all share the links.
+    ``chains`` are a group's consecutive times, those of its ``acts``; ``beside`` those of the server meanwhile.
+    ``messages`` are, of each message of the clients or to them, the seconds for which it moves: alone, and where all
+    share the links.
     """
 
     chains: list[list[Law]]
+    acts: list[list[Act]] = field(compare=False)
     beside: list[Law] = field(default_factory=list)
     messages: list[list[tuple[float, float]]] = field(default_factory=list)
 
@@ -58,10 +55,14 @@ Course = list[Trip | Law]
 
 
 class RoundLaws(Stages):
-    """The laws of a traced round. Raises ``Unanalysable`` with the reason if there are none."""
+    """The laws of a traced round. Raises ``Unanalysable`` with the reason if there are none.
 
-    def __init__(self, protocol: Traceable, setting: Setting) -> None:
+    ``by_hand``: what is made of them knows what depends on times.
+    """
+
+    def __init__(self, protocol: Traceable, setting: Setting, by_hand: bool = False) -> None:
         super().__init__(protocol, setting)
+        self._by_hand = by_hand
         self._traces: dict[int, RoundTrace] = {}
         self._courses: dict[Turn, Course] = {}
         sorts, latency = self._trace(self.turns[0].now).sorts, self._network.latency
@@ -84,6 +85,11 @@ class RoundLaws(Stages):
         if turn not in self._courses:
             self._courses[turn] = self._course(turn)
         return self._courses[turn]
+
+    @property
+    def mixed(self) -> tuple[str, ...]:
+        """The condition of laws of a round picked at random, if kinds of rounds have different ones."""
+        return (MIXED,) if any(self.course(turn) != self.course(self.turns[0]) for turn in self.turns) else ()
 
     def longest(self, trip: Trip) -> list[Law]:
         """Return the times of every client in a trip, in client order."""
@@ -136,7 +142,7 @@ class RoundLaws(Stages):
             elif isinstance(act, ToClients):
                 if trip is not None:
                     raise Unanalysable("a message may find clients at work: what they wait for depends on times")
-                trip = Trip([[] for _ in self._groups])
+                trip = Trip([[] for _ in self._groups], [[] for _ in self._groups])
                 self._add(trip, each)
             elif trip is None:
                 raise Unanalysable(EARLY)
@@ -153,14 +159,15 @@ class RoundLaws(Stages):
         if rows not in self._traces:
             batch = Batch(0, np.arange(rows) % self._data.rows, SHARED)
             try:
-                self._traces[rows] = trace(self._algorithm, self.setting, 0, batch)
+                self._traces[rows] = trace(self._algorithm, self.setting, 0, batch, self._by_hand)
             except Untraceable as why:
                 raise Unanalysable(str(why)) from why
         return self._traces[rows]
 
     def _add(self, trip: Trip, acts: Sequence[Act]) -> None:
-        for chain, client, act in zip(trip.chains, self._groups, acts, strict=True):
+        for chain, known, client, act in zip(trip.chains, trip.acts, self._groups, acts, strict=True):
             chain += self._laws(client, act)
+            known.append(act)
         if isinstance(acts[0], ToServer | ToClients):
             crowd = self._network.crowd(len(self.clients))
             pairs = zip(self._groups, acts, strict=True)
@@ -176,42 +183,24 @@ class RoundLaws(Stages):
                 taken += self._laws(client, act)
         return taken
 
-    # --- the law of each act ------------------------------------------------------------------------------------------
-
-    def _laws(self, client: int, act: Act) -> list[Law]:
-        delay, about = self._timings[client].upload_delay, f"the upload delay of {party_name(client)}"
-        if isinstance(act, ServerWork):  # in the client's turn
-            return [self._lasting(SERVER, act.operation)]
-        if isinstance(act, Activated):
-            return [self._activation(client)]
-        if isinstance(act, ClientWork):
-            return [self._lasting(client, act.operation)] if act.by is None or client in act.by else []
-        if isinstance(act, ClientSleep):
-            return [Point(act.seconds)]
-        if isinstance(act, ClientDelay):
-            return [law_of(delay, about, act.factor)]
-        if isinstance(act, ToClients):
-            return [*self._latency(SERVER, client), Point(self._moving(client, act))]
-        return [law_of(delay, about), *self._latency(client, SERVER), Point(self._moving(client, act))]
-
-    def _moving(self, client: int, act: Act, sharing: int = 1) -> float:
-        """Return the seconds for which a message moves, of which so many share the server's link."""
-        ends = (client, SERVER) if isinstance(act, ToServer) else (SERVER, client)
-        return 8 * bytes_of(act, self._codec, client) / self._bandwidth(*ends, sharing)
-
 
 def lockstep_law(protocol: Traceable, setting: Setting) -> tuple[Finding, ...]:
-    """Return the law of a round: of each trip the longest of the clients' times and the server's own, and the rest.
-
-    All clients start afresh with fresh draws after each step that ends a round, so rounds are independent. Messages of
-    a trip arrive before the next: waits for links do not add up. Raises ``Unanalysable`` with the reason.
+    """Return the law of traced rounds in which all clients meet. Raises ``Unanalysable`` with the reason.
 
     Example::
 
         (law,) = lockstep_law(Synchronous(), setting)
         law.name  # 'round duration'
     """
-    laws = RoundLaws(protocol, setting)
+    return (law_of_rounds(RoundLaws(protocol, setting)),)
+
+
+def law_of_rounds(laws: RoundLaws) -> ClosedForm:
+    """Return the law of a round: of each trip the longest of the clients' times and the server's own, and the rest.
+
+    All clients start afresh with fresh draws after each step that ends a round, so rounds are independent. Messages of
+    a trip arrive before the next: waits for links do not add up.
+    """
 
     def law(turn: Turn, of: Callable[[Trip], list[Law]]) -> Law:
         return total([_longest(part, of(part)) if isinstance(part, Trip) else part for part in laws.course(turn)])
@@ -223,8 +212,7 @@ def lockstep_law(protocol: Traceable, setting: Setting) -> tuple[Finding, ...]:
     first = laws.course(laws.turns[0])
     trips = [part for part in first if isinstance(part, Trip)]
     conditions = [LATER, "draws are independent"] if trips else []
-    if any(law(turn, laws.longest) != law(laws.turns[0], laws.longest) for turn in laws.turns):
-        conditions.append(MIXED)
+    conditions += laws.mixed
     if fast != slow:
         most = f", at most {max(waits):.3g} s a round and client" if len(first) == 2 else ""
         conditions.append(f"bounds: messages wait for each other on the links{most}")
@@ -246,8 +234,8 @@ def lockstep_law(protocol: Traceable, setting: Setting) -> tuple[Finding, ...]:
     if sum(not isinstance(part, Point) for part in first if not isinstance(part, Trip)) > MOST_RANDOM:
         mean = Range(fast.expectation(), slow.expectation())
         conditions.append("of so many random times only the mean")
-        return (ClosedForm(ROUND, "s", tuple(conditions), formulas, given=mean),)
-    return (ClosedForm(ROUND, "s", tuple(conditions), formulas, fast, None if fast == slow else slow),)
+        return ClosedForm(ROUND, "s", tuple(conditions), formulas, given=mean)
+    return ClosedForm(ROUND, "s", tuple(conditions), formulas, fast, None if fast == slow else slow)
 
 
 def _longest(trip: Trip, laws: list[Law]) -> Law:

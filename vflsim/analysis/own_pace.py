@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import mul
 from typing import final
 
 import numpy as np
@@ -13,20 +14,13 @@ from numpy.typing import ArrayLike
 from scipy.special import gammaln, logsumexp
 from typing_extensions import override
 
-from vflsim.analysis.cycles import Cycles, Turn, Unanalysable
+from vflsim.analysis.afresh import check_recursion
+from vflsim.analysis.cycles import Cycles
 from vflsim.analysis.findings import ClosedForm, Finding, Range
 from vflsim.analysis.formulas import chain_formulas, pooled_formulas, rate_formulas, round_formulas
-from vflsim.analysis.rounds import (
-    ROUND,
-    ages,
-    check_recursion,
-    conditions_of,
-    exponential_rate,
-    groups_of,
-    numbered,
-    synchronous,
-    used_probabilities,
-)
+from vflsim.analysis.lockstep import law_of_rounds
+from vflsim.analysis.rounds import ROUND, ages, exponential_rate, groups_of, numbered, used_probabilities
+from vflsim.analysis.stages import Turn, Unanalysable
 from vflsim.errors import TooLargeError
 from vflsim.timing.delays.sums import shifted
 from vflsim.timing.floats import Floats, floats
@@ -205,18 +199,18 @@ def own_pace(cycles: Cycles, t: int) -> tuple[Finding, ...]:
     product form. Raises Unanalysable if not.
     """
     if len(cycles.clients) == 1:
-        return synchronous(cycles)
+        return (law_of_rounds(cycles),)
     check_recursion(len(cycles.clients), t)
     turn = cycles.turns[0]
     laws = cycles.cycles(turn)
     services = {cycles.service(rows) for each in cycles.turns for rows in (each.now, t * each.now)}
-    alone = not any(any(cycles.longest_waits(each)) for each in cycles.turns)
+    alone = cycles.alone
     settled = alone and len(services) == 1 and all(cycles.cycles(each) == laws for each in cycles.turns)
     findings: list[Finding] = []
     if settled:
         findings = _exact(cycles, laws, services.pop(), t)
     elif alone and t == 1 and services == {Point(0.0)}:
-        findings = _rates(cycles, [_mean_cycle(cycles, client) for client in cycles.clients])
+        findings = _rates(cycles, _means(cycles))
     elif t == 1 and len(services) == 1:
         findings = _product_form(cycles, services.pop())
     if not findings:
@@ -236,7 +230,7 @@ def _exact(cycles: Cycles, laws: list[Law], service: Law, t: int) -> list[Findin
             lambda: round_formulas(groups, names, t, service), law,
         )  # fmt: skip
         few = len(set(laws)) * len(laws) * t < 10**5
-        return [exact, _per_second(exact), *(ages(cycles, used_probabilities(laws, t), t) if few else [])]
+        return [exact, _per_second(exact), *(ages(cycles.clients, used_probabilities(laws, t), t) if few else [])]
     if memoryless and isinstance(service, Point) and len(set(laws)) == 1:
         clients, rate = len(laws), known[0]
         chain = ClosedForm(
@@ -261,36 +255,29 @@ def _exact(cycles: Cycles, laws: list[Law], service: Law, t: int) -> list[Findin
 def _product_form(cycles: Cycles, service: Law) -> list[Finding]:
     """Return the exact rates of a network of product form: exponential steps or none, and links without queues."""
     at_once = service == Point(0.0)
-    alone = not any(any(cycles.longest_waits(turn)) for turn in cycles.turns)
-    shared = () if alone else _shared(cycles)
+    shared = () if cycles.alone else _shared(cycles)
     if shared is None or not (at_once or exponential_rate(service) is not None):
         return []
     full = Turn(1.0, max(turn.before for turn in cycles.turns), max(turn.now for turn in cycles.turns))
-    if at_once and not all(forgets(cycles.cycle(client, full)) for client in cycles.clients):
+    if at_once and not all(map(forgets, cycles.cycles(full))):
         return []  # cycles without a density may keep their phases for ever
-    means = [max(0.0, _mean_cycle(cycles, client) - math.fsum(shared)) for client in cycles.clients]
+    means = [max(0.0, mean - math.fsum(shared)) for mean in _means(cycles)]
     why = [] if at_once else ["exponential server steps in order of arrival"]
     why += ["messages divide the server's links equally"] if shared else [ALONE]
     steps = repairman_rates(means, service.expectation(), shared)
     return _steps(cycles, steps, (LONG_RUN, f"product form: {', '.join(why)}"))
 
 
-def _shared(cycles: Cycles) -> tuple[float, float] | None:
+def _shared(cycles: Cycles) -> tuple[float, ...] | None:
     """Return the mean transfers down and up of every client alone, if the server's links divide themselves equally.
 
     None if messages wait in a queue, if clients' own links slow them down, or if clients differ.
     """
-    if cycles.queued:
+    if cycles.queued or not all(map(cycles.slowed_by_server, cycles.turns)):
         return None
-    transfers = set[tuple[float, float]]()
-    for client in cycles.clients:
-        pairs = [cycles.transfers(client, turn) for turn in cycles.turns]
-        if pairs != [cycles.occupied(client, turn) for turn in cycles.turns]:
-            return None
-        down, up = (
-            math.fsum(turn.share * pair[way] for turn, pair in zip(cycles.turns, pairs, strict=True)) for way in (0, 1)
-        )
-        transfers.add((down, up))
+    transfers, shares = set[tuple[float, ...]](), [turn.share for turn in cycles.turns]
+    for each in zip(*map(cycles.transfers, cycles.turns), strict=True):
+        transfers.add(tuple(math.fsum(map(mul, shares, way)) for way in zip(*each, strict=True)))
     return transfers.pop() if len(transfers) == 1 else None
 
 
@@ -303,7 +290,7 @@ def _rates(cycles: Cycles, means: list[float]) -> list[Finding]:
 
 def _steps(cycles: Cycles, rates: list[float], conditions: tuple[str, ...]) -> list[Finding]:
     """Return the mean round, steps per second, and steps from one of a client to its next (Little's law)."""
-    whole, every = math.fsum(rates), conditions_of(cycles, conditions)
+    whole, every = math.fsum(rates), (*conditions, *cycles.mixed)
     groups: dict[float, list[int]] = {}
     for client, rate in zip(cycles.clients, rates, strict=True):
         groups.setdefault(rate, []).append(client)
@@ -323,5 +310,7 @@ def _per_second(form: ClosedForm) -> ClosedForm:
     )
 
 
-def _mean_cycle(cycles: Cycles, client: int) -> float:
-    return math.fsum(turn.share * cycles.cycle(client, turn).expectation() for turn in cycles.turns)
+def _means(cycles: Cycles) -> list[float]:
+    """Return the mean cycle of every client."""
+    each = [[turn.share * law.expectation() for law in cycles.cycles(turn)] for turn in cycles.turns]
+    return [math.fsum(parts) for parts in zip(*each, strict=True)]

@@ -125,8 +125,8 @@ def _amount(known: Range | None) -> Cell:
 
 def _show_choices(page: Console, analyses: Analyses, name: str, shown: list[object]) -> None:
     """Print the protocol's tables of choices, but for tables that were ``shown`` for another entry."""
-    from vflsim.analysis.cycles import Unanalysable
     from vflsim.analysis.findings import NoClosedForm
+    from vflsim.analysis.stages import Unanalysable
     from vflsim.tables import DataTable
     from vflsim.tables.terminal import say
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from vflsim.analysis.cycles import Unanalysable
 from vflsim.analysis.findings import ClosedForm
+from vflsim.analysis.stages import Unanalysable
 from vflsim.api.scenarios import Analyses
 from vflsim.errors import VflsimError
 from vflsim.exploring.figures import finite, number, simulations, timeline

@@ -8,9 +8,9 @@ from functools import partial
 from math import prod
 from typing import Any, ClassVar, Literal
 
-from vflsim.analysis.cycles import Unanalysable
 from vflsim.analysis.findings import Finding
 from vflsim.analysis.lockstep import lockstep_law
+from vflsim.analysis.stages import Unanalysable
 from vflsim.codecs.encryption import encrypts
 from vflsim.learning.batches import Batch, Split
 from vflsim.learning.data.loaded import LoadedData

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
-from vflsim.analysis.cycles import Unanalysable
 from vflsim.analysis.findings import Finding
+from vflsim.analysis.stages import Unanalysable
 from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Handle, Operation, check_loss
 from vflsim.learning.learners.client import ClientLearner

@@ -7,9 +7,9 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import model_validator
 
-from vflsim.analysis.cycles import Cycles
+from vflsim.analysis.afresh import ignoring
 from vflsim.analysis.findings import Finding
-from vflsim.analysis.rounds import ignoring
+from vflsim.analysis.lockstep import RoundLaws
 from vflsim.protocols.base import REFERENCE, ROUNDS, CheckContext, Protocol, Traits, UnsuitableError, replace
 from vflsim.protocols.blinded import agree_on_keys, blinds, of_all, relay_keys
 from vflsim.protocols.capabilities import Vectorisable
@@ -85,7 +85,7 @@ class InTime(Vectorisable, Protocol):
 
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
         """Return the laws of synchronous rounds. Raises ``Unanalysable`` if they may leave a participant out."""
-        return ignoring(Cycles(self, setting), self.fastest, self.deadline)
+        return ignoring(RoundLaws(self, setting, by_hand=True), self.fastest, self.deadline)
 
     @property
     def vectorised_with(self) -> frozenset[str]:

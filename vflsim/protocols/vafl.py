@@ -8,10 +8,12 @@ from functools import cache
 from operator import attrgetter
 from typing import Any, ClassVar, Literal
 
-from vflsim.analysis.cycles import Cycles, Unanalysable
+from vflsim.analysis.afresh import starting_afresh
+from vflsim.analysis.cycles import Cycles
 from vflsim.analysis.findings import Finding
+from vflsim.analysis.lockstep import law_of_rounds
 from vflsim.analysis.own_pace import own_pace
-from vflsim.analysis.rounds import starting_afresh, synchronous
+from vflsim.analysis.stages import Unanalysable
 from vflsim.learning.batches import Batch, BatchSequence
 from vflsim.learning.execution.operations import Operation
 from vflsim.learning.learners.server import ServerStep
@@ -276,7 +278,7 @@ class TSynchronous(OwnPaceProtocol):
             return super().closed_forms(setting)
         cycles = Cycles(self, setting)
         self.refuse_queries()
-        return synchronous(cycles) if self.t == len(setting.clients) else starting_afresh(cycles, self.t)
+        return (law_of_rounds(cycles),) if self.t == len(setting.clients) else starting_afresh(cycles, self.t)
 
     @property
     def vectorised_with(self) -> frozenset[str]:

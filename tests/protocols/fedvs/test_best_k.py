@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from tiny_worlds import coded_stages_of, data_of, raw
 
-from vflsim.analysis.cycles import Unanalysable
 from vflsim.analysis.findings import ClosedForm, Range
+from vflsim.analysis.stages import Unanalysable
 from vflsim.cli import main
 from vflsim.protocols.fedvs.rounds import CodeChoice, best, by_masks, by_segments
 from vflsim.scenario import load

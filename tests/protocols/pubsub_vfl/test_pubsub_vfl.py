@@ -15,7 +15,7 @@ from tiny_worlds import RANDOM_TIMING, data_of, events, metrics, raw, rounds, ru
 from torch import Tensor
 
 import vflsim
-from vflsim.analysis.cycles import Unanalysable
+from vflsim.analysis.stages import Unanalysable
 from vflsim.errors import ScenarioError, VflsimError
 from vflsim.remote.party import refuse_unfit
 from vflsim.results.verify import verify_run

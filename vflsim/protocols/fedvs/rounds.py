@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vflsim.analysis.cycles import Turn, Unanalysable
 from vflsim.analysis.findings import Choices, ClosedForm, Finding, Formula, Formulas, Range
 from vflsim.analysis.formulas import (
     RECURSION,
@@ -20,6 +19,7 @@ from vflsim.analysis.formulas import (
     ordinal,
 )
 from vflsim.analysis.rounds import LATER, MIXED, ROUND, groups_of
+from vflsim.analysis.stages import Turn, Unanalysable
 from vflsim.protocols.fedvs.stages import CodedStages
 from vflsim.setting import Setting
 from vflsim.tables import Cell

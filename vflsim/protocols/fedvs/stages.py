@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 from copy import copy
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from typing_extensions import override
 
-from vflsim.analysis.cycles import Stages, Turn, Unanalysable, law_of
+from vflsim.analysis.stages import Stages, Turn, Unanalysable, law_of
 from vflsim.coding.lagrange import LagrangeCode
 from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Handle
 from vflsim.protocols.fedvs.keys import coding_plan
 from vflsim.protocols.fedvs.plan import flops
-from vflsim.setting import Setting
+from vflsim.setting import Learners, Setting
 from vflsim.streams import SERVER, SHARED, party_name
+from vflsim.timing.compute import ComputeModel, Flops, OperationCost
 from vflsim.timing.delays import Constant
 from vflsim.timing.delays.sums import total
 from vflsim.timing.floats import Floats
@@ -228,7 +228,26 @@ class CodedStages(Stages):
         units = self.plan.units(client, products if full is None else full)
         return self._compute(client, kind, 0, units=units, flops=flops(products))
 
-    @override
+    @cached_property
+    def _by_flops(self) -> bool:
+        return any(isinstance(timing.compute, ComputeModel) for timing in self._timings)
+
+    @cached_property
+    def _learners(self) -> Learners[Any, Any]:
+        return self._algorithm.learners(self.setting, 0)
+
+    def _compute(
+        self, party: int, kind: str, rows: int, units: float = 1.0, flops: float | None = None
+    ) -> Law:  # fmt: skip
+        count = partial(self._flops, party, kind, rows)
+        if flops is not None:
+            model = self._model(party, kind)
+            if isinstance(model, ComputeModel) and not isinstance(model, Flops):
+                what = f"the compute model of {party_name(party)} ({model.kind}) may look at more than FLOPs"
+                raise Unanalysable(what)
+            count = partial(float, flops)
+        return self._lasting(party, OperationCost(kind, rows, units, count))
+
     def _flops(self, party: int, kind: str, rows: int) -> float:
         batch = Batch(0, np.arange(rows) % self._data.rows, SHARED)
         decoded: Handle[Any] = Handle((rows, self.plan.embedding), self._training.torch_dtype)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vflsim.analysis.cycles import Unanalysable
 from vflsim.analysis.findings import ClosedForm, Finding, NoClosedForm, Range, Simulated
 from vflsim.analysis.rounds import ROUND
+from vflsim.analysis.stages import Unanalysable
 from vflsim.errors import DeadlockError, IncompleteRoundError, VflsimError
 from vflsim.intervals import BATCHES, steady_mean
 from vflsim.learning.data.loaded import LoadedData
