@@ -88,7 +88,8 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.fixture
 def unrendered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures are made, and their files written, but nothing is drawn: for tests of which figures there are."""
+    """Figures are made, and their files written, but nothing is laid out or drawn: for tests of what figures have."""
+    monkeypatch.setattr("vflsim.plotting.fit.Fitting.run", lambda _self: None)
     made = {".png": b"\x89PNG", ".pdf": b"%PDF", ".svg": b"<svg></svg>"}
     monkeypatch.setattr("vflsim.plotting.style.Picture.rendered", lambda _self, suffix, **_: made[suffix])
 

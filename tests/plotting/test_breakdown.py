@@ -11,6 +11,8 @@ from vflsim.plotting.breakdown import BARRIER, COLORS, SERVER_STEP, TO_DEADLINE,
 from vflsim.plotting.style import Picture
 from vflsim.results import NotRecordedError, Results
 
+pytestmark = pytest.mark.usefixtures("unrendered")
+
 
 def bars(figure: Picture, side: int) -> list[dict[str, float]]:
     """Shares by part of every row of the left (0: rounds) or right (1: clients) panel."""

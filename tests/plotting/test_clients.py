@@ -16,6 +16,8 @@ from vflsim.plotting.clients import age_counts, ages_between
 from vflsim.plotting.waits import step_waits
 from vflsim.results import NotRecordedError, Results
 
+pytestmark = pytest.mark.usefixtures("unrendered")
+
 
 def waited(results: Results) -> list[set[int]]:
     found = step_waits(results.runs[0])

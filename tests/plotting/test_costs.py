@@ -14,6 +14,8 @@ from vflsim.plotting import plot
 from vflsim.results import NotRecordedError, Results
 from vflsim.results.statistics.pairs import Ratio, ratio
 
+pytestmark = pytest.mark.usefixtures("unrendered")
+
 
 def measured(**values: dict[int, float]) -> pd.DataFrame:
     """Rows as ``outcomes`` gives them; a negative value is a censored one."""

@@ -15,6 +15,8 @@ from vflsim.plotting.looks import protocol_styles
 from vflsim.plotting.style import Picture
 from vflsim.results import NotRecordedError, Results
 
+pytestmark = pytest.mark.usefixtures("unrendered")
+
 
 def lasting(seconds: list[float], clients: int = 1) -> Story:
     """Rounds of so many seconds."""

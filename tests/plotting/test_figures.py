@@ -92,6 +92,7 @@ def test_every_figure_has_labels_a_legend_outside_its_axes_and_stable_bytes_and_
         assert figure.bbox.containsx(box.x1)
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_every_figure_has_the_colours_of_the_protocols_kinds(results: Results):
     names = list(results.protocols)
     colors = {name: style.color.lower() for name, style in protocol_styles(results).items()}
@@ -108,6 +109,7 @@ def test_every_figure_has_the_colours_of_the_protocols_kinds(results: Results):
     assert len(shown) == len(names)
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_the_curve_is_the_mean_of_the_seeds_step_functions(results: Results):
     # "ignore" of the toy never reaches the target: all its seeds are evaluated every 2 s until the end.
     line = plot(results, "time").axes[0].lines
@@ -121,6 +123,7 @@ def test_the_curve_is_the_mean_of_the_seeds_step_functions(results: Results):
     assert curve.get_ydata() == pytest.approx(expected[at])
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_round_durations_are_an_empirical_distribution_function(results: Results):
     axes = plot(results, "durations").axes[0]
     rounds = results.rounds[results.rounds["protocol"] == "wait"]
@@ -132,6 +135,7 @@ def test_round_durations_are_an_empirical_distribution_function(results: Results
     assert len(plot(results, "durations", histogram=True).axes) == 2
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_censored_costs_are_hatched_and_counted(results: Results):
     axes = plot(results, "target").axes[0]
     hatched = [bool(bar.get_hatch()) for bar in axes.patches]
@@ -139,6 +143,7 @@ def test_censored_costs_are_hatched_and_counted(results: Results):
     assert [text.get_text() for text in axes.texts] == ["→ 0 of 3"] * 2
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_a_diverged_run_is_among_those_that_did_not_reach_the_target(tmp_path: Path):
     folder = toy_results(tmp_path / "toy", horizon=40, energy=True)
     tables, info = toy_run("async", 1, horizon=4)
@@ -151,6 +156,7 @@ def test_a_diverged_run_is_among_those_that_did_not_reach_the_target(tmp_path: P
     assert "diverged runs left out: async" in str([text.get_text() for text in plot(results, "time").axes[0].texts])
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_the_timeline_shows_the_window_asked_for(results: Results):
     figure = plot(results, "timeline", protocols=["async"], seed=1, start=1, end=3)
     (axes,) = figure.axes
@@ -184,6 +190,7 @@ def test_a_name_that_the_results_do_not_have_is_refused_with_those_they_have(
     assert caught.value.allowed == allowed
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_sharing_a_model_has_a_name_of_its_own(tmp_path: Path):
     story = Story(clients=1).tell(0, 1, "client-1", "share").message(1, 2, "client-1", "server").step(2, 3, [1])
     results = story.written(tmp_path)

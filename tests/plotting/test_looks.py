@@ -134,6 +134,7 @@ def legend_of(figure) -> dict[str, tuple[str, str]]:
     return {text.get_text(): (to_hex(line.get_color()), line.get_marker()) for text, line in pairs}
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_labels_order_and_looks_are_those_of_the_file_in_every_figure(results: Results, paper: Path) -> None:
     usual = protocol_styles(results)
     figure = plot(results, "time", style=paper)
@@ -164,6 +165,7 @@ def test_the_numbers_are_those_without_the_file(kind: str, results: Results, pap
         assert order[0] == order[1]
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_a_sweep_has_the_labels_too(toy_folder: Path, tmp_path: Path, paper: Path) -> None:
     for place in ("0", "1"):
         shutil.copytree(toy_folder, tmp_path / "s" / place)

@@ -30,6 +30,8 @@ from vflsim.results.sweeps import Sweep
 from vflsim.timing.delays import Constant, Exponential, Sum
 from vflsim.vocabulary.metrics import REPORTED, range_of
 
+pytestmark = pytest.mark.usefixtures("unrendered")
+
 TARGET = 0.25
 
 

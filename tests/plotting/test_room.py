@@ -53,7 +53,7 @@ def named(tmp_path_factory: pytest.TempPathFactory) -> Path:
 FIGURES = [("study", kind) for kind in PLOTS] + [(str(keys), kind) for keys in (1, 2, 3) for kind in SWEEP_PLOTS]
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(5)
 @in_turn(
     drawn={"-".join(each): each for each in FIGURES}, look={f"{style}-{size}": (style, size) for style, size in LOOKS}
 )
@@ -80,7 +80,7 @@ OTHERS = {
 """Figures beside those of `vflsim plot`."""
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @in_turn(figure=OTHERS, size=[None, "single", "double"])
 def test_other_figures_have_room_for_all_text(
     figure: str, size: str | None, named: Path, monkeypatch: pytest.MonkeyPatch
@@ -120,9 +120,10 @@ def test_a_figure_grows_only_if_its_size_is_not_given(named: Path) -> None:
     assert plot(study, "speedup", size=(9, 3)).get_size_inches() == pytest.approx((9, 3))
 
 
-def test_short_texts_stay_in_one_line(results: Results) -> None:
-    for kind in PLOTS:
-        figure = plot(results, kind)
-        if figure.get_suptitle():
-            assert figure.get_suptitle().splitlines() == [line for line in figure.explained if line]
-        assert all("\n" not in text.get_text() for legend in figure.legends for text in legend.get_texts())
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("kind", PLOTS)
+def test_short_texts_stay_in_one_line(results: Results, kind: str) -> None:
+    figure = plot(results, kind)
+    if figure.get_suptitle():
+        assert figure.get_suptitle().splitlines() == [line for line in figure.explained if line]
+    assert all("\n" not in text.get_text() for legend in figure.legends for text in legend.get_texts())

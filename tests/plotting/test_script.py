@@ -40,6 +40,7 @@ def test_every_figure_takes_protocols_size_title_and_style(kind: str, results: R
     assert figure.png().startswith(b"\x89PNG")
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_a_protocol_keeps_its_look_when_others_are_left_out(results: Results) -> None:
     def line(figure):
         texts = [text.get_text() for text in figure.legends[0].get_texts()]
@@ -49,11 +50,13 @@ def test_a_protocol_keeps_its_look_when_others_are_left_out(results: Results) ->
     assert (alone.get_color(), alone.get_marker()) == (all_of_them.get_color(), all_of_them.get_marker())
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_speed_ups_keep_their_baseline_when_it_is_not_among_the_protocols(results: Results) -> None:
     ratios = plot(results, "speedup", protocols=["async"]).numbers["ratios"]
     assert set(ratios["protocol"]) == {"async"}
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_a_window_limits_the_axis_the_legend_and_the_y_axis(results: Results) -> None:
     ends = results.metrics.groupby(["protocol", "seed"])["time_s"].max().groupby("protocol").max()
     late = [name for name in results.protocols if ends[name] >= 30]
@@ -81,10 +84,12 @@ def test_a_window_limits_the_axis_the_legend_and_the_y_axis(results: Results) ->
         ("utilisation", "1000 ms", "3 s", (1, 3)),
     ],
 )
+@pytest.mark.usefixtures("unrendered")
 def test_windows_have_the_axis_unit(kind: str, start: object, end: object, shown: tuple, results: Results) -> None:
     assert plot(results, kind, start=start, end=end).axes[-1].get_xlim() == pytest.approx(shown)
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_bins_of_utilisation_divide_the_window(results: Results) -> None:
     links = plot(results, "utilisation", protocols=["wait"], start=1, end=3, bins=4).numbers["links"]
     assert np.unique(links["start_s"]) == pytest.approx([1, 1.5, 2, 2.5])

@@ -17,6 +17,8 @@ from vflsim.plotting.closed_forms import LOOK
 from vflsim.results import NotRecordedError
 from vflsim.results.sweeps import Sweep
 
+pytestmark = pytest.mark.usefixtures("unrendered")
+
 
 def page(folder: Path, key: str, values: list, finished: int | None = None) -> Sweep:
     """Write ``sweep.json`` over the folders 0, 1, …."""
