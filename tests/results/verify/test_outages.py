@@ -128,7 +128,7 @@ def test_seconds_down_are_the_overlap_with_the_outages() -> None:
     kinds, parties = ["outage"] * 2 + ["upload"] * (len(spans) + 1), [*"a" * (len(times) - 1), "b"]
     columns = {"kind": kinds, "party": parties}
     columns |= {name: [span[place] for span in times] for place, name in enumerate(("start_s", "end_s"))}
-    events = pd.DataFrame(columns)
+    events = pd.DataFrame(columns).astype({"kind": "category", "party": "category"})
     found = Downtime(events).seconds(events[2:])
     expected = [sum(max(0.0, min(end, up) - max(start, down)) for down, up in outages) for start, end in spans]
     assert found.tolist() == [*expected, 0.0]

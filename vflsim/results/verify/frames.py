@@ -1,7 +1,10 @@
 """The tables of a finished run as rules take them: marks of events, and the outages among them."""
 
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from heapq import heappop, heappush
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -33,10 +36,18 @@ class Frames:
         self.end = float(self.metrics["time_s"].iat[-1]) if len(self.metrics) else float("nan")
         for rows in (self.rounds, self.events) if cut else ():
             self.end = float(np.fmax(self.end, rows["end_s"].max()))
+        self._of: dict[str, pd.DataFrame] = {}
 
     def of(self, prefix: str) -> pd.DataFrame:
-        """Select the events whose kind begins with ``prefix``."""
-        return self.events[begin(self.events, prefix)]
+        """Select the events whose kind begins with ``prefix``; every caller gets the same frame."""
+        if prefix not in self._of:
+            self._of[prefix] = self.events[begin(self.events, prefix)]
+        return self._of[prefix]
+
+    @cached_property
+    def downtime(self) -> "Downtime":
+        """The outages of all parties."""
+        return Downtime(self.events)
 
 
 def _frame(table: pa.Table | None, schema: pa.Schema) -> pd.DataFrame:
@@ -49,15 +60,28 @@ Rule = Callable[[Frames, RunInfo], Iterator[str]]
 Marks = NDArray[np.bool_]
 
 
+def _texts(events: pd.DataFrame, column: str) -> Any:
+    """Return a column of names as codes and categories."""
+    return events[column].array
+
+
+def _marked(meant: list[bool], texts: Any) -> Marks:
+    """Mark texts whose category is meant; null, whose code is -1, never is."""
+    marks: Marks = np.array([*meant, False])[texts.codes]
+    return marks
+
+
 def begin(events: pd.DataFrame, prefix: str) -> Marks:
     """Mark events whose kind begins with ``prefix``, (events,)."""
-    meant = [str(kind).startswith(prefix) for kind in events["kind"].cat.categories]
-    return np.array([*meant, False])[events["kind"].cat.codes]
+    kinds = _texts(events, "kind")
+    meant = [str(kind).startswith(prefix) for kind in kinds.categories]
+    return _marked(meant, kinds)
 
 
 def are(events: pd.DataFrame, column: str, *names: str) -> Marks:
     """Mark events with one of these names in a column, (events,)."""
-    return events[column].isin(names).to_numpy()
+    texts = _texts(events, column)
+    return _marked([text in names for text in texts.categories], texts)
 
 
 def numbers(rows: pd.DataFrame, *columns: str) -> tuple[Floats, ...]:
@@ -71,22 +95,52 @@ def lists(rounds: pd.DataFrame, column: str) -> tuple[NDArray[np.intp], NDArray[
     return np.repeat(np.arange(len(rounds)), np.array([*map(len, members[1:])], np.intp)), np.concatenate(members)
 
 
-def numbered(events: pd.DataFrame) -> tuple[Marks, pd.DataFrame]:
-    """Mark ``events`` that repeat an index of their party and kind; also return the indices of each party and kind.
+class Numbers(NamedTuple):
+    """The indices of one party and kind: how many, how many different ones, and the last."""
 
-    Of these the columns are ``count``, ``nunique`` and ``max``.
-    """
-    keys = ["party", "kind"]
-    indices = events.groupby(keys, observed=True)["index"].agg(["count", "nunique", "max"])
-    return events.duplicated([*keys, "index"]).to_numpy(), indices.reset_index()
+    party: str
+    kind: str
+    events: int
+    unique: int
+    last: int
+
+
+def numbered(events: pd.DataFrame) -> tuple[Marks, list[Numbers]]:
+    """Mark ``events`` that repeat an index of their party and kind; also return the indices of each party and kind."""
+    parties, kinds = (_texts(events, key) for key in ("party", "kind"))
+    index = events["index"].to_numpy()
+    order = np.lexsort((index, kinds.codes, parties.codes))  # which keeps the order of equal ones
+    party, kind, index = parties.codes[order], kinds.codes[order], index[order]
+    other = _differ(party) | _differ(kind)
+    new = other | _differ(index)
+    again = np.zeros(len(events), bool)
+    again[order] = ~new
+    first = np.flatnonzero(other)
+    if not len(first):
+        return again, []
+    ends = np.append(first[1:], len(order))
+    columns = (ends - first, np.add.reduceat(new, first, dtype=np.int64), index[ends - 1])
+    names = parties.categories[party[first]], kinds.categories[kind[first]]
+    return again, [*map(Numbers, *names, *(column.tolist() for column in columns))]
+
+
+def _differ(values: NDArray[Any]) -> Marks:
+    """Mark values that are not the one before, and the first."""
+    return np.concatenate([np.ones(min(1, len(values)), bool), values[1:] != values[:-1]])
 
 
 def overlapping(events: pd.DataFrame, column: str) -> pd.DataFrame:
     """Select events that begin before an earlier one with the same party in ``column`` has ended, in their order."""
-    ordered = events.sort_values(["start_s", "end_s"], kind="stable")
-    parties = ordered[column]
-    reach = ordered["end_s"].fillna(-np.inf).groupby(parties, observed=True).cummax()
-    return ordered[ordered["start_s"] < reach.groupby(parties, observed=True).shift()]
+    starts, ends, codes = *numbers(events, "start_s", "end_s"), _texts(events, column).codes
+    ordered = np.lexsort((ends, starts))
+    own = ordered[np.argsort(codes[ordered], kind="stable")]  # party by party
+    reach = np.nan_to_num(ends[own], nan=-np.inf, posinf=np.inf, neginf=-np.inf)
+    early = np.zeros(len(events), bool)
+    for begins, stops in pairwise([*np.flatnonzero(_differ(codes[own])), len(own)]):
+        theirs = own[begins:stops]
+        if codes[theirs[0]] >= 0:
+            early[theirs[1:]] = starts[theirs[1:]] < np.maximum.accumulate(reach[begins : stops - 1])
+    return events.iloc[ordered[early[ordered]]]
 
 
 def crowded(starts: Floats, ends: Floats, most: int) -> Marks:
@@ -112,7 +166,10 @@ def each(events: pd.DataFrame, breaking: ArrayLike, sentence: str) -> Iterator[s
 
     ``breaking`` marks these events, shape (events,).
     """
-    broken = events[np.asarray(breaking, bool)]
+    marks = np.asarray(breaking, bool)
+    if not marks.any():
+        return
+    broken = events[marks]
     for row in broken[:SHOWN].to_dict("records"):
         to = "" if pd.isna(row["peer"]) else f" to {row['peer']}"
         what = f"{row['party']}'s {row['kind']}{to} (index {row['index']}, {row['start_s']} s to {row['end_s']} s)"
@@ -126,7 +183,8 @@ class Downtime:
 
     def __init__(self, events: pd.DataFrame) -> None:
         outages = events[are(events, "kind", "outage")].sort_values("start_s", kind="stable")
-        self.of = {str(party): rows for party, rows in outages.groupby("party", observed=True, sort=False)}
+        parties = outages.groupby("party", observed=True, sort=False) if len(outages) else ()
+        self.of = {str(party): rows for party, rows in parties}
         self._down = downtime(outages["party"].to_numpy(object), *numbers(outages, "start_s", "end_s"))
 
     def seconds(self, events: pd.DataFrame) -> Floats:

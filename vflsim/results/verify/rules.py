@@ -13,7 +13,6 @@ from vflsim.results.store.pages import RunInfo
 from vflsim.results.store.run import SHOWN
 from vflsim.results.verify.frames import (
     ROUNDING,
-    Downtime,
     Frames,
     Rule,
     are,
@@ -38,10 +37,10 @@ def _times_are_sound(frames: Frames, info: RunInfo) -> Iterator[str]:
     if np.isnan(times).any() or falls(times).any():
         yield "metrics: time_s does not ascend"
     events = frames.events
-    start, end = events["start_s"], events["end_s"]
-    yield from each(events, start.isna() | end.isna(), "has no time")
+    start, end, drawn = numbers(events, "start_s", "end_s", "drawn_s")
+    yield from each(events, np.isnan(start) | np.isnan(end), "has no time")
     yield from each(events, end < start, "has a negative duration")
-    yield from each(events, events["drawn_s"] < 0, "has drawn a negative duration")
+    yield from each(events, drawn < 0, "has drawn a negative duration")
     yield from each(events, start < 0, "starts before the run")
     yield from each(events, end > frames.end, f"ends after the run, which ended at {frames.end} s")
 
@@ -50,15 +49,17 @@ def _outcomes_are_accounted_for(frames: Frames, info: RunInfo) -> Iterator[str]:
     """Every activity has a known outcome; an unfinished one ends with the run."""
     events = frames.events
     yield from each(events, ~are(events, "outcome", *OUTCOMES), f"has an outcome that is none of {', '.join(OUTCOMES)}")
-    unfinished = are(events, "outcome", "unfinished") & (events["end_s"] != frames.end)
+    end, size = numbers(events, "end_s", "bytes")
+    unfinished = are(events, "outcome", "unfinished") & (end != frames.end)
     yield from each(events, unfinished, f"is unfinished, but the run continued until {frames.end} s")
-    yield from each(events, events["bytes"] < 0, "sent a negative number of bytes")
+    yield from each(events, size < 0, "sent a negative number of bytes")
 
 
 def _parties_compute_one_thing_at_a_time(frames: Frames, info: RunInfo) -> Iterator[str]:
     """A party's compute.* activities do not overlap, or no more of them than it has workers."""
     if info.workers is None:
-        for party, broken in overlapping(frames.of("compute."), "party").groupby("party", observed=True, sort=False):
+        both = overlapping(frames.of("compute."), "party")
+        for party, broken in both.groupby("party", observed=True, sort=False) if len(both) else ():
             yield from each(broken, np.ones(len(broken)), f"begins while {party} still computes something else")
         return
     for party, events in frames.of("compute.").groupby("party", observed=True, sort=False):
@@ -155,20 +156,20 @@ def _draws_are_numbered_once(frames: Frames, info: RunInfo) -> Iterator[str]:
     again, indices = numbered(drawn)
     yield from each(drawn, again, "uses an index for the second time")
     yield from each(drawn, drawn["index"] < 0, "was drawn, but has no index")
-    for series in indices.to_dict("records"):
+    for party, kind, count, _, last in indices:
         # Activations that find the client busy leave no event.
-        if series["max"] >= series["count"] and not series["kind"].startswith("activation"):
-            count = f"{series['count']} events, but the highest index is {series['max']}"
-            yield f"{series['party']} {series['kind']}: {count}: some are missing"
+        if last >= count and not kind.startswith("activation"):
+            yield f"{party} {kind}: {count} events, but the highest index is {last}: some are missing"
     if info.reproducible:  # a real-time run uses the machine's clock
-        outages = Downtime(frames.events)
+        outages = frames.downtime
         most = max(map(len, outages.of.values()), default=0)
         as_long = begin(drawn, "upload")
         if not most:
             as_long |= begin(drawn, "latency") | begin(drawn, "share")
         uploads = drawn[as_long & are(drawn, "outcome", "done")]
-        lasted = uploads["end_s"] - uploads["start_s"] - outages.seconds(uploads)  # an outage pauses the upload
-        off = (lasted - uploads["drawn_s"]).abs() > ROUNDING * (1 + most) * (1 + uploads["end_s"])
+        start, end, wanted = numbers(uploads, "start_s", "end_s", "drawn_s")
+        lasted = end - start - outages.seconds(uploads)  # an outage pauses the upload
+        off = np.abs(lasted - wanted) > ROUNDING * (1 + most) * (1 + end)
         yield from each(uploads, off, "did not last as long as was drawn")
 
 
@@ -177,15 +178,14 @@ def _messages_are_accounted_for(frames: Frames, info: RunInfo) -> Iterator[str]:
     transfers = frames.of("transfer.")
     twice, indices = numbered(transfers)
     yield from each(transfers, twice, "is listed twice")
-    for series in indices.to_dict("records"):
-        sent = series["max"] + 1
-        if missing := max(0, sent - series["nunique"]):
-            yield f"events: {series['party']} sent {sent} {series['kind']}, of which {missing} are missing"
+    for party, kind, _, unique, last in indices:
+        if missing := max(0, last + 1 - unique):
+            yield f"events: {party} sent {last + 1} {kind}, of which {missing} are missing"
 
 
 def _outages_are_in_order(frames: Frames, info: RunInfo) -> Iterator[str]:
     """A party's outages are numbered from 0 and do not overlap; only the last may be unfinished."""
-    for rows in Downtime(frames.events).of.values():
+    for rows in frames.downtime.of.values():
         rules: dict[str, ArrayLike] = {
             "is out of turn": rows["index"] != np.arange(len(rows)),
             "begins before the previous outage has ended": rows["start_s"] < rows["end_s"].shift(),
@@ -199,7 +199,7 @@ def _nothing_is_done_while_down(frames: Frames, info: RunInfo) -> Iterator[str]:
     """A party whose outages lose work neither acts nor receives during them."""
     if info.path == "live":  # each process says by its own clock when things really happened
         return
-    events, outages = frames.events, Downtime(frames.events)
+    events, outages = frames.events, frames.downtime
     if not outages.of:
         return
     crashing = [party_name(client) for client in info.crashing]
@@ -214,7 +214,10 @@ def _what_is_lost_is_lost_in_an_outage(frames: Frames, info: RunInfo) -> Iterato
     """A lost activity ends when its party goes down; a lost message ends while its sender or receiver is down."""
     if not info.reproducible:  # a real-time clock advances meanwhile
         return
-    lost, outages = frames.events[are(frames.events, "outcome", "lost")], Downtime(frames.events)
+    marks, outages = are(frames.events, "outcome", "lost"), frames.downtime
+    if not marks.any():
+        return
+    lost = frames.events[marks]
     explained = outages.during(lost, "party", "end_s", ends=True) | outages.during(lost, "peer", "end_s", ends=True)
     yield from each(lost, ~explained, "was lost, but neither party was down")
 

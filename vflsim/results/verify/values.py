@@ -133,26 +133,30 @@ def _about(lists: dict[str, list[int]], participants: set[int]) -> Iterator[str]
 def _messages_are_sent_before_they_move(frames: Frames, info: RunInfo) -> Iterator[str]:
     """A transfer is sent at or before its start, in the run; nothing else has a time of sending, or bytes."""
     transfers = frames.of("transfer.")
-    sent, start = transfers["sent_s"], transfers["start_s"]
+    sent, start = numbers(transfers, "sent_s", "start_s")
     yield from each(transfers, ~(sent >= 0), "has no sent_s within the run")
     yield from _each_value(transfers, "sent_s", sent > start, "and it starts before")
-    others = frames.events[~begin(frames.events, "transfer.")]
-    yield from _each_value(others, "sent_s", others["sent_s"].notna(), "and only transfers are sent")
-    yield from _each_value(others, "bytes", others["bytes"] != 0, "and only transfers have bytes")
-    yield from each(frames.events, frames.events["round"] < -1, "belongs to a round before the first")
+    events, others = frames.events, ~begin(frames.events, "transfer.")
+    sent, size, number = numbers(events, "sent_s", "bytes", "round")
+    yield from _each_value(events, "sent_s", others & ~np.isnan(sent), "and only transfers are sent")
+    yield from _each_value(events, "bytes", others & (size != 0), "and only transfers have bytes")
+    yield from each(events, number < -1, "belongs to a round before the first")
 
 
 def _events_are_of_the_runs_parties(frames: Frames, info: RunInfo) -> Iterator[str]:
     """Whoever acts, sends or receives is the server or a participant."""
     parties = {SERVER, *map(party_name, info.participants)}
     for column in ("party", "peer"):
-        strangers = frames.events[column].notna() & ~are(frames.events, column, *parties)
+        strangers = frames.events[column].notna().to_numpy() & ~are(frames.events, column, *parties)
         yield from _each_value(frames.events, column, strangers, "which does not take part in the run")
 
 
 def _each_value(events: pd.DataFrame, column: str, wrong: ArrayLike, rule: str) -> Iterator[str]:
     """Yield a sentence with the value in ``column`` for the first few events that break a rule."""
-    broken = events[np.asarray(wrong, bool)]
+    marks = np.asarray(wrong, bool)
+    if not marks.any():
+        return
+    broken = events[marks]
     for place, value in enumerate(broken[column][:SHOWN]):
         yield from each(broken[place : place + 1], [True], f"has {column} {value}, {rule}")
     if len(broken) > SHOWN:
@@ -161,7 +165,10 @@ def _each_value(events: pd.DataFrame, column: str, wrong: ArrayLike, rule: str) 
 
 def _repeated(rows: NDArray[Any], clients: NDArray[Any]) -> NDArray[Any]:
     """Return the rows that list a client twice."""
-    return rows[pd.DataFrame({"row": rows, "client": clients}).duplicated()]
+    order = np.lexsort((clients, rows))
+    rows, clients = rows[order], clients[order]
+    twice: NDArray[Any] = rows[1:][(rows[1:] == rows[:-1]) & (clients[1:] == clients[:-1])]
+    return twice
 
 
 VALUE_RULES: tuple[Rule, ...] = (
