@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Coroutine
 from copy import copy
 from typing import Any, TypeAlias
@@ -120,10 +119,7 @@ class Node(Standpoint[L]):
                 raise Abandoned
             start, purpose, fixed = world.instant, purpose_of("compute", operation.kind), operation.seconds
             index, drawn = state.draws.next(purpose, state.compute_law if fixed is None else EXACTLY_ONCE, start)
-            if fixed is not None or state.models_compute:
-                seconds = duration(state.clock.compute, drawn, operation)
-            else:
-                seconds = drawn * operation.units
+            seconds = duration(state.clock.compute, drawn, operation)
             if meter is not None:
                 meter.begin(COMPUTE, start, self.party)
             try:
@@ -197,9 +193,7 @@ class Node(Standpoint[L]):
         state, world, gate = self.state, self.world, self._gate
         start = world.instant
         index, drawn = state.draws.next(purpose, state.clock.upload_delay, start)
-        drawn *= factor
-        if not 0.0 <= drawn < math.inf:
-            checked_seconds(about, drawn)
+        drawn = checked_seconds(about, drawn * factor)
         recorder = state.run.recorder
         meter, record = recorder.meter, recorder.event
         if meter is not None:
@@ -227,12 +221,8 @@ class Node(Standpoint[L]):
         """
         if self._open or self._turns:
             await self._enter()
-        limit = None if timeout is None else checked_seconds("a timeout of", timeout)
         wanted = self.state.mailbox.want(kind, 1, None if sender is None else (sender,), round)
-        if limit is None and self._outages is None:
-            await wanted
-        else:
-            await self.state.receive(wanted, limit, self._outages, sender, False)
+        await self.state.receiving(wanted, timeout, self._outages, sender)
         if wanted.value:
             return wanted.value[0]
         raise TimeoutError(f"no {kind!r} message within {timeout} s")
@@ -253,12 +243,8 @@ class Node(Standpoint[L]):
         self.state.check_gather(count, senders, forgoing)
         if self._open or self._turns:
             await self._enter()
-        limit = None if timeout is None else checked_seconds("a timeout of", timeout)
         wanted = self.state.mailbox.want(kind, count, senders, round)
-        if limit is None and self._outages is None:
-            await wanted
-        else:
-            await self.state.receive(wanted, limit, self._outages, None, forgoing)
+        await self.state.receiving(wanted, timeout, self._outages, forgoing=forgoing)
         return wanted.value
 
     async def together(self, *coroutines: Coroutine[Any, Any, T]) -> list[T]:

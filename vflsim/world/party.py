@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from copy import copy
 from dataclasses import dataclass, field
 from itertools import chain, count, repeat
@@ -17,7 +17,7 @@ from vflsim.learning.batches import Batch, BatchSequence
 from vflsim.learning.execution.operations import Operation
 from vflsim.learning.learners.staleness import StepFacts
 from vflsim.timing.arrivals import ActivationProcess
-from vflsim.timing.compute import AnyCompute, ComputeModel, law
+from vflsim.timing.compute import AnyCompute, law
 from vflsim.timing.delays import Constant, Delay
 from vflsim.timing.sampler import Sampler
 from vflsim.world.kernel import Moment, World
@@ -153,7 +153,6 @@ class Party:
     def __init__(self, number: int, run: RunContext, clock: PartyClock, draws: Draws, batches: BatchSequence) -> None:
         self.number, self.run, self.clock, self.draws = number, run, clock, draws
         self.compute_law = law(clock.compute)
-        self.models_compute = isinstance(clock.compute, ComputeModel)
         """Whether compute times come from a model of the operation's cost; otherwise its size scales a draw."""
         self.mailbox = run.mailboxes.setdefault(number, Mailbox(run.world))
         self.scopes = Scopes(run.world, self.mailbox, run.transport)
@@ -221,7 +220,21 @@ class Party:
                 f"gather from {strangers}", allowed=f"0 (the server) and the clients {self.run.clients}"
             )
 
-    async def receive(
+    def receiving(
+        self,
+        wanted: Wanted,
+        timeout: float | None,
+        outages: Outages | None,
+        sender: int | None = None,
+        forgoing: bool = False,
+    ) -> Awaitable[None]:
+        """Return what waits for a receive: itself, if it has no timeout and nobody goes down."""
+        if timeout is None and outages is None:
+            return wanted
+        limit = None if timeout is None else checked_seconds("a timeout of", timeout)
+        return self._receive(wanted, limit, outages, sender, forgoing)
+
+    async def _receive(
         self, wanted: Wanted, timeout: float | None, outages: Outages | None, sender: int | None, forgoing: bool
     ) -> None:
         """Wait until a receive is answered, at most ``timeout`` seconds, while others may go down.
