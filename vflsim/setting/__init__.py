@@ -14,7 +14,7 @@ from vflsim.setting.learners import (
     split_prediction,
     stack_split_learners,
 )
-from vflsim.setting.resolved import BatchPlan, Setting
+from vflsim.setting.resolved import BatchPlan, Setting, shared_batches
 
 __all__ = [
     "BatchPlan",
@@ -27,6 +27,7 @@ __all__ = [
     "linear_heads",
     "prediction_of",
     "server_parts",
+    "shared_batches",
     "split_clients",
     "split_learners",
     "split_prediction",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypeAlias
 
 from vflsim.codecs import Codec
 from vflsim.learning.batches import BatchSequence, Split
@@ -186,13 +187,28 @@ class Setting:
 # --- batch plan -------------------------------------------------------------------------------------------------------
 
 
+MakeBatches: TypeAlias = Callable[[int, Training, int], BatchSequence]
+"""Makes batches of so many training rows, from training settings and a seed. Raises ValueError if it cannot."""
+
+
+def shared_batches(rows: int, training: Training, seed: int) -> BatchSequence:
+    """Make the mini-batches of ``rows`` training rows that all parties share."""
+    return BatchSequence(rows, training.model_copy(update={"batches": "shared"}), seed, SHARED)
+
+
+@dataclass(eq=False)
 class BatchPlan:
     """Mini-batches that all parties share unless they step independently; a message from and to every client a round.
 
     ``together``: a step is on all clients' embeddings of a batch, and an epoch is a pass of the steps over the data.
-    Else each embedding counts by itself, and an epoch is as many of them as one pass of all clients has.
+    Else each embedding counts by itself, and an epoch is as many of them as one pass of all clients has. ``make``
+    makes other batches; a trace cannot tell them, since it begins with one. ``to_peers``: clients also send each other
+    messages.
 
-    Example::
+    Examples::
+
+        BatchPlan(to_peers=True).messages(clients=10)  # 110
+
 
         class TwoTrips(BatchPlan):
             def messages(self, clients: int) -> int:
@@ -202,12 +218,13 @@ class BatchPlan:
         TwoTrips().messages(clients=10)  # 40
     """
 
-    def __init__(self, together: bool = True) -> None:
-        self.together = together
+    together: bool = True
+    make: MakeBatches = shared_batches
+    to_peers: bool = False
 
     def batches(self, rows: int, training: Training, seed: int) -> BatchSequence:
         """Make the mini-batches of ``rows`` training rows that all parties share. Raises ValueError if it cannot."""
-        return BatchSequence(rows, training.model_copy(update={"batches": "shared"}), seed, SHARED)
+        return self.make(rows, training, seed)
 
     def epochs(self, rounds: float, embeddings_used: float, clients: int, batches_per_epoch: int) -> float:
         """Return the passes over the training data after this many server steps and used embeddings."""
@@ -215,4 +232,4 @@ class BatchPlan:
 
     def messages(self, clients: int) -> int:
         """Return about how many messages a round takes."""
-        return 2 * clients
+        return clients * (1 + clients if self.to_peers else 2)

@@ -15,7 +15,6 @@ from vflsim.coding.lagrange import LagrangeCode
 from vflsim.coding.quantise import Quantiser, worst_sum
 from vflsim.learning.batches import Batch, BatchSequence
 from vflsim.learning.training import Training
-from vflsim.setting import BatchPlan
 from vflsim.streams import SHARED
 
 Arithmetic = Literal["coded", "decoded"]
@@ -253,19 +252,3 @@ class SegmentedBatches(BatchSequence):
             )  # fmt: skip
         self._epochs[epoch] = tuple(batches)
         return self._epochs[epoch]
-
-
-class SegmentedPlan(BatchPlan):
-    """Batches within ``segments``: |B| = batch / K rows of each, with ``batch: all`` every row."""
-
-    def __init__(self, segments: int) -> None:
-        super().__init__()
-        self.segments = segments
-
-    def batches(self, rows: int, training: Training, seed: int) -> BatchSequence:
-        """Make batches within segments. Raises ValueError if the segments do not divide the batch."""
-        return SegmentedBatches(rows, self.segments, training, seed)
-
-    def messages(self, clients: int) -> int:
-        """Count also the shares of every client's model for all others."""
-        return super().messages(clients) + clients * (clients - 1)

@@ -17,7 +17,7 @@ from vflsim.protocols.fedvs.exchange import Answers, CodedRounds, ShareExchange,
 from vflsim.protocols.fedvs.keys import MAGNITUDE, CodedKeys, coding_plan, expanded_columns, magnitude
 from vflsim.protocols.fedvs.learners import coded_learners
 from vflsim.protocols.fedvs.messages import coded_acts, coded_contents, data_acts
-from vflsim.protocols.fedvs.plan import SegmentedPlan
+from vflsim.protocols.fedvs.plan import SegmentedBatches
 from vflsim.protocols.fedvs.rounds import choices_of, coded
 from vflsim.protocols.fedvs.stages import CodedStages
 from vflsim.recurrences import Acts, Obstacle, Recurrence, SynchronousRounds, TimedWorld
@@ -198,7 +198,7 @@ class FedVS(ActsByHand, Peering, Answering, CodedKeys):
 
     def batch_plan(self) -> BatchPlan:
         """Return batches within segments; messages include shares of every client's model for all others."""
-        return SegmentedPlan(self.K)
+        return BatchPlan(make=lambda rows, *of: SegmentedBatches(rows, self.K, *of), to_peers=True)
 
     def check(self, context: CheckContext) -> None:
         """Check that R clients and the sharers exist, and that embeddings are polynomials and averaged."""

@@ -48,18 +48,6 @@ class AlignedRows(BatchSequence):
         return generator(self.seed, SHARED, "few_shot/aligned").permutation(self.rows)
 
 
-class AlignedPlan(BatchPlan):
-    """A round is about all aligned rows."""
-
-    def __init__(self, aligned: int) -> None:
-        super().__init__()
-        self.aligned = aligned
-
-    def batches(self, rows: int, training: Training, seed: int) -> BatchSequence:
-        """Return the aligned rows, again and again."""
-        return AlignedRows(rows, min(self.aligned, rows), training, seed)
-
-
 class FewShot(Protocol):
     """One-shot and few-shot VFL (Sun et al., ICCV 2023, arXiv 2303.16270): clients upload two or three times in all.
 
@@ -143,12 +131,12 @@ class FewShot(Protocol):
 
     @property
     def most_rounds(self) -> int:
-        """The uploads of a client."""
+        """The uploads of a client. A trace ends before them: it sees rounds that repeat."""
         return self.exchanges
 
     def batch_plan(self) -> BatchPlan:
         """Return rounds about the aligned rows."""
-        return AlignedPlan(self.aligned)
+        return BatchPlan(make=lambda rows, *of: AlignedRows(rows, min(self.aligned, rows), *of))
 
     def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
         """Make clients with a classifier of their own, and a server that trains in one go."""

@@ -20,8 +20,8 @@ from vflsim.protocols.base import CheckContext, Protocol, Traits, UnsuitableErro
 from vflsim.protocols.secureboost.parties import PassiveParty
 from vflsim.protocols.secureboost.server import BoostingServer
 from vflsim.protocols.secureboost.trees import SplitRule, shown_nodes, unpacked_bits
-from vflsim.setting import BatchPlan, Learners, ServerPrediction, Setting, prediction_of
-from vflsim.streams import SERVER, SHARED, party_name
+from vflsim.setting import BatchPlan, Learners, ServerPrediction, Setting, prediction_of, shared_batches
+from vflsim.streams import SERVER, party_name
 from vflsim.vocabulary.base import Part
 from vflsim.vocabulary.on_demand import Tensor, torch
 from vflsim.vocabulary.quantities import Count
@@ -78,13 +78,9 @@ class Goss(Part):
         return top, min(rows - top, round(self.other * rows))
 
 
-class WholeBatches(BatchPlan):
-    """One batch of all rows: a tree is grown from all of them."""
-
-    def batches(self, rows: int, training: Training, seed: int) -> BatchSequence:
-        """Return batches of all rows."""
-        whole = training.model_copy(update={"batch": "all", "batches": "shared"})
-        return BatchSequence(rows, whole, seed, SHARED)
+def whole_batches(rows: int, training: Training, seed: int) -> BatchSequence:
+    """Make batches of all rows: a tree is grown from all of them."""
+    return shared_batches(rows, training.model_copy(update={"batch": "all"}), seed)
 
 
 class SecureBoost(Protocol):
@@ -219,7 +215,7 @@ class SecureBoost(Protocol):
 
     @property
     def most_rounds(self) -> int:
-        """The rounds after which all trees are grown."""
+        """The rounds after which all trees are grown. A trace ends before them: it sees rounds that repeat."""
         return self.trees - self.secure_first
 
     def sampled(self, rows: int) -> int:
@@ -228,7 +224,7 @@ class SecureBoost(Protocol):
 
     def batch_plan(self) -> BatchPlan:
         """Return batches of all rows."""
-        return WholeBatches()
+        return BatchPlan(make=whole_batches)
 
     def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
         """Make the parties."""
