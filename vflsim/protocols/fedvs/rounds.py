@@ -174,7 +174,7 @@ def bounds_of(stages: CodedStages, turn: Turn) -> tuple[CodedRound, CodedRound]:
         for late in (False, True)
     )
     sent = [stages.sharing(client, turn, slow=True) for client in stages.clients]
-    passing = [stages.passing(client, turn) for client in stages.clients]
+    passing = [stages.passing(client) for client in stages.clients]
     there = maximum([total(pair) for pair in zip(sent, passing, strict=True)])
     slow = CodedRound(there, slow.upload, slow.step)
     deadline = stages.protocol.deadline
@@ -200,7 +200,7 @@ def _conditions(stages: CodedStages, bounds: bool) -> tuple[str, ...]:
     if len(stages.turns) > 1:
         terms.append(MIXED)
     if bounds:
-        longest = max(stages.passing(client, turn).support[1] for client in stages.clients for turn in stages.turns)
+        longest = max(stages.passing(client).support[1] for client in stages.clients)
         terms.append(f"bounds: shares are under way, and messages wait for links, for at most {longest:.3g} s a client")
     return tuple(terms)
 
