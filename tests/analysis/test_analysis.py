@@ -73,7 +73,7 @@ def cancelling(t: int) -> dict[str, Any]:
     return {"kind": "t_synchronous", "t": t, "cancel": True}
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("n", "protocol", "steps"),
     [(8, SYNC, 10**5 + WARM_UP), (16, SYNC, 10**5 + WARM_UP), (8, cancelling(5), 2_500), (16, cancelling(5), 2_500)],
@@ -380,6 +380,7 @@ def test_a_client_that_may_still_be_busy_with_the_round_before_has_no_closed_for
     assert "may outlast a round" in reason(scenario(cancelling(2), {"select": "all", **client}))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("step", [0.3, {"kind": "exponential", "mean": 0.3}], ids=["constant", "memoryless"])
 def test_bounds_hold_where_client_steps_outlast_rounds(step: Any) -> None:
     client = {"select": "all", "compute": step, "upload_delay": {"kind": "exponential", "mean": "0.1*m"}}

@@ -77,6 +77,7 @@ class Told(Watcher):
         self.said += map(str, left_out)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("broken", [break_laws, break_means, break_curves])
 @pytest.mark.parametrize("resume", [False, True], ids=["run", "resume"])
 def test_an_analysis_that_fails_leaves_the_results_and_says_why(

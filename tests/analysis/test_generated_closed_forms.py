@@ -28,7 +28,7 @@ FEW = 100
 """Rounds in each of 20 runs."""
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", KINDS)
 def test_closed_forms_of_any_delays_agree_with_rounds_that_are_drawn(kind: str) -> None:
     @OFTEN

@@ -48,7 +48,7 @@ def test_the_symbolic_mean_of_alike_times_is_the_numeric_one(law: Law, t: int) -
     assert float(said.doit()) == pytest.approx(order_statistic([law] * 5, t).expectation(), rel=1e-5)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("t", [1, 2, 3, 5])
 @pytest.mark.parametrize("sizes", [(5,), (2, 3), (1, 2, 2)])
 def test_the_symbolic_cdf_is_the_numeric_one(sizes: tuple[int, ...], t: int) -> None:

@@ -68,7 +68,7 @@ def evaluation(study: Results) -> Evaluation:
     return evaluate(study, quick("pgd", "smoothing", "attribution"))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ATTACKED)
 def test_every_attack_measures_every_protocol_with_uploads(name: str, tmp_path: Path) -> None:
     entry = KINDS[name]

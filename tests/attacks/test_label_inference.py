@@ -76,7 +76,7 @@ def test_honest_gradients_of_two_classes_have_an_auc(tmp_path: Path) -> None:
     assert table.loc["cosine", "low"] > 0.95
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("kind", "view"),
     [

@@ -84,7 +84,7 @@ def test_the_same_seed_draws_the_same_figure(vflsim, tmp_path):
     assert pictures[0] == pictures[1] != pictures[2]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "law", ["5 ms", "0", "{kind: pareto, shape: 1.2, minimum: 1}", "{kind: gamma, shape: 0.2, mean: 1}"]
 )

@@ -312,6 +312,7 @@ def test_an_interrupted_study_keeps_the_runs_that_had_ended(
         assert files("results/tiny")[name] == kept[name]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("earlier", ["nothing", "the same", "another"])
 def test_a_study_interrupted_in_its_first_run_leaves_everything_as_it_was(
     earlier: str, vflsim: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
@@ -681,6 +682,7 @@ def test_commands_take_some_protocols_of_a_scenario(vflsim: Callable[..., Ended]
     assert "did you mean 'async'" in vflsim("live", "tiny.yaml", "--protocol", "asink").err
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("form", "begins"),
     [("latex", "% in the preamble"), ("markdown", "## tiny"), ("csv", "protocol,"), ("html", "<table>")],

@@ -64,7 +64,7 @@ def written(vflsim: Vflsim, table: Mapping[str, Any], *options: str, parquet: bo
     return Path("d.yaml").read_text() if Path("d.yaml").exists() else ""
 
 
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("parquet", [False, True], ids=["csv", "parquet"])
 @pytest.mark.parametrize("table", TABLES.values(), ids=[*TABLES])
 def test_what_it_writes_runs_as_it_is(vflsim: Vflsim, table: Mapping[str, Any], parquet: bool) -> None:
@@ -82,7 +82,7 @@ def test_the_command_runs_it_to_its_own_end(vflsim: Vflsim) -> None:
     assert {run.info.stop_reason for run in open_results("results/d").runs} == {"epochs"}
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("table", TABLES.values(), ids=[*TABLES])
 def test_what_stands_behind_a_hash_is_the_default(vflsim: Vflsim, table: Mapping[str, Any]) -> None:
     """Without its hash, each such line leaves the scenario as it is."""

@@ -114,6 +114,7 @@ def test_what_new_writes_runs_every_protocol(tmp_path: Path) -> None:
     assert not vflsim.run(scenario, out=tmp_path / "out").failed
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("words", "offered"),
     [("run quick", ["quickstart"]), ("check timing/ta", ["timing/tails"]), ("run m", ["mine.yaml", "more/"])],

@@ -265,6 +265,7 @@ def test_an_unknown_metric_of_a_sweep_costs_none_of_its_tables(vflsim: Callable[
     assert "there is no metric, measure or percentile 'typo'" in ended.err
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kept", ["one", "swept one"])
 def test_only_sweeps_show_a_chosen_metric(kept: str, vflsim: Callable[..., Ended]) -> None:
     vflsim("run", "tiny.yaml", "--timing-only", "--out", "one")
@@ -283,6 +284,7 @@ def test_a_sweep_keeps_its_own_tables_beside_results(vflsim: Callable[..., Ended
     assert "\n\ntiny: mean round (swept)\nslow" in ended.out
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("argv", "fragment"),
     [

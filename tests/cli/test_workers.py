@@ -185,6 +185,7 @@ def test_sigterm_to_the_process_group_keeps_checkpoints_and_says_how_to_resume()
     assert {path.name for path in Path("results/tiny/async").iterdir()} == {".seed-0.checkpoint", ".seed-1.checkpoint"}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("earlier", ["nothing", "another scenario"])
 def test_ctrl_c_just_after_a_run_is_in_its_place_says_that_it_is_there(
     earlier: str, vflsim: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch

@@ -48,7 +48,7 @@ def test_every_compressor_is_tried() -> None:
     }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @in_turn(codec=COMPRESSORS, protocol=[*PROTOCOLS])
 def test_clients_computed_together_learn_what_they_learn_one_by_one(protocol: str, codec: dict[str, Any]) -> None:
     scenario = scenario_of(protocol, codec)
@@ -58,7 +58,7 @@ def test_clients_computed_together_learn_what_they_learn_one_by_one(protocol: st
     assert batched.info.codec == eager.info.codec
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @every
 def test_interrupted_runs_write_the_bytes_of_whole_ones(codec: dict[str, Any], tmp_path: Path) -> None:
     scenario = scenario_of("synchronous", codec)

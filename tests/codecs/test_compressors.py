@@ -315,7 +315,7 @@ def test_a_codec_that_keeps_its_contract_is_taken(codec):
     assert TypeAdapter(AnyCodec).validate_python(codec) is codec
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("codec", CODECS)
 def test_codecs_of_the_package_pass_the_trial(codec):
     for said in examples_of(codec):

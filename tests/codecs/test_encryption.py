@@ -110,6 +110,7 @@ def test_integers_and_evaluations_outside_time_are_not_encrypted() -> None:
     assert not (events_of(UP, "fedvs")["kind"] == "compute.encrypt").any()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["synchronous", "easter-clear", "fedbcd-sequential", "vimadmm", "agg_vfl"])
 def test_training_is_that_of_the_plain_codec_and_takes_longer(name: str) -> None:
     outcomes = []

@@ -48,7 +48,7 @@ def test_of_a_linear_model_the_first_order_term_is_the_bound_and_is_reached(seed
     assert float((g(reached) - g(z[0])).abs()) == pytest.approx(bounds[0].total)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("scale", [0.3, 3.0])
 @pytest.mark.parametrize("seed", range(4))
 def test_the_bound_holds_for_the_probabilities_of_a_softmax_head(seed: int, scale: float) -> None:

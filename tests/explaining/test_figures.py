@@ -98,6 +98,7 @@ def test_noise_is_shown_beside_the_clean_metric_and_against_the_norm() -> None:
     assert {"1", "2", "3", "Spearman's ρ = 0.75", "no rank correlation"} <= set(texts)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("labels", [["10", "9", "x"], [f"{i / 8:g}" for i in range(25)]], ids=["classes", "values"])
 def test_planes_are_coloured_by_class_or_by_value(labels: list[str]) -> None:
     figure = dict(explained_figures(explained(labels)))["tsne"]

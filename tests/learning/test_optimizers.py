@@ -126,6 +126,7 @@ def own(name: str, **fields: Any) -> dict[str, Any]:
     return {"kind": "module", "path": f"own_optimizers:{name}", "lr": 0.1, **fields}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["synchronous", "vimsgd", "fdml"])
 def test_an_own_rule_trains_as_the_same_built_in_one(kind: str) -> None:
     built_in = {"kind": "sgd", "lr": 0.1, "momentum": 0.9}

@@ -71,7 +71,7 @@ class Both:
 subsets = st.lists(st.integers(0, CLIENTS - 1), min_size=1, max_size=CLIENTS, unique=True).map(sorted)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", RULES)
 @settings(max_examples=examples(15))
 @given(steps=st.lists(st.tuples(subsets, st.integers(0, 10_000)), min_size=1, max_size=12))

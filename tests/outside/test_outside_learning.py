@@ -91,6 +91,7 @@ def test_initial_weights_of_a_client_are_those_of_plain_split_training() -> None
     assert all(torch.equal(tensor, ours[f"embedding.{name}"]) for name, tensor in theirs.items())
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("tolerance", [0.0, 0.7])
 def test_local_steps_descend_the_clients_own_objective(tolerance: float) -> None:
     keys = {"local_steps": 3, "rho": 0.5, "tolerance": tolerance}

@@ -20,6 +20,7 @@ MLP = {"kind": "mlp", "hidden": [5], "embedding": 6}
 ADAM = {"kind": "adam", "lr": 0.01}
 
 
+@pytest.mark.sampled(1)
 @BOTH
 def test_weights_are_identical_in_both_worlds(kind: str) -> None:
     scenario = load(outside(kind, models__client=MLP))
@@ -31,7 +32,7 @@ def test_weights_are_identical_in_both_worlds(kind: str) -> None:
     assert losses[0][-1] < losses[0][0]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @BOTH
 @pytest.mark.parametrize("codec", ["plain", INT8, FEEDBACK], ids=["plain", "int8", "feedback"])
 def test_batched_runs_learn_what_eager_ones_do(kind: str, codec: Any) -> None:
@@ -42,6 +43,7 @@ def test_batched_runs_learn_what_eager_ones_do(kind: str, codec: Any) -> None:
     assert batched.info.one_by_one == ("clients with learners of their own are computed one by one",)
 
 
+@pytest.mark.sampled(1)
 @BOTH
 def test_an_int8_codec_changes_what_is_learnt_and_what_messages_weigh(kind: str) -> None:
     plain, lossy = run(load(outside(kind))), run(load(outside(kind, codec=INT8)))
@@ -56,7 +58,7 @@ def test_an_int8_codec_changes_what_is_learnt_and_what_messages_weigh(kind: str)
 DOWN = {"two_trip": "transfer.aggregate", "three_tensors": "transfer.supervision"}
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @BOTH
 @pytest.mark.parametrize("codec", ["plain", FEEDBACK], ids=["plain", "feedback"])
 def test_interrupted_runs_write_the_bytes_of_whole_ones(kind: str, codec: Any, tmp_path: Path) -> None:
@@ -120,6 +122,7 @@ def test_a_pause_takes_time_and_changes_nothing_else(kind: str) -> None:
     assert 0 < late <= 0.009 + 1e-9
 
 
+@pytest.mark.sampled(2)
 @BOTH
 @pytest.mark.parametrize("world", ["virtual", "real"])
 def test_clients_that_come_and_go_end_no_run(kind: str, world: str) -> None:
@@ -132,7 +135,7 @@ def test_clients_that_come_and_go_end_no_run(kind: str, world: str) -> None:
     assert metrics(outcome)["test_loss"].notna().all()
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @BOTH
 @pytest.mark.parametrize("seed", range(4))
 def test_random_crashes_end_no_run(kind: str, seed: int) -> None:

@@ -42,7 +42,7 @@ PAIRS: dict[str, tuple[dict[str, Any], dict[str, Any] | str]] = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", PAIRS)
 @pytest.mark.parametrize("kind", ["asynchronous", "fedvs"])
 def test_it_takes_as_long_as_the_built_in_model_of_the_same_formula(name: str, kind: str) -> None:

@@ -33,7 +33,7 @@ def own(path: str, **keys: Any) -> dict[str, Any]:
     return {"kind": "module", "path": f"own_losses:{path}", **keys}
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_every_protocol_trains_on_the_loss_that_the_scenario_names(name: str) -> None:
     said = {"models__server": {"kind": "linear"}, "stop": {"rounds": 4}}

@@ -19,6 +19,7 @@ OWN: dict[str, Any] = {"kind": "module", "path": "own_mechanisms:Normal", **KEYS
 BUILT_IN = {"kind": "gaussian", "clip": 1, "noise_multiplier": 0.2, "delta": 1e-5}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["synchronous", "asynchronous", "t_synchronous"])
 def test_it_does_what_the_built_in_one_of_the_same_noise_does(kind: str) -> None:
     more = {"t": 2} if kind == "t_synchronous" else {}

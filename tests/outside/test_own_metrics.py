@@ -46,7 +46,7 @@ def written(folder: Path, **changes: Any) -> Path:
     return path
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_every_protocol_reports_the_metrics_that_the_scenario_names(name: str) -> None:
     scenario = tiny({name: PROTOCOLS[name]}, metrics=OWN, stop={"rounds": 2}, **LINEAR)

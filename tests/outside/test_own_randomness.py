@@ -84,7 +84,7 @@ def disturb() -> None:
     random.random()
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @BOTH
 def test_a_run_repeats_itself_to_the_byte_whatever_was_drawn_before(case: str, tmp_path: Path) -> None:
     scenario = scenario_of(case)
@@ -99,7 +99,7 @@ def test_a_run_repeats_itself_to_the_byte_whatever_was_drawn_before(case: str, t
         assert files_of(resumed, tmp_path / f"resumed-{number}", scenario) == again
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @BOTH
 def test_what_is_drawn_depends_on_the_seed_and_not_on_batching_or_evaluations(case: str) -> None:
     scenario = scenario_of(case)
@@ -134,7 +134,7 @@ def test_two_workers_draw_what_one_draws(
     assert first != other
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", [case for case in PAIRS if "asynchronous" not in case])
 def test_real_time_draws_the_same(case: str) -> None:
     scenario = scenario_of(case)

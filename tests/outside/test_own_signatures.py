@@ -117,7 +117,7 @@ def test_answers_of_another_type_are_refused_before_a_run(case: str, check: Call
     assert "Traceback" not in ended.err
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("method", SOUND)
 def test_other_names_and_further_defaults_are_fine(method: str, check: Callable[..., Ended]) -> None:
     ended = check(method)

@@ -30,7 +30,7 @@ def remembering(way: str, **changes: Any) -> Scenario:
     return tiny({"mine": {"kind": "module", "path": path, "way": way}}, **{**SHORT, **EVERY, **changes})
 
 
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("way", LOST)
 def test_a_change_that_checkpoints_do_not_keep_is_found_before_the_run(way: str) -> None:
     scenario = remembering(way)
@@ -41,6 +41,7 @@ def test_a_change_that_checkpoints_do_not_keep_is_found_before_the_run(way: str)
     assert remedy in str(caught.value)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("way", ["counter", "late"])
 @pytest.mark.parametrize("every", ["1 rounds", "3 rounds"])
 def test_a_change_that_comes_late_is_found_when_a_run_is_resumed(way: str, every: str, tmp_path: Path) -> None:
@@ -53,7 +54,7 @@ def test_a_change_that_comes_late_is_found_when_a_run_is_resumed(way: str, every
     assert 'self.kept["mine"]' in caught.value.remedy
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("way", SOUND)
 @pytest.mark.parametrize("execution", [Execution(), Execution(eager=True)], ids=["batched", "eager"])
 def test_what_checkpoints_keep_is_resumed_to_the_byte(way: str, execution: Execution, tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ PAIRS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", PAIRS)
 @pytest.mark.parametrize("protocol", ["synchronous", "asynchronous"])
 def test_a_part_from_outside_does_what_the_built_in_one_of_the_same_times_does(name: str, protocol: str) -> None:

@@ -257,7 +257,7 @@ NAMED = ("figure", "panels", *OF_THEIR_OWN)
 """Scripts that draw several figures, by name, and others that need more than a folder of results."""
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.usefixtures("unrendered")
 @pytest.mark.parametrize(
     "script",

@@ -152,7 +152,7 @@ def test_labels_order_and_looks_are_those_of_the_file_in_every_figure(results: R
     assert [*results.protocols] == ["wait", "ignore", "t-sync", "async"]  # the results themselves stay
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", PLOTS)
 @pytest.mark.usefixtures("unrendered")
 def test_the_numbers_are_those_without_the_file(kind: str, results: Results, paper: Path) -> None:

@@ -183,7 +183,7 @@ def test_every_figure_has_its_numbers_computed_by_hand() -> None:
     assert SWEPT_BY_HAND.keys() == SWEEP_PLOTS.keys()
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", PLOTS)
 def test_the_numbers_of_a_figure_are_those_of_the_tables(trained: Path, kind: str) -> None:
     results = Results.open(trained)
@@ -199,6 +199,7 @@ def test_so_they_are_where_clients_go_down(faulty: Path, kind: str) -> None:
     assert_equal(plot(results, kind).numbers, BY_HAND[kind](results))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("kind", "world"), [("durations", "rounds"), ("survival", "rounds"), ("staleness", "ages")])
 def test_closed_forms_are_among_the_numbers(known: Path, kind: str, world: str) -> None:
     results = Results.open(known / world)
@@ -245,6 +246,7 @@ def test_mean_ages_are_those_of_the_metrics(trained: Path) -> None:
     assert means["sharers"] > 0
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", SWEEP_PLOTS)
 def test_the_numbers_of_a_sweeps_figure_are_those_of_its_runs(swept: Path, kind: str) -> None:
     sweep = Sweep.open(swept)
@@ -269,6 +271,7 @@ LAWS = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("figure", ["fits", "law"])
 def test_figures_of_delays_draw_what_laws_and_observations_are(figure: str) -> None:
     observed = np.random.default_rng(3).exponential(0.02, 500)

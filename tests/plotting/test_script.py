@@ -70,7 +70,7 @@ def test_a_window_limits_the_axis_the_legend_and_the_y_axis(results: Results) ->
     assert len(figure.numbers["means"]) == len(plot(results, "time").numbers["means"])
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("kind", "start", "end", "shown"),
     [
@@ -135,6 +135,7 @@ def test_a_figure_is_as_wide_as_a_column_or_two(results: Results) -> None:
         plot(results, "time", size="single", style="slides")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.usefixtures("few_pixels")
 @pytest.mark.parametrize("style", STYLES)
 def test_styles_are_drawn_without_touching_global_settings(style: str, results: Results) -> None:
@@ -199,7 +200,7 @@ def test_the_command_line_has_every_option(toy_folder: Path, tmp_path: Path) -> 
     assert b"<svg" in out.read_bytes()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @in_turn(kind=["time", "target", "waited", "breakdown"], style=["default", "paper", "slides"])
 def test_long_titles_are_broken_and_not_cut_off(kind: str, style: str, results: Results) -> None:
     figure = plot(

@@ -24,7 +24,7 @@ def parties(clients: int, folder: Path) -> Results:
     return results
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("clients", "rows", "options"),
     [(3, 4, {}), (28, 29, {}), (28, 29, {"size": (8, 9)}), (40, 41, {"style": "paper"}), (41, 21, {}), (100, 34, {})],

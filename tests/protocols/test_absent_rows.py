@@ -52,7 +52,7 @@ def joined(kind: str, data: LoadedData, split: str, rows: Tensor, modules: Any, 
     return torch.cat(result)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("aggregate", AGGREGATES)
 def test_training_and_evaluation_equal_one_plain_loop_over_rows(aggregate: str, tmp_path: Path) -> None:
     scenario = load(absent_rows(tmp_path, models__aggregate=aggregate, stop={"updates": 3 * ROUNDS}))
@@ -84,7 +84,7 @@ def test_training_and_evaluation_equal_one_plain_loop_over_rows(aggregate: str, 
     assert metrics(outcome)["test_loss"].iloc[-1] == pytest.approx(float(loss), abs=1e-12)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", [name for name in TAKING if name in SOME])
 def test_what_is_computed_together_is_what_is_computed_one_by_one(name: str, tmp_path: Path) -> None:
     aggregate = AGGREGATES[[*TAKING].index(name) % len(AGGREGATES)]
@@ -105,12 +105,14 @@ def test_a_codec_meets_zeros_in_absent_rows_batched_or_not(tmp_path: Path) -> No
     assert apart(run(scenario), run(scenario, execution=EAGER)) < 1e-12
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["synchronous", "ignore-exclude", "centralised"])
 def test_both_worlds_train_alike(name: str, tmp_path: Path) -> None:
     scenario = load(absent_rows(tmp_path, {"it": TAKING[name]}))
     assert apart(run(scenario, execution=EAGER), run(scenario, kind="real")) == 0
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["synchronous", "t-synchronous-bounded", "ef_vfl-private"])
 def test_an_interrupted_run_writes_the_same_bytes(name: str, tmp_path: Path) -> None:
     scenario = load(absent_rows(tmp_path, {"it": TAKING[name]}, timing=RANDOM_TIMING, stop={"updates": 36}))

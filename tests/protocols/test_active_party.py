@@ -31,6 +31,7 @@ def active(kind: str = "synchronous", **changes: Any) -> dict[str, Any]:
     return raw({kind: PROTOCOLS[kind]}, partition=PARTITION, models__active=OWN, **changes)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("aggregate", "execution"),
     [("mean", USUAL), ("mean", EAGER), ("max", USUAL), ("concat", USUAL), ("weighted", USUAL)],
@@ -55,7 +56,7 @@ def test_the_centralised_reference_learns_what_synchronous_training_does() -> No
     }  # fmt: skip
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", PROTOCOLS)
 def test_it_is_the_same_one_by_one_and_after_an_interruption(kind: str, tmp_path: Path) -> None:
     scenario = load(active(kind, stop={"rounds": 6}))

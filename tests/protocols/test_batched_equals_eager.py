@@ -132,7 +132,7 @@ def test_whatever_can_be_said_is_among_what_is_tested() -> None:
         assert {MODELS[model]["kind"] for model in models} & {"linear", "mlp", "polynomial"}
 
 
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(("protocol", "model", "optimizer", "aggregate"), TOGETHER)
 def test_batched_equals_eager(protocol: str, model: str, optimizer: str, aggregate: str) -> None:
     scenario = scenario_of(
@@ -141,7 +141,7 @@ def test_batched_equals_eager(protocol: str, model: str, optimizer: str, aggrega
     assert_batched_equals_eager(scenario)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @every_pair(
     protocol=sorted(CODED),
     trained={
@@ -178,7 +178,7 @@ class Strict(DeferredExecutor):
         assert all(handle.ready for operation in self.submitted for handle in operation.promises)
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("protocol", "execution"),
     [
@@ -204,7 +204,7 @@ others = pytest.mark.parametrize("protocol", OTHERS.values(), ids=OTHERS)
 LINEAR, MLP = MODELS["linear"], MODELS["mlp"]
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 @every_pair(
     protocol=OTHERS,
     joined={"apart": (1, "sum"), "sum": (10_000, "sum"), "concat": (10_000, "concat")},
@@ -227,7 +227,7 @@ def test_clients_with_more_or_less_features(
     assert_batched_equals_eager(scenario)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @others
 @pytest.mark.parametrize("aggregate", ["mean", "max"])
 def test_clients_with_different_models(aggregate: str, protocol: str) -> None:
@@ -264,6 +264,7 @@ def test_clients_with_different_optimisers(protocol: str) -> None:
     assert_batched_equals_eager(scenario)
 
 
+@pytest.mark.sampled(2)
 @in_turn(
     protocol=["asynchronous", "asynchronous-bounded", "t-synchronous", "t-synchronous-bounded"],
     batches=["shared", "own"],
@@ -280,6 +281,7 @@ def test_the_kept_sums_of_a_table_are_its_sums(protocol: str, batches: str, acti
     assert_batched_equals_eager(scenario)
 
 
+@pytest.mark.sampled(2)
 @in_turn(
     protocol=["synchronous", "asynchronous", "ignore-deadline", "t-synchronous-bounded"],
     batches={"kept": (34, "keep"), "dropped": (34, "drop"), "all": ("all", "keep")},
@@ -290,6 +292,7 @@ def test_batches_that_do_not_divide_the_rows(batches: tuple[int | str, str], pro
     assert_batched_equals_eager(scenario_of(KINDS[protocol], **said))
 
 
+@pytest.mark.sampled(2)
 @in_turn(
     protocol=["asynchronous", "asynchronous-bounded", "t-synchronous", "t-synchronous-bounded"],
     model=["linear", "mlp", "cnn"],
@@ -363,6 +366,7 @@ def test_who_has_had_all_releases_is_named_as_in_eager_work() -> None:
 # --- clients that come and go ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @in_turn(
     protocol=["synchronous", "ignore-deadline", "t-synchronous-cancel", "asynchronous-bounded"],
     interrupted=["lost", "resumed"],

@@ -52,7 +52,7 @@ def pair(name: str, blinding: Any = "on", **changes: Any) -> Any:
 # --- what is learnt -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @each_kind
 @pytest.mark.parametrize(("blinding", "fraction"), [("on", 16), (FINE, 40)], ids=["16", "40"])
 def test_training_is_that_in_the_clear_up_to_the_rounding(name: str, blinding: Any, fraction: int) -> None:
@@ -193,6 +193,7 @@ def test_masking_counts_as_operations_of_the_embedding() -> None:
     assert more == pytest.approx(3 * (8 * 976 + 120))  # 120 elements of 4 bytes: 8 blocks for each of 3 other clients
 
 
+@pytest.mark.sampled(2)
 @each_kind
 def test_closed_forms_know_the_bytes_and_the_operations_of_blinding(name: str) -> None:
     link = {"up": "1 Mbps", "down": "1 Mbps", "latency": "2 ms"}

@@ -24,7 +24,7 @@ def test_every_protocol_is_among_those_tested() -> None:
     assert {ALL[name]["kind"] for name in SOME} == {said["kind"] for said in ALL.values()}
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("name", "world"), [*((name, "virtual") for name in ALL), *((name, "real") for name in SOME)])
 def test_trains_records_and_keeps_every_invariant(name: str, world: str) -> None:
     scenario = tiny({name: ALL[name]}, stop={"rounds": 20}, evaluate={"every": "10 rounds"})
@@ -68,6 +68,7 @@ def test_trains_records_and_keeps_every_invariant(name: str, world: str) -> None
         assert own["kind"].eq("transfer.query").any()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["synchronous", "centralised", "ignore-exclude", "t-of-all"])
 def test_rounds_that_wait_for_everybody_end_with_identical_weights_in_both_worlds(name: str) -> None:
     said = {"kind": "t_synchronous", "t": 4} if name == "t-of-all" else ALL[name]

@@ -69,6 +69,7 @@ def test_training_equals_one_plain_loop(table: dict[str, Any]) -> None:
             assert torch.allclose(tensor, outcome.weights[f"client-{m}.{name}"], rtol=0, atol=1e-12), (m, name)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["easter", "agg_vfl", "local", "pyvertical"])
 def test_every_party_of_easter_has_vectors_for_its_categories(kind: str, table: dict[str, Any]) -> None:
     """Its embedding nets are those of a split network on the same columns, in size and in initial weights."""

@@ -41,7 +41,7 @@ def counted(outcome: Outcome) -> int:
     return 0 if outcome.info.codec is None else outcome.info.codec.elements
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", [name for name in SOME if name not in INTEGERS | BLINDED])
 def test_whole_numbers_train_every_protocol_batched_as_eager(name: str) -> None:
     scenario = scenario_of(name, "round")
@@ -54,7 +54,7 @@ def test_whole_numbers_train_every_protocol_batched_as_eager(name: str) -> None:
         assert apart(batched, run(scenario_of(name, "plain"))) > 1e-6
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @in_turn(
     name=["fedbcd-sequential", "ef_vfl", "vimadmm", "fdml", "easter", "pyvertical"],
     codec=["binarise", "float16", "bfloat16"],
@@ -156,6 +156,7 @@ TIMED: dict[str, Any] = {
 """Nothing random, and links so slow that the bytes decide."""
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "codec"),
     [

@@ -115,6 +115,7 @@ def test_an_excluded_client_is_absent_from_training_aggregate_and_evaluation() -
     assert not any(name.startswith(("client-2.", "client-4.")) for name in outcome.weights)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("aggregate", ["mean", "sum", "max", "concat", "weighted"])
 def test_excluding_clients_is_training_without_them(aggregate: str) -> None:
     said = ignoring(0, (0, 0, 0, 0), exclude="2,4")
@@ -146,6 +147,7 @@ def missing_for(
     return total / (1 if aggregate == "sum" else sum(weights))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("aggregate", ["mean", "sum", "max", "concat", "weighted"])
 def test_missing_embeddings_follow_the_rule_of_the_aggregate_and_dropped_clients_get_no_gradient(
     aggregate: str,

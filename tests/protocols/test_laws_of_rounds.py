@@ -32,7 +32,7 @@ TIMES: dict[str, tuple[Any, Any]] = {
 PARTITION = {"clients": 3, "by": "columns"}
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @in_turn(name=NAMES, times=TIMES, network=["dedicated", "fifo"])
 def test_the_law_of_a_round_agrees_with_its_simulation(name: str, times: tuple[Any, Any], network: str) -> None:
     """Messages that wait for each other leave bounds: in both trips, in turns, and beside local steps."""
@@ -65,6 +65,7 @@ UNLIKE: dict[str, Any] = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("blinding", ["off", "on"])
 def test_so_does_that_of_parties_with_unlike_models(blinding: str) -> None:
     everybody = {"compute": FLOPS, "link": LINK, "upload_delay": {"kind": "exponential", "mean": "m ms"}}

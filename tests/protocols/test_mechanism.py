@@ -63,7 +63,7 @@ def test_every_protocol_with_uploads_of_embeddings_is_in_the_list() -> None:
     assert {said["kind"] for said in KINDS.values()} == taking
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", KINDS)
 def test_noise_changes_what_is_learnt_and_no_time_no_message_and_no_round(name: str) -> None:
     scenario = tiny({"plain": KINDS[name], "noisy": noisy(KINDS[name])}, timing=RANDOM_TIMING)

@@ -45,6 +45,7 @@ def done(outcome: Outcome, kind: str, m: int) -> list[tuple[float, float, int]]:
     return list(own[["start_s", "end_s", "round"]].itertuples(index=False, name=None))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("interrupted", ["lost", "resumed"])
 def test_synchronous_training_loses_the_client_steps_that_crashes_take(interrupted: str) -> None:
     plain, outcome = trained({"kind": "synchronous"}, interrupted, 3)
@@ -68,6 +69,7 @@ def test_synchronous_training_loses_the_client_steps_that_crashes_take(interrupt
     assert plain.furthest(dict(outcome.weights)) <= 1e-12
 
 
+@pytest.mark.sampled(2)
 @every_pair(
     protocol={"async": {"kind": "asynchronous"}, "t=2": {"kind": "t_synchronous", "t": 2}},
     batches=["shared", "own"],

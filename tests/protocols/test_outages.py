@@ -215,7 +215,7 @@ def test_the_servers_link_is_at_zero_for_a_while() -> None:
 # --- every protocol -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 @INTERRUPTED
 @pytest.mark.parametrize("name", ALL)
 def test_a_client_that_comes_and_goes_ends_no_run(name: str, interrupted: str) -> None:
@@ -234,7 +234,7 @@ def test_a_client_that_comes_and_goes_ends_no_run(name: str, interrupted: str) -
         assert rounds(outcome)["end_s"].iloc[-1] > rounds(plain)["end_s"].iloc[-1]
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 @INTERRUPTED
 @pytest.mark.parametrize("name", ALL)
 def test_when_a_client_is_gone_for_good_a_run_goes_on_without_it_or_says_that_it_cannot(name, interrupted) -> None:
@@ -273,7 +273,7 @@ def test_the_error_names_the_round_who_is_missing_and_how_many_are_needed() -> N
     )
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("name", ["synchronous", "deadline", "t-sync-bounded", "asynchronous"])
 def test_outages_work_in_both_worlds(name: str, world: str) -> None:
@@ -290,6 +290,7 @@ def test_outages_work_in_both_worlds(name: str, world: str) -> None:
 # --- what stays the same --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(1)
 @INTERRUPTED
 def test_protocols_see_the_same_draws_under_the_same_outages(interrupted: str) -> None:
     away = {

@@ -46,7 +46,7 @@ OTHERS = ("fedvs", "centralised", "local", "secureboost", "he_lr", "few_shot")
 """Clients that embed no batch: they embed shares, nothing or all aligned rows, or work on ciphertexts."""
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.startswith(OTHERS)])
 def test_a_sampled_time_does_not_shrink_with_the_last_batch(kind: str) -> None:
     found = lasting(world(KINDS[kind]))
@@ -66,6 +66,7 @@ def test_a_synchronous_round_lasts_as_long_with_the_last_batch() -> None:
     assert (found["end_s"] - found["start_s"]).to_numpy() == pytest.approx([3.1, *[4.1] * 9])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("segments", "batch", "making", "delay"),
     [
@@ -114,7 +115,7 @@ def test_flops_count_the_rows_of_the_last_batch() -> None:
     assert found["compute.share_model"] == pytest.approx([8 * np.log2(8) ** 2])
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", SOME)
 def test_a_batch_of_all_rows_is_the_same_however_it_is_said(kind: str) -> None:
     one, other = (run(world(KINDS[kind], training__batch=batch), timing_only=True) for batch in (ROWS, "all"))

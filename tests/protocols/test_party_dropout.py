@@ -47,6 +47,7 @@ def test_who_is_left_out_depends_on_the_seed_and_the_batch_alone() -> None:
     assert not torch.equal(masks(0.4, 1, 5), masks(0.4, 2, 5))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("aggregate", ["mean", "sum", "concat", "max"])
 def test_training_equals_a_plain_loop_that_leaves_clients_out(aggregate: str) -> None:
     said = {"models__aggregate": aggregate, "stop": {"updates": 4 * ROUNDS}, "training__dropout": RATE}
@@ -84,7 +85,7 @@ def test_training_equals_a_plain_loop_that_leaves_clients_out(aggregate: str) ->
             assert torch.allclose(tensor, outcome.weights[f"client-{m}.{name}"], rtol=0, atol=1e-12), (m, name)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", TAKING)
 def test_what_is_computed_together_is_what_is_computed_one_by_one(name: str) -> None:
     said: dict[str, Any] = {"timing": RANDOM_TIMING, "stop": {"updates": 36}, "training__dropout": RATE}

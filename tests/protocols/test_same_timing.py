@@ -45,6 +45,7 @@ EASTER = {name: KINDS[name] for name in ("easter", "local", "agg_vfl", "pyvertic
 POISSON = {"kind": "poisson", "rate": "100 /s"}
 
 
+@pytest.mark.sampled(1)
 @in_turn(network=["fifo", "dedicated"], activation={"immediate": None, "poisson": POISSON})
 def test_every_pair_of_protocols_sees_the_same_draws(network: str, activation: dict | None) -> None:
     everything = ALL | EASTER | {name: KINDS[name] for name in ("few_shot", "secureboost", "he_lr")}

@@ -94,21 +94,21 @@ def work_on(delay: str, steps: int, generator: np.random.Generator) -> np.ndarra
     return np.diff(ends, prepend=0.0)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("delay", DELAYS)
 def test_synchronous_steps_last_the_maximum(delay: str) -> None:
     found = durations({"kind": "synchronous"}, delay)
     assert abs(found.mean() - order_statistic(delay, N)) < Z * found.std(ddof=1) / np.sqrt(STEPS)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("delay", DELAYS)
 def test_cancelling_steps_last_the_order_statistic(delay: str) -> None:
     found = durations({"kind": "t_synchronous", "t": T, "cancel": True}, delay)
     assert abs(found.mean() - order_statistic(delay, T)) < Z * found.std(ddof=1) / np.sqrt(STEPS)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("delay", DELAYS)
 def test_ignoring_all_but_the_fastest_agrees_with_direct_simulation(delay: str) -> None:
     """A dropped client finishes its upload before it joins: not the order statistic, but a race of its own."""

@@ -73,7 +73,7 @@ def compared_with_plain(
     return plain.furthest(dict(outcome.weights)), abs(plain.test_loss() - table["test_loss"].iloc[-1])
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @in_turn(client=[*CLIENT_MODELS], aggregate=["mean", "sum", "max", "concat", "weighted"])
 def test_equals_a_plain_loop_with_sgd(client: str, aggregate: str) -> None:
     weights, loss = compared_with_plain("synchronous", client, aggregate, SGD)
@@ -81,6 +81,7 @@ def test_equals_a_plain_loop_with_sgd(client: str, aggregate: str) -> None:
     assert loss <= 1e-12
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("client", "aggregate"), [("linear", "max"), ("polynomial", "mean"), ("mlp", "sum"), ("cnn", "concat")]
 )
@@ -90,7 +91,7 @@ def test_equals_a_plain_loop_with_adam(client: str, aggregate: str) -> None:
     assert loss <= 1e-12
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("client", "aggregate"), [("linear", "mean"), ("polynomial", "concat"), ("mlp", "sum")])
 def test_one_by_one_equals_a_plain_loop_too(client: str, aggregate: str) -> None:
     for optimizer in (SGD, ADAM):
@@ -199,6 +200,7 @@ def test_every_round_ages_nothing() -> None:
     assert (table.iloc[1:][["row_age_mean", "row_age_max", "client_age_mean", "client_age_max"]] == 0).all(axis=None)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("network", ["fifo", "dedicated"])
 def test_t_synchronous_with_all_clients_writes_the_same_tables(network: str) -> None:
     both = {"wait": {"kind": "synchronous"}, "t-sync": {"kind": "t_synchronous", "t": 4}}

@@ -160,7 +160,7 @@ def test_the_uploaded_first_pass_costs_time_and_bytes_before_training_starts() -
     assert metrics(filled)["bytes_up"].iloc[-1] - metrics(plain)["bytes_up"].iloc[-1] == fills["bytes"].sum()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @every_pair(
     bound=[0, 1, 3],
     said={"async": {"kind": "asynchronous"}, "t=2": {"kind": "t_synchronous", "t": 2}},

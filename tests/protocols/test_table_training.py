@@ -136,7 +136,7 @@ ASYNC = {"kind": "asynchronous"}
 T2, T3 = ({"kind": "t_synchronous", "t": t} for t in (2, 3))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("batches", ["shared", "own"])
 @pytest.mark.parametrize("protocol", [ASYNC, T2, T3], ids=["async", "t=2", "t=3"])
 def test_training_equals_plain_autograd_with_a_table_kept_by_hand(protocol: dict, batches: str) -> None:
@@ -146,12 +146,13 @@ def test_training_equals_plain_autograd_with_a_table_kept_by_hand(protocol: dict
     assert seen["client_age_max"] > 1
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("protocol", [ASYNC, T2], ids=["async", "t=2"])
 def test_one_by_one_it_does_too(protocol: dict) -> None:
     assert replayed(table_scenario(protocol), execution=EAGER)[0] <= 1e-12
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @in_turn(
     protocol={"async": ASYNC, "t=2": T2, "bounded": {"kind": "t_synchronous", "t": 2, "max_staleness": 1}},
     aggregate=["mean", "concat", "weighted"],
@@ -163,14 +164,14 @@ def test_an_active_servers_own_embedding_is_always_fresh_and_trained(protocol: d
     assert replayed(said)[0] <= 1e-12
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @in_turn(aggregate=["sum", "max", "concat", "weighted"], first_fill=["zeros", "upload"])
 def test_rows_never_received_are_zeros_or_the_uploaded_first_pass(aggregate: str, first_fill: str) -> None:
     said = table_scenario({**T2, "first_fill": first_fill}, models__aggregate=aggregate)
     assert replayed(said)[0] <= 1e-12
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @every_pair(
     limited={"async": (ASYNC, (2, 20)), "t=2": (T2, (1, 10))},
     batches=["shared", "own"],

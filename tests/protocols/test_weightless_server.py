@@ -54,7 +54,7 @@ def test_it_is_logistic_regression_on_all_features() -> None:
     assert set(outcome.weights) == {f"client-{m}.1.weight" for m in (1, 2, 3, 4)}
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_protocols_train_it_batched_as_eager_and_through_interruptions(name: str, tmp_path: Path) -> None:
     scenario = tiny({"it": PROTOCOLS[name]}, **REGRESSION, timing=RANDOM_TIMING, stop={"rounds": 9})

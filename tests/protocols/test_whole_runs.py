@@ -37,14 +37,14 @@ def scenario(name: str, **changes: Any) -> Scenario:
     return tiny({"it": ALL[name]}, timing=RANDOM_TIMING, **changes)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ALL)
 def test_a_run_that_is_interrupted_twice_writes_the_same_bytes(name: str, tmp_path: Path) -> None:
     made = scenario(name, stop={"rounds": 7}, evaluate={"every": "3 rounds"}, **RULES)
     assert_interruptions_change_no_byte(made, tmp_path)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ALL)
 def test_timing_alone_gives_the_same_rounds_and_events(name: str) -> None:
     made = scenario(name, stop={"rounds": 8})
@@ -53,7 +53,7 @@ def test_timing_alone_gives_the_same_rounds_and_events(name: str) -> None:
     assert_frame_equal(events(outcome), events(timed))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", CODED)
 def test_codecs_with_states_give_the_same_weights_one_client_after_the_other(name: str) -> None:
     made = scenario(name, stop={"rounds": 8})
@@ -70,7 +70,7 @@ WAIT_FOR_ALL = [
 ]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @in_turn(name=WAIT_FOR_ALL, interrupt=["lost", "resumed"])
 def test_a_client_that_goes_down_delays_its_rounds_and_training_goes_on(name: str, interrupt: str) -> None:
     """It is away for 10 ms out of 40: in embeddings, uploads, trips and local steps."""

@@ -41,7 +41,7 @@ def arrivals(t: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return np.array(clients), np.array(numbers)
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("t", [1, 3])
 @pytest.mark.parametrize("window", [1, 7, 60, STEPS])
 @pytest.mark.parametrize(

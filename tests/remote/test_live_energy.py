@@ -46,6 +46,7 @@ def _number(name: str) -> int:
     return 0 if name == "server" else int(name.removeprefix("client-"))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("protocol", ["synchronous", "asynchronous"])
 @pytest.mark.parametrize("away", [False, True])
 def test_equal_events_have_the_energy_of_the_simulation(protocol: str, away: bool) -> None:

@@ -122,6 +122,7 @@ def test_synchronous_mlps_are_paired_with_polynomial_fedvs(study: Study) -> None
     assert rows["paired"].item()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

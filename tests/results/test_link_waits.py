@@ -23,6 +23,7 @@ def use_of(run: RecordedRun) -> LinkUse:
     return LinkUse(activities(run), run.info.network)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("network", "waits", "said"),
     [

@@ -155,7 +155,7 @@ UNLIKE = ["synchronous", "t-synchronous", "fedvs", "vimadmm", "vimadmm_j", "fdml
           "agg_vfl", "easter", "easter-clear", "synchronous-blinded"]  # fmt: skip
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "missing"), [*((each, "absent") for each in UNLIKE), ("fedvs", "mean"), ("easter", "zeros")]
 )
@@ -171,6 +171,7 @@ def test_who_waits_for_all_has_the_metrics_of_the_last_evaluation(name: str, mis
     assert found.loc[1, "answer_s_max"] == found.loc[2, "answer_s_max"] < 90
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["synchronous", "fedvs", "easter"])
 def test_clients_computed_together_answer_as_clients_computed_one_by_one(name: str) -> None:
     scenario = asking(KINDS[name], timing=RANDOM_TIMING)
@@ -259,7 +260,7 @@ def asking_once(kind: str) -> Scenario:
     return tiny({"it": KINDS[kind]}, timing=RANDOM_TIMING, stop={"rounds": 2}, evaluate=ASKED)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", LIVE)
 def test_the_weights_of_a_run_answer_as_its_learners_do(kind: str) -> None:
     scenario = asking_once(kind)

@@ -30,7 +30,7 @@ LINEAR = {"fan_in": 6, "kind": "linear", "bias": False}
 UNUSED = {"active": None, "aggregate": "concat", "server": LINEAR}
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [

@@ -49,6 +49,7 @@ def test_stops_after_so_many_updates(world: str) -> None:
     assert (steps["outcome"] == "done").sum() == 9
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("protocol", "steps"),
     [
@@ -77,6 +78,7 @@ def test_stops_within_an_epoch() -> None:
     assert len(rounds(run(tiny(stop={"epochs": 0.5})))) == 3
 
 
+@pytest.mark.sampled(1)
 @both
 def test_stops_when_a_target_is_seen_at_an_evaluation(world: str) -> None:
     free = metrics(run(tiny(stop={"rounds": 40}, evaluate={"every": "2 rounds"})))

@@ -59,6 +59,7 @@ def rehearse(entry: dict[str, Any], *, eager: bool = False) -> tuple[Outcome, Re
     return outcome, rehearsal
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("model", "aggregate"), [("linear", "mean"), ("mlp", "mean"), ("linear", "concat")])
 def test_a_program_reads_nothing_in_rounds(model: str, aggregate: str) -> None:
     def reads(rounds: int) -> Counter[str]:
@@ -78,7 +79,7 @@ def test_a_program_reads_nothing_in_rounds(model: str, aggregate: str) -> None:
     assert many == few
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "eager"), [*((name, False) for name in (*BATCHED, *PARTS)), *((name, True) for name in (*EAGER, *PARTS))]
 )

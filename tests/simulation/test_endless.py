@@ -85,7 +85,7 @@ ENDLESS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("rule", ENDLESS)
 def test_a_run_in_which_nothing_counts_ends_with_an_error(rule: str) -> None:
     error = str(failed(world_of(*ENDLESS[rule]), Forgetful()).error)
@@ -128,6 +128,7 @@ STILL_END: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("how", STILL_END)
 def test_a_run_that_another_rule_ends_goes_on_to_its_end(how: str) -> None:
     stop, steps = STILL_END[how]

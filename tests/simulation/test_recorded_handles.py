@@ -68,7 +68,7 @@ def test_values_are_written_when_they_are_there(kind: str) -> None:
     assert metrics(outcome)["train_loss"].to_numpy()[1:3] == pytest.approx(means)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("what", ["float", "int", "tensor", "array"])
 def test_interrupted_runs_write_the_bytes_of_whole_ones(what: str, tmp_path: Path) -> None:
     scenario = noting(what)

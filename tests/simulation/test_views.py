@@ -155,7 +155,7 @@ def test_blinded_embeddings_are_integers_and_their_sum_is_a_view_of_its_own() ->
 WITH = ["synchronous", "asynchronous-bounded", "fedvs", "easter", "ef_vfl", "c_vfl", "vimadmm", "fedbcd-recomputed"]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", WITH)
 def test_recording_changes_nothing_else(kind: str) -> None:
     def go(said: dict[str, Any], **more: Any) -> Outcome:
@@ -211,7 +211,7 @@ def test_all_epochs_by_hand() -> None:
         assert view.arrivals.time_s[of].tolist() == then.time_s[view.arrivals.row[of]].tolist()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", WITH)
 def test_of_all_arrivals_the_last_are_the_views_that_keep_the_last(kind: str) -> None:
     def go(said: dict[str, Any]) -> Outcome:

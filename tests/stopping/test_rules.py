@@ -74,6 +74,7 @@ def test_every_key_of_stop_has_a_rule_of_its_name() -> None:
     assert all(rule.key == key for key, rule in RULES.items())
 
 
+@pytest.mark.sampled(4)
 @BOTH
 @pytest.mark.parametrize("rounds", [1, 7, 64, 65])
 def test_rounds_end_with_the_last_of_them(path: Path, rounds: int) -> None:
@@ -101,6 +102,7 @@ def test_epochs_end_with_the_round_that_completes_them(path: Path) -> None:
     assert (outcome.info.stop_reason, used) == ("epochs", 3 * 4 * batches)
 
 
+@pytest.mark.sampled(2)
 @BOTH
 @pytest.mark.parametrize(("asked", "later"), [(0.5, False), (0.05, True)])
 def test_precision_ends_at_the_first_checkpoint_that_is_precise(path: Path, asked: float, later: bool) -> None:

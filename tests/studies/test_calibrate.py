@@ -72,7 +72,7 @@ def test_a_runs_own_events_give_back_its_timing(fitted: dict[str, Any]) -> None:
     assert (link["up"], link["down"]) == (pytest.approx(2e6, rel=0.15), pytest.approx(5e6, rel=0.35))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "changes",
     [

@@ -181,7 +181,7 @@ def test_a_study_interrupted_before_its_first_run_leaves_the_manifest_as_it_was(
     assert not list(tmp_path.glob(".manifest*"))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("name", "problem"),
     [

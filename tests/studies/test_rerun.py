@@ -86,6 +86,7 @@ def another_metric(folder: Path, row: int = -1, run: str = "wait/seed-0") -> Non
 # --- what comes out again ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("sample", SAMPLES.values(), ids=SAMPLES)
 def test_sound_runs_come_out_again_and_nothing_is_written_to_the_results(study: Path, sample: Sample) -> None:
     before = everything_in(study)
@@ -124,7 +125,7 @@ FAMILIES = (
 )
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_the_first_rounds_of_every_protocol_begin_a_longer_run(kind: str, tmp_path: Path) -> None:
     model = {"models__client": MODELS["unbiased"]} if kind.startswith("fedvs") else {}
@@ -178,7 +179,7 @@ def time_of(folder: Path, plan: Any) -> float:
 # --- what does not ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("sample", SAMPLES.values(), ids=SAMPLES)
 def test_a_metric_with_rewritten_digests_is_found_by_its_row_and_column(study: Path, sample: Sample) -> None:
     another_metric(study, row=1)
@@ -207,7 +208,7 @@ def test_another_status_is_found(study: Path) -> None:
     assert "wait/seed-0: run.json: status is diverged, computed again finished" in problems_of(study)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("model", ["Remembering", "Shaken"])
 @pytest.mark.parametrize("sample", [SAMPLES["whole"], SAMPLES["from checkpoints"]], ids=["whole", "from checkpoints"])
 def test_a_model_that_does_not_repeat_itself_is_found(

@@ -44,6 +44,7 @@ def tables(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*.parquet"))}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("record", ["events", "rounds", "summary"])
 def test_the_same_scenario_twice_writes_the_same_bytes(record: str, tmp_path: Path) -> None:
     names = [*PROTOCOLS] if record == "events" else ["t-sync", "async"]
@@ -178,6 +179,7 @@ def test_a_protocol_of_ones_own_runs_beside_the_others(tmp_path: Path) -> None:
     assert verify_folder(tmp_path) == []
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("then", "what"),
     [

@@ -212,6 +212,7 @@ def sweep_tables_of(folder: Path) -> dict[str, bytes]:
 # --- what it writes ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("timing_only", [False, True])
 def test_each_value_has_the_results_of_a_run_with_that_override(timing_only: bool, tmp_path: Path) -> None:
     done = run_sweep(said_world(), KEY, VALUES, ["seeds=[3]"], tmp_path / "sweep", timing_only=timing_only)
@@ -500,6 +501,7 @@ def test_the_tables_have_a_row_a_value_and_a_column_a_protocol(tmp_path: Path) -
     assert "Means over seeds" in " ".join(final.notes)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("target", [{}, {"test_accuracy": 0.999}], ids=["no target", "a target out of reach"])
 def test_without_a_target_that_all_reach_the_final_metric_answers(target: dict[str, float], tmp_path: Path) -> None:
     sweep = run_sweep(

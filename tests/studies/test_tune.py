@@ -207,6 +207,7 @@ def test_a_protocol_with_a_rate_of_its_own_is_refused(tmp_path: Path) -> None:
 # --- from Python ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("over", [f"{BOTH}=0.1,0.3", {BOTH: [0.1, 0.3]}])
 def test_tune_from_python(over: Any, tmp_path: Path) -> None:
     found = vflsim.tune(load(said(stop={"rounds": 6})), over, tmp_path / "t", seeds=[5])

@@ -152,7 +152,7 @@ def test_samples_follow_the_cdf_jumps_included(kind, place):
     assert drawn[-1] <= delay.support[1]
 
 
-@pytest.mark.sampled(18)
+@pytest.mark.sampled(9)
 @every_delay
 def test_moments_are_those_of_the_samples_and_of_the_quantiles(kind, place):
     delay, drawn = cases(kind)[place], samples(kind, place)

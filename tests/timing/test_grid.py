@@ -229,6 +229,7 @@ def test_the_share_of_an_exponential_law_has_a_formula_whatever_its_mean(draws: 
         assert tail_share(Exponential(mean=mean), draws) == pytest.approx(known, rel=1e-4)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("law", "draws"), [(Pareto(shape=3, minimum=1), 20), (LogNormal(median=2, sigma=0.8), 50), (RARE, 150), (RARE, 20)]
 )

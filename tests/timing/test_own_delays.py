@@ -31,6 +31,7 @@ LAWS = {
 every_law = pytest.mark.parametrize(("own", "witness"), LAWS.values(), ids=LAWS)
 
 
+@pytest.mark.sampled(2)
 @every_law
 def test_one_method_gives_all_numbers(own, witness):
     delay = own()
@@ -47,6 +48,7 @@ def test_one_method_gives_all_numbers(own, witness):
     assert delay.variance() == pytest.approx(witness.var(), rel=1e-4)
 
 
+@pytest.mark.sampled(2)
 @every_law
 def test_samples_follow_the_law(own, witness):
     samples = np.asarray(own().sample(Uniforms(3, 1, "upload").blocks(0, 20_000 // BLOCK, 1)))

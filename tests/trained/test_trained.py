@@ -31,7 +31,7 @@ def loss_of(models: TrainedModels, prediction: torch.Tensor, split: str = "test"
     return float(models.data.task.loss(prediction.detach(), models.data.labels[split]))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", [kind for kind in UPLOADING if kind != "synchronous-rounded"])  # its noise is new
 def test_the_prediction_has_the_loss_that_the_run_ended_with(kind: str) -> None:
     """EASTER's and AggVFL's mean over parties is not the active party's, which stands in a column of its own.
@@ -47,7 +47,7 @@ def test_the_prediction_has_the_loss_that_the_run_ended_with(kind: str) -> None:
     assert loss < last[column] if kind == "laser_vfl" else loss == pytest.approx(last[column], rel=1e-9)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", UPLOADING)
 def test_the_prediction_can_be_differentiated_by_every_upload(kind: str) -> None:
     models = trained_models(of_kind(kind), kind, 0)
@@ -61,7 +61,7 @@ def test_the_prediction_can_be_differentiated_by_every_upload(kind: str) -> None
     assert all(leaf.grad is not None and bool(leaf.grad.any()) for leaf in leaves.values())
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_model_of_every_kind_predicts_embeds_and_has_the_weights_of_every_party(kind: str) -> None:
     model = opened(of_kind(kind)).model(kind, seed=0)
@@ -81,13 +81,14 @@ def test_the_model_of_every_kind_predicts_embeds_and_has_the_weights_of_every_pa
         assert torch.allclose(model.predict(rows=[3, 1]), prediction[[3, 1]])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("kind", "reason"), NOTHING_UPLOADED.items())
 def test_a_server_without_uploads_has_no_prediction_of_them(kind: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         trained_models(of_kind(kind), kind, 0).uploads(torch.arange(3))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("aggregate", "codec"),
     [

@@ -183,7 +183,7 @@ EVENTS = st.lists(
 )
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @models
 @pytest.mark.parametrize(
     ("layout", "joint", "mechanism"),
@@ -255,7 +255,7 @@ def test_whoever_does_not_step_keeps_every_bit(model: str, layout: str) -> None:
         assert not torch.equal(one[[1, 3]], other[[1, 3]])
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @models
 def test_padding_stays_zero_however_long_it_is_trained(model: str) -> None:
     for rule in RULES:

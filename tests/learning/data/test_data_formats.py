@@ -234,6 +234,7 @@ def test_matlab_views_are_read_in_order_with_names_by_width(tmp_path, rng):
     assert raw.target.tolist() == [1, 2, 1, 2]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("label", ["Y", "y"])
 def test_matlab_labels_may_be_called_either_way(tmp_path, label):
     scipy.io.savemat(tmp_path / "m.mat", {"X": _cells(np.ones((2, 3))), label: [5, 6]})

@@ -15,7 +15,7 @@ from vflsim.scenario import load
 from vflsim.simulation import build
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", SOME)
 def test_learners_of_vflsim_change_nothing_that_checkpoints_do_not_keep(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

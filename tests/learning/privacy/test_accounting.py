@@ -134,6 +134,7 @@ def accounted(size: int, rows: int, noise_multiplier: float, count: int, orders:
     return RdpAccountant(orders, NeighboringRelation.REPLACE_ONE).compose(event, count)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("size", "rows", "noise_multiplier", "count"),
     [(1024, 54000, 2.0, 530), (20, 90, 5.0, 12), (256, 60000, 1.0, 2000)],
@@ -169,6 +170,7 @@ def test_epsilon_is_at_most_that_of_the_theorem_in_the_paper() -> None:
     assert 0.5 * paper < found <= paper
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("rate", [0.5, 0.9, 0.999, 1.0])
 def test_sampling_never_costs_more_than_no_sampling(rate: float) -> None:
     whole = RdpAccountant(ORDERS, NeighboringRelation.REPLACE_ONE).compose(GaussianDpEvent(5.0), 50)

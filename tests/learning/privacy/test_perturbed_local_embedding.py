@@ -177,12 +177,14 @@ RUNS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", RUNS)
 def test_an_interrupted_run_writes_the_bytes_of_one_that_was_not(name: str, tmp_path: Any) -> None:
     scenario = world(RUNS[name], {"rounds": 60, "mu": 50})
     assert_interruptions_change_no_byte(scenario, tmp_path)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("model", [{"kind": "linear", "embedding": 6}, MLP], ids=lambda model: model["kind"])
 def test_batched_and_eager_runs_agree(model: dict[str, Any]) -> None:
     scenario = world(models__client=model)

@@ -129,7 +129,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @every_pair(
     name=[*KINDS],
     mechanism={each["kind"]: each for each in (GAUSSIAN, PERTURBED)},

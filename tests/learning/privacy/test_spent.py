@@ -96,7 +96,7 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("secret", [False, True], ids=["known", "secret"])
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_a_run_ends_within_its_budget_and_timing_alone_ends_with_it(name: str, secret: bool) -> None:
@@ -118,7 +118,7 @@ def test_a_run_ends_within_its_budget_and_timing_alone_ends_with_it(name: str, s
     assert events(alone).equals(events(outcome))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", WORLDS)
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_the_release_that_ends_a_run_is_unfinished_and_nothing_of_it_is_sent(
@@ -162,6 +162,7 @@ def test_a_run_in_real_time_ends_within_its_budget(secret: bool) -> None:
     assert 2 < metrics(outcome)["epsilon"].iloc[-1] <= 3
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["sync", "async"])
 def test_batched_and_eager_runs_spend_the_same(name: str) -> None:
     scenario = world(PROTOCOLS[name], secret=True, stop={"rounds": 20})
@@ -263,6 +264,7 @@ def test_a_budget_without_mechanism_and_one_that_the_first_batch_exceeds_are_ref
             read_and_check(world(secret=secret, stop={"epsilon": 0.1}))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("secret", [False, True], ids=["known", "secret"])
 def test_a_resumed_run_spends_what_an_uninterrupted_one_does(secret: bool, tmp_path: Any) -> None:
     scenario = world(PROTOCOLS["async"], secret, stop={"rounds": 60, "epsilon": 4.0}, evaluate={"every": "5 rounds"})

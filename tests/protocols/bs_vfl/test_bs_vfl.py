@@ -101,7 +101,7 @@ def test_a_client_steps_on_a_gradient_that_is_here_before_it_embeds_again() -> N
     ]  # fmt: skip
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("window", [1, 4])
 @both
 def test_many_rounds_are_those_of_the_equations(window: int, execution: Execution) -> None:

@@ -69,7 +69,7 @@ def one_round(plain: Plain, ids: Tensor, t: int, compress: Compress) -> float:
     return first
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("codec", "aggregate"),
     [
@@ -104,7 +104,7 @@ with_features = in_turn(aggregate=[*AGGREGATES, "learned_mean"], features={"labe
 """Aggregates, and what the server holds."""
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @with_features
 def test_one_uncompressed_step_is_synchronous_training_to_the_bit(aggregate: str, features: dict[str, Any]) -> None:
     """Clients compute the gradient that the server would send; only messages differ, and by them the times."""
@@ -116,7 +116,7 @@ def test_one_uncompressed_step_is_synchronous_training_to_the_bit(aggregate: str
     assert apart(run(scenario, "wait"), run(scenario, "c_vfl")) <= 1e-12
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @with_features
 def test_uncompressed_it_is_fedbcd_with_recomputed_gradients_to_the_bit(
     aggregate: str, features: dict[str, Any]

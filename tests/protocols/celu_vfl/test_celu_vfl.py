@@ -28,6 +28,7 @@ IDLE: dict[str, Any] = {
 }
 
 
+@pytest.mark.sampled(2)
 @both
 @pytest.mark.parametrize("aggregate", ["mean", "concat"])
 def test_one_use_is_synchronous_training_to_the_bit(aggregate: str, execution: Execution) -> None:
@@ -102,7 +103,7 @@ def test_local_steps_fill_the_time_in_which_messages_are_under_way() -> None:
     assert "at a cached step" in reason(scenario)  # a law of rounds that wait does not show it
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("aggregate", ["mean", "concat"])
 @both
 def test_many_rounds_are_those_of_the_equations(many: int, aggregate: str, execution: Execution) -> None:

@@ -129,7 +129,7 @@ def losses(name: str, nets: Nets, x: dict[int, Tensor], y: Tensor) -> list[Tenso
     return [F.cross_entropy(o.sum(0) if name.endswith("sum") else o.mean(0), y)]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @in_turn(
     trained={
         **{name: (name, {}) for name in SAID},

@@ -68,7 +68,7 @@ def assert_batched_equals_eager(scenario: Scenario) -> None:
     assert apart(batched, eager) <= NEAR
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("blinding", ["off", "on"])
 @pytest.mark.parametrize("predictor", PREDICTORS)
 @pytest.mark.parametrize("model", [LINEAR, MLP, {"kind": "polynomial", "degree": 2, "embedding": 5}], ids=str)
@@ -120,6 +120,7 @@ def test_a_party_of_ones_own_is_not_computed_as_vflsims_are() -> None:
     assert alone == ["1 mlp and mlp parties one by one: their learners are not vflsim's own"]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("interrupted", ["lost", "resumed"])
 def test_parties_that_go_down_and_come_back_step_by_themselves(interrupted: str) -> None:
     down = {"kind": "alternating", "interrupted": interrupted}

@@ -78,7 +78,7 @@ class ByHand:
         return float(loss.detach())
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(3)
 @labels
 @pytest.mark.parametrize(
     ("codec", "aggregate", "steps"),
@@ -116,7 +116,7 @@ features = pytest.mark.parametrize("features", [{}, ACTIVE], ids=["labels alone"
 """What the server holds."""
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(2)
 @every_pair(
     aggregate=["mean", "concat", "max", "learned_mean"],
     labels=["shared", "private"],
@@ -130,6 +130,7 @@ def test_uncompressed_it_is_synchronous_training(labels: str, aggregate: str, fe
     assert apart(one, other) <= 1e-12
 
 
+@pytest.mark.sampled(1)
 @features
 def test_uncompressed_with_shared_labels_it_is_c_vfl(features: dict[str, Any]) -> None:
     protocols = {"c_vfl": {"kind": "c_vfl", "local_steps": 3}, "it": {"kind": "ef_vfl", "local_steps": 3}}
@@ -272,6 +273,7 @@ def crashing(protocol: dict[str, Any], interrupt: str) -> dict[str, Any]:
     return {**said, "timing": {**RANDOM_TIMING, "clients": clients}}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["private", "plain"])
 def test_both_ends_have_the_same_surrogates_after_many_crashes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """But for the difference of the last round, which the server has and a client adds when it next computes."""

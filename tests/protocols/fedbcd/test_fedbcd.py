@@ -130,6 +130,7 @@ def test_the_server_takes_one_step_a_round_if_told_so(many: int) -> None:
     assert plain.furthest(dict(run(scenario).weights)) <= 1e-10
 
 
+@pytest.mark.sampled(2)
 @both
 @pytest.mark.parametrize("aggregate", ["mean", "concat"])
 def test_one_parallel_step_is_synchronous_training_to_the_bit(aggregate: str, execution: Execution) -> None:

@@ -166,6 +166,7 @@ CANONICAL = [
 WHOLE = {"data": {"name": "digits"}, "training__last_batch": "drop"}
 
 
+@pytest.mark.sampled(1)
 @in_turn(clients={"8": (8, 2), "16": (16, 4)})
 def test_the_canonical_clients(clients: tuple[int, int]) -> None:
     """FedVS Sec. 6.2, 64 rows of every segment a batch; against 10⁵ rounds by numpy, and against simulated ones."""

@@ -175,7 +175,7 @@ def growing(lr: float, bound: float, arithmetic: str = "coded", **said: Any) -> 
     return coded(clients=5, weight_bound=bound, arithmetic=arithmetic, more=more, **said)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("prime", PRIMES)
 @pytest.mark.parametrize("lr", [8.0, 60.0])
 def test_weights_that_outgrow_their_bound_end_the_run_and_until_then_every_sum_is_exact(prime: str, lr: float) -> None:

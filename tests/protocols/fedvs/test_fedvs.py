@@ -54,7 +54,7 @@ def quantised_wait(scenario: Scenario, steps: int, client_steps: int) -> dict[st
     return found | {f"server.{key}": tensor for key, tensor in server.model.state_dict().items()}
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("said", [{}, {"K": 1, "T": 2}, {"late": "finished"}], ids=str)
 def test_many_rounds_end_with_the_very_weights_of_a_quantised_wait(said: dict[str, Any]) -> None:
     # A client step takes 1 ms and the next round more, so that all but the last round's steps are done at the end.

@@ -212,7 +212,7 @@ def test_after_rounds_that_were_skipped_training_goes_on(late: str) -> None:
 # --- whoever does not share is not in the sum -----------------------------------------------------------------------
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("down", "end", "sums"),
     [
@@ -253,7 +253,7 @@ def test_the_sum_goes_over_those_who_have_shared(
     assert summed(outcome) == sums
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("down", "losers"),
     [
@@ -287,6 +287,7 @@ def test_data_shares_asked_for_in_vain_are_asked_for_again() -> None:
     assert any(start > 60 for start, _, _ in spans(outcome, "compute.coded_embed", 4))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("sharers", [None, 4])
 @pytest.mark.parametrize("late", ["abandoned", "finished"])
 def test_model_shares_partly_delivered_are_never_mixed(late: str, sharers: int | None) -> None:

@@ -165,6 +165,7 @@ class Replay:
         )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "changes",
     [

@@ -32,7 +32,7 @@ def test_equal_steps_are_c_vfl_to_the_bit() -> None:
     assert same_times(one, other)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("execution", [USUAL, EAGER], ids=["batched", "eager"])
 @pytest.mark.parametrize("aggregate", ["mean", "concat"])
 def test_many_rounds_are_those_of_the_equations(many: int, aggregate: str, execution: Execution) -> None:

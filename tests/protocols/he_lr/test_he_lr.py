@@ -73,6 +73,7 @@ def off(outcome: Outcome, expected: dict[str, Any]) -> float:
     return max(float(np.abs(outcome.weights[f"{name}.w"].numpy() - w).max()) for name, w in expected.items())
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("data", "active"), [("digits", True), ("digits", False), ("breast_cancer", True)])
 def test_weights_with_a_coordinator_are_those_of_plain_numpy(data: str, active: bool) -> None:
     scenario, outcome = trained(4, data=data, active=active, ridge=0.01, fraction_bits=20)
@@ -83,6 +84,7 @@ def test_weights_with_a_coordinator_are_those_of_plain_numpy(data: str, active: 
     assert 1e-9 < off(outcome, exact) < 200 * 2.0**-20
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("data", "active"), [("digits", True), ("breast_cancer", False)])
 def test_weights_on_shares_are_those_of_plain_numpy(data: str, active: bool) -> None:
     """Numbers are rounded to 2^-40: 1e-12, a few times a step."""

@@ -113,6 +113,7 @@ def test_with_one_worker_each_and_one_batch_in_the_queue_it_is_synchronous_to_th
     assert same_times(one, other)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("number", range(8))
 def test_every_batch_has_one_step_whatever_workers_queues_deadlines_and_outages_there_are(number: int) -> None:
     pick = random.Random(number)
@@ -194,6 +195,7 @@ def replayed(said: dict[str, Any]) -> tuple[float, Outcome]:
     return plain.furthest(dict(outcome.weights)), outcome
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("changes", [
     {"partition__clients": 1},
     {"deadline": "2 ms"},

@@ -65,6 +65,7 @@ def value_of(tree: Any, row: Any) -> Any:
     return tree
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("data", "active"), [("digits", True), ("digits", False), ("breast_cancer", True)])
 def test_scores_are_those_of_trees_grown_centrally(data: str, active: bool) -> None:
     scenario = boosted(active, data)

@@ -29,6 +29,7 @@ VIM = {name: {k: v for k, v in said.items() if k != "models"} for name, said in 
 every = pytest.mark.parametrize("name", VIM)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", [name for name, said in VIM.items() if "local_steps" in said])
 def test_an_interruption_between_local_steps_leaves_no_trace(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -96,7 +97,7 @@ def test_nobody_left_is_refused(name: str) -> None:
         load(raw({"it": {**VIM[name], "exclude": "all", "models": HEADS}}))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", [name for name, said in VIM.items() if "exclude" not in said])
 def test_clients_that_are_left_out_change_nothing_about_the_others(name: str) -> None:
     """The same delays, batches and initial weights."""

@@ -62,7 +62,7 @@ class Admm:
         return float(plain.cross_entropy(a, ids))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("execution", [USUAL, EAGER], ids=["batched", "eager"])
 @pytest.mark.parametrize("residual_heads", ["new", "old"])
 def test_many_rounds_are_those_of_the_equations(many: int, execution: Execution, residual_heads: str) -> None:

@@ -73,6 +73,7 @@ def fdml(plain: Heads, ids: Tensor, share: float = 1.0) -> float:
     return float(loss.detach())
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("execution", [USUAL, EAGER], ids=["batched", "eager"])
 def test_many_rounds_of_vimadmm_j_are_those_of_the_equations(many: int, execution: Execution) -> None:
     said = heads(JOINT, stop={"updates": 3 * TAU * many}, evaluate={"every": f"{many} rounds"})
@@ -84,6 +85,7 @@ def test_many_rounds_of_vimadmm_j_are_those_of_the_equations(many: int, executio
     assert many < LEARNING or losses[-1] < losses[0] / 2
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("execution", [USUAL, EAGER], ids=["batched", "eager"])
 @pytest.mark.parametrize(("combine", "share"), [("sum", 1.0), ("mean", 1 / 3)])
 def test_many_rounds_of_fdml_are_those_of_one_graph(

@@ -24,6 +24,7 @@ def bytes_of(protocol: dict, kind: str, **changes: object) -> list[int]:
     return sorted({int(size) for size in sent["bytes"][sent["outcome"] == "done"]})
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("protocol", "up"), [
     ({"kind": "czofo", "samples": 3}, 1),
     ({"kind": "czofo", "samples": 3, "perturbs": "weights"}, 4),

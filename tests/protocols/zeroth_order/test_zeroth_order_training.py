@@ -113,7 +113,7 @@ def test_a_thousand_steps_are_those_of_the_algorithm(protocol: dict) -> None:
     assert furthest <= 1e-12
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("protocol", [CZOFO, WEIGHTS, DPZV], ids=["czofo", "weights", "dpzv"])
 @pytest.mark.parametrize("changes", [
     {"models__aggregate": "concat"},

@@ -76,6 +76,7 @@ def test_the_last_value_within_the_budget_ranks_and_not_the_best_one(three: Path
     assert [str(row[5]) for row in table.cells] == ["30 s"] * 3
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("budget", [{"time": 25}, {"bytes": 2500}, {"rounds": 25}, {"energy": 50}], ids=str)
 def test_values_intervals_and_verdicts_are_those_of_pandas_and_scipy(three: Path, budget: dict[str, float]) -> None:
     rng = np.random.default_rng(7)

@@ -240,7 +240,7 @@ def ran(name: str, every: str) -> pd.DataFrame:
     )
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", PROTOCOLS)
 @pytest.mark.parametrize("every", ["7 rounds", "0.03 s", "0.2 s", "20 updates"])
 def test_a_coarser_grid_has_the_truth_of_every_round_in_its_intervals(every: str, name: str) -> None:
@@ -313,6 +313,7 @@ def test_the_errors_are_those_of_the_means_shown(tmp_path: Path) -> None:
     assert note.endswith("a binomial standard error of 0.015).")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("metric", ["test_rmse", "test_loss"])
 def test_of_other_metrics_only_the_fact_is_said(tmp_path: Path, metric: str) -> None:
     results = open_results(with_rows(tmp_path / "toy", 400))

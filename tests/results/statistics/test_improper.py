@@ -28,7 +28,7 @@ LATE = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", LATE)
 def test_a_metric_that_becomes_impossible_ends_with_an_error_and_all_results(
     name: str, tmp_path: Path, vflsim: Vflsim
@@ -71,7 +71,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
 )  # fmt: skip
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_results_with_an_undeclared_score_are_read(
     command: tuple[str, ...], scored: Path, tmp_path: Path, vflsim: Vflsim

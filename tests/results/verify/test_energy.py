@@ -61,6 +61,7 @@ def more(table: str, row: int, **by: float) -> Callable[[Path], None]:
     return lambda folder: rewrite(folder / RUN / f"{table}.parquet", change)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [

@@ -67,7 +67,7 @@ CHANGES: dict[str, tuple[Callable[[Path], None], str]] = {
 }
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("status", FAILING)
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_of_a_run_that_failed_is_found(status: str, name: str, ended: dict[str, Path], tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ def changed(found: tuple[RunTables, RunInfo], change, **info: object) -> list[st
     return [problem for problem in broken if "its links" in problem or "something else" in problem]
 
 
+@pytest.mark.sampled(2)
 def test_a_run_tells_its_network_and_keeps_its_rules(found) -> None:
     tables, info = found
     assert info.network == NetworkFacts(kind=info.network.kind, up=((0, 4, 1e6),), down=((0, 4, 2e6),))
@@ -55,6 +56,7 @@ def test_a_run_tells_its_transport() -> None:
     assert info.network.transport == Tcp(initial_window=4, idle_reset=False)
 
 
+@pytest.mark.sampled(2)
 def test_a_transfer_that_beats_its_links_is_noticed(found) -> None:
     def sooner(events, transfers):
         k = max(transfers, key=lambda k: events["bytes"][k])

@@ -88,7 +88,7 @@ CASES: dict[str, tuple[str | dict[str, Any], dict[str, Any]]] = {
 ONE_BY_ONE = ("mlp, adam, ragged", "t-synchronous, cancelled", "asynchronous, noise")
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("case", "execution"), [*((case, Execution()) for case in CASES), *((case, EAGER) for case in ONE_BY_ONE)]
 )
@@ -115,6 +115,7 @@ def test_so_does_one_whose_parties_say_what_they_draw(tmp_path: Path) -> None:
     check(said, tmp_path, "energy")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("network", ["fair", "fifo", "dedicated"])
 def test_so_does_one_whose_connections_have_windows(network: str, tmp_path: Path) -> None:
     timing = {**RANDOM_TIMING, "network": network, "transport": {"kind": "tcp", "initial_window": 1}}
@@ -125,6 +126,7 @@ def test_so_does_one_whose_connections_have_windows(network: str, tmp_path: Path
     check(said, tmp_path, network)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("network", ["fair", "fifo", "dedicated"])
 def test_so_does_one_whose_server_has_slots(network: str, tmp_path: Path) -> None:
     away = {"kind": "alternating", "up": "30 ms", "down": "5 ms", "interrupted": "resumed"}
@@ -173,6 +175,7 @@ def test_so_does_one_that_was_interrupted_before_anything_happened(tmp_path: Pat
 EVALUATED = {"evaluate": {"every": "2 rounds", "costs_time": True}}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("protocol", "limit", "said"), [("asynchronous", 30_000, ASYNCHRONOUS), ("ignore", 0, EVALUATED)]
 )
@@ -193,7 +196,7 @@ def test_work_that_ran_early_for_want_of_memory_is_not_done_again(
     assert files_of(resumed, tmp_path / "resumed", scenario) == expected
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("seed", "kind"), [(seed, kind) for kind in ("", "fedvs", "blinded") for seed in (0, 3)])
 def test_runs_whose_clients_go_down_and_come_back_do_so_again(seed: int, kind: str, tmp_path: Path) -> None:
     scenario = fault_worlds.drawn(seed, kind)

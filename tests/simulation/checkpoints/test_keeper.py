@@ -124,7 +124,7 @@ def test_the_wall_clock_of_a_resumed_run_goes_on_where_it_was(tmp_path: Path, mo
 SHORT, LONG = {"rounds": 3}, {"rounds": 6}
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", SOME)
 def test_a_run_with_a_later_end_continues_from_a_shorter_one(kind: str, tmp_path: Path) -> None:
     short, long = (

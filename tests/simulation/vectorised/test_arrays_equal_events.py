@@ -140,7 +140,7 @@ def expected(name: str, world: str) -> str:
     return "undecided" if world in UNDECIDED.get(name, set()) else "same"
 
 
-@pytest.mark.sampled(64)
+@pytest.mark.sampled(32)
 @pytest.mark.parametrize(("name", "world"), CASES)
 def test_every_protocol_leaves_the_same_bytes_in_every_world(name: str, world: str) -> None:
     assert found(name, world) == expected(name, world)
@@ -172,7 +172,7 @@ ALONE = [
 """Protocols that may have a single client: shares and masks need more."""
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", ALONE)
 def test_so_does_every_protocol_with_one_client(name: str) -> None:
     said, _ = PROTOCOLS[name]
@@ -183,7 +183,7 @@ def test_so_does_every_protocol_with_one_client(name: str) -> None:
     assert_same_bytes(quick(said, timing=timing, partition={"clients": 1, "by": "columns"}, stop={"rounds": 90}))
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(8)
 @in_turn(
     name=[name for name in ON_ARRAYS if not name.startswith(("fedvs", "secureboost"))],
     stop={

@@ -102,12 +102,13 @@ def test_kinds_with_a_program_leave_what_the_event_path_leaves(name: str) -> Non
         assert_near(*both(scenario))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", LEARNING)
 def test_models_aggregates_and_rules_leave_the_bytes_of_the_event_path(name: str) -> None:
     assert_same(*both(quick("synchronous", **{**RANDOM, **LEARNING[name]})))
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", LEARNING)
 @pytest.mark.parametrize("kind", sorted(OWN_PACE))
 def test_models_aggregates_and_rules_train_at_their_own_pace_as_on_the_event_path(name: str, kind: str) -> None:
@@ -116,7 +117,7 @@ def test_models_aggregates_and_rules_train_at_their_own_pace_as_on_the_event_pat
     assert_near(*both(quick({**KINDS, **KEYS}[kind], **world)), near)
 
 
-@pytest.mark.sampled(18)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", IN_TIME)
 @pytest.mark.parametrize("kind", ["synchronous", "asynchronous", "t-synchronous"])
 def test_evaluations_and_ends_fall_into_rounds_as_on_the_event_path(name: str, kind: str) -> None:
@@ -227,7 +228,7 @@ def test_what_only_the_event_path_can_decide_shows_before_anything_is_trained(mo
 # --- interruptions ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["synchronous", "t-synchronous", "asynchronous-own"])
 @pytest.mark.parametrize("at", [1, 5, 9])
 @pytest.mark.parametrize("learning", ["perceptrons, adam", "unlike clients", "an active server"])

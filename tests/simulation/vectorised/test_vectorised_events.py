@@ -70,7 +70,7 @@ STOPS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("parties", PARTIES)
 @pytest.mark.parametrize("name", LOCKSTEP)
 def test_every_kind_leaves_the_same_events(name: str, parties: str) -> None:

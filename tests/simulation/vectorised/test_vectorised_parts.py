@@ -167,7 +167,7 @@ def drawn(name: str, seed: int) -> dict[str, Any]:
     }
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("seed", range(200 if is_thorough() else 2))
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_arrays_equal_events_where_messages_share_links(name: str, seed: int) -> None:
@@ -187,6 +187,7 @@ def test_clients_that_pause_are_an_obstacle_on_shared_links(name: str, network: 
     assert "pause stand aside" in problem.what
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("stop", [{"time": "35 ms", "rounds": 20}, {"rounds": 20}], ids=["cut short", "many rounds"])
 @pytest.mark.parametrize("name", ["synchronous", "asynchronous"])
 def test_what_began_first_is_sent_first_of_what_ends_at_one_instant(name: str, stop: dict[str, Any]) -> None:

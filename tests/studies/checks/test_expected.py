@@ -84,7 +84,7 @@ def contended(
     return tiny(protocols, timing=timing, record="events", stop={"rounds": 20}, seeds=[0], **more)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("network", "server", "waits"),
     [("fair", {}, True), ("fifo", {}, True), ("dedicated", {}, False), ("dedicated", {"concurrency": 1}, True)],

@@ -50,7 +50,7 @@ def test_code_that_does_not_repeat_itself_is_refused_before_the_run(keys: dict[s
     refuse_broken(scenario, read_and_check(scenario), timing_only=True)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("way", SOUND)
 def test_code_that_repeats_itself_passes(way: str) -> None:
     scenario = load(mine("Remember", way=way))

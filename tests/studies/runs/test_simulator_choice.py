@@ -168,6 +168,7 @@ EXPONENTIAL = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("record", ["rounds", "summary"])
 def test_the_quick_path_is_chosen_where_it_is_open_and_all_files_are_the_same(record: str, tmp_path: Path) -> None:
     scenario = tiny(PROTOCOLS, timing=EXPONENTIAL, record=record, seeds=[0, 1])

@@ -95,7 +95,7 @@ class Stopping(Watcher):
     grown = began = progressed = ended = _word
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", [1, 2, 4, 8])
 def test_an_interruption_anywhere_loses_nothing_and_the_next_run_finishes(number: int, tmp_path: Path) -> None:
     begin(said(seeds=[0]), tmp_path / "out")
