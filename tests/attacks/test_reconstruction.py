@@ -310,9 +310,10 @@ def test_means_show_what_noise_of_single_messages_hides() -> None:
     assert found["means"] > found["values"] + 0.1
 
 
-def test_the_strongest_attempt_is_chosen_on_other_rows(study: Results) -> None:
+@pytest.mark.parametrize("protocols", [["plain"], pytest.param(["plain", "coded"], marks=pytest.mark.slow)])
+def test_the_strongest_attempt_is_chosen_on_other_rows(protocols: list[str], study: Results) -> None:
     said = ["reconstruction.client=3", "reconstruction.features=none,others"]
-    table = evaluate(study, chosen(["reconstruction"], said), ["plain", "coded"]).tables["reconstruction"]
+    table = evaluate(study, chosen(["reconstruction"], said), protocols).tables["reconstruction"]
     best = table[table["view"] == "strongest"].set_index(["protocol", "attacker", "features", "measure"])
     every = table[table["view"] != "strongest"].groupby(["protocol", "attacker", "features", "measure"])["value"].max()
     for key in every.index:

@@ -74,25 +74,23 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
 
 
+@pytest.mark.parametrize("size", [3, pytest.param(100, marks=pytest.mark.slow)])
 def test_every_point_has_the_files_of_a_study_of_its_own_and_shared_runs_are_done_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = plan()
+    made, out, counting = plan(), tmp_path / "swept", Counting()
     for point in made.points:
         run_study(point.scenario, tmp_path / "alone" / point.folder)
-    for size in (3, 100):
-        out = tmp_path / f"sweep-{size}"
-        counting = Counting()
-        _, engine = run(made, out, monkeypatch, size, watcher=counting)
-        assert (len(engine.done), counting.shared) == (12, 4)
-        assert len(set(engine.done)) == 12  # wait at two of four points
-        assert {folder for folder, name, _ in engine.done if name == "wait"} == {"t-1_batch-20", "t-1_batch-50"}
-        for point in made.points:
-            assert contents(out / point.folder) == contents(tmp_path / "alone" / point.folder)
-        assert any(len(folders) > 1 for folders in engine.under_way)  # there is no barrier between points
-        if size == 3:
-            assert engine.under_way[0] == {"t-1_batch-20"}  # point after point, none opened before its time
-            assert verify_folder(out) == []
+    _, engine = run(made, out, monkeypatch, size, watcher=counting)
+    assert (len(engine.done), counting.shared) == (12, 4)
+    assert len(set(engine.done)) == 12  # wait at two of four points
+    assert {folder for folder, name, _ in engine.done if name == "wait"} == {"t-1_batch-20", "t-1_batch-50"}
+    for point in made.points:
+        assert contents(out / point.folder) == contents(tmp_path / "alone" / point.folder)
+    assert any(len(folders) > 1 for folders in engine.under_way)  # there is no barrier between points
+    if size == 3:
+        assert engine.under_way[0] == {"t-1_batch-20"}  # point after point, none opened before its time
+        assert verify_folder(out) == []
 
 
 @pytest.mark.slow

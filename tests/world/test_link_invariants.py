@@ -154,7 +154,7 @@ def stays(monkeypatch: pytest.MonkeyPatch) -> list[Stay]:
 
 
 @settings(
-    max_examples=examples(250), deadline=None, derandomize=True,
+    max_examples=examples(8), deadline=None, derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )  # fmt: skip
 @given(

@@ -159,13 +159,17 @@ def test_an_order_of_sending_that_only_looks_like_that_of_arrival_is_refused(cli
             assert_same_bytes(scenario)
 
 
-def test_events_do_not_depend_on_how_many_rounds_are_computed_together(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("parties", PARTIES)
+@pytest.mark.parametrize("name", ["synchronous", "easter", "fedbcd, in turn"])
+def test_events_do_not_depend_on_how_many_rounds_are_computed_together(
+    name: str, parties: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(vectorised_run, "BLOCK", 3)
-    for name in ("synchronous", "easter", "fedbcd, in turn"):
-        for server, clients in PARTIES.values():
-            timing = {"server": server, "clients": {"select": "all", **clients}}
-            stop, models = {"rounds": 31}, {"models__aggregate": "mean"}
-            assert_same_bytes(quick(LOCKSTEP[name], record="events", timing=timing, stop=stop, **models))
+    server, clients = PARTIES[parties]
+    timing = {"server": server, "clients": {"select": "all", **clients}}
+    stop, models = {"rounds": 31}, {"models__aggregate": "mean"}
+    assert_same_bytes(quick(LOCKSTEP[name], record="events", timing=timing, stop=stop, **models))
 
 
 def test_a_study_takes_arrays_for_its_events_and_draws_them(tmp_path: Path) -> None:
