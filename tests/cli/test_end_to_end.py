@@ -71,6 +71,13 @@ def tiny_results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture
+def finished(tiny_results: Path) -> dict[str, bytes]:
+    """The files of results that ``vflsim run tiny.yaml`` finds."""
+    shutil.copytree(tiny_results, "results/tiny")
+    return files("results/tiny")
+
+
 def files(folder: str | Path) -> dict[str, bytes]:
     found = {path.relative_to(folder): path for path in sorted(Path(folder).rglob("*")) if path.is_file()}
     return {name.as_posix(): path.read_bytes() for name, path in found.items() if "earlier" not in name.parts}
@@ -131,6 +138,7 @@ def test_run_says_what_each_run_did_and_ends_with_the_comparison_and_where_the_f
 ) -> None:
     ended = vflsim("run", "tiny.yaml")
     assert (ended.status, ended.err) == (0, "")
+    assert not {"\x1b", "\r"} & {*ended.out}  # nobody sees a terminal
     assert ended.out.splitlines()[:3] == DESCRIBED
     assert [line.split()[:4] for line in ended.out.splitlines()[3:7]] == [
         [f"{number}/4", run.split("/")[0], "seed", run[-1]] for number, run in enumerate(RUNS, start=1)
@@ -140,12 +148,6 @@ def test_run_says_what_each_run_did_and_ends_with_the_comparison_and_where_the_f
     assert "files in results/tiny\nnext: vflsim plot results/tiny\n" in ended.out
     assert {f"{run}/metrics.parquet" for run in RUNS} < files("results/tiny").keys()
     assert load("results/tiny/scenario.yaml") == load("tiny.yaml")
-
-
-def test_plain_output_holds_no_control_sequences(vflsim: Callable[..., Ended]) -> None:
-    ended = vflsim("run", "tiny.yaml")
-    assert "\x1b" not in ended.out
-    assert "\r" not in ended.out
 
 
 def test_run_takes_overrides_and_seeds(vflsim: Callable[..., Ended]) -> None:
@@ -176,40 +178,36 @@ def test_timing_only_simulates_without_training(vflsim: Callable[..., Ended]) ->
     assert "mean round" in ended.out
 
 
-def test_running_again_keeps_all_runs(vflsim: Callable[..., Ended]) -> None:
-    vflsim("run", "tiny.yaml")
-    before = files("results/tiny")
+def test_running_again_keeps_all_runs(vflsim: Callable[..., Ended], finished: dict[str, bytes]) -> None:
     ended = vflsim("run", "tiny.yaml")
     assert ended.status == 0
     assert "results/tiny: all 4 runs are there and stay (--anew computes them again)\n" in ended.out
     assert "4 runs, all kept from before" in ended.out
-    assert files("results/tiny") == before
+    assert files("results/tiny") == finished
 
 
-def test_anew_keeps_all_runs_and_computes_them_again(vflsim: Callable[..., Ended]) -> None:
-    vflsim("run", "tiny.yaml")
-    before = files("results/tiny")
+def test_anew_keeps_all_runs_and_computes_them_again(vflsim: Callable[..., Ended], finished: dict[str, bytes]) -> None:
     ended = vflsim("run", "tiny.yaml", "--anew")
     assert ended.status == 0
     assert re.search(r"^  kept in .*tiny/earlier/\w+: 4 runs: .* \(--anew\)$", ended.out, re.M)
-    assert files(earlier()) == before
+    assert files(earlier()) == finished
     after = files("results/tiny")
     timed = ("run.json", "manifest.json")  # with wall-clock times, and with the digests of those
     assert {name: after[name] for name in after if not name.endswith(timed)} == {
-        name: before[name] for name in before if not name.endswith(timed)
+        name: finished[name] for name in finished if not name.endswith(timed)
     }
 
 
-def test_results_of_another_scenario_are_kept_by_themselves(vflsim: Callable[..., Ended]) -> None:
-    vflsim("run", "tiny.yaml")
-    before = files("results/tiny")
+def test_results_of_another_scenario_are_kept_by_themselves(
+    vflsim: Callable[..., Ended], finished: dict[str, bytes]
+) -> None:
     ended = vflsim("run", "tiny.yaml", "--set", "stop.rounds=5")
     assert ended.status == 0
     assert "results/tiny: none of its runs is kept\n" in ended.out
     what = r"4 runs: seeds 0–1 of wait, async \(stop\.rounds: 10 → 5\)"
     (line,) = [line for line in ended.out.splitlines() if line.startswith("  kept in ")]
     assert re.fullmatch(rf"  kept in .*tiny/earlier/\w+: {what}", line)
-    assert files(earlier()) == before
+    assert files(earlier()) == finished
 
 
 # --- runs that fail ---------------------------------------------------------------------------------------------------

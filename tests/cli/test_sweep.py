@@ -11,6 +11,10 @@ from pathlib import Path
 import pytest
 from command_line import Ended
 from interrupted_steps import interrupt_at
+from swept import run_sweep
+
+from vflsim.scenario import load
+from vflsim.studies.study import run_study
 
 SCENARIO = """\
 name: tiny
@@ -42,6 +46,20 @@ LONG = ("--timing-only", "--set", "stop.rounds=1000")
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("tiny.yaml").write_text(SCENARIO)
+
+
+@pytest.fixture(scope="module")
+def _timed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("timed")
+    run_study(load(SCENARIO), folder / "one", timing_only=True)
+    run_sweep(SCENARIO, "constants.slow", [1, 2], out=folder / "swept", timing_only=True)
+    return folder
+
+
+@pytest.fixture
+def timed(_timed: Path) -> None:
+    """Results without training in ``one``, and those of a sweep in ``swept``."""
+    shutil.copytree(_timed, ".", dirs_exist_ok=True)
 
 
 def files() -> dict[str, bytes]:
@@ -265,43 +283,39 @@ def test_an_unknown_metric_of_a_sweep_costs_none_of_its_tables(vflsim: Callable[
     assert "there is no metric, measure or percentile 'typo'" in ended.err
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.usefixtures("timed")
 @pytest.mark.parametrize("kept", ["one", "swept one"])
 def test_only_sweeps_show_a_chosen_metric(kept: str, vflsim: Callable[..., Ended]) -> None:
-    vflsim("run", "tiny.yaml", "--timing-only", "--out", "one")
-    vflsim("sweep", "tiny.yaml", "--over", "constants.slow=1,2", "--timing-only", "--out", "swept")
     ended = vflsim("compare", *kept.split(), "--metric", "p99")
     assert (ended.status, ended.err.count("error: ")) == (2, 1)
     assert "is no sweep" in ended.err
 
 
+@pytest.mark.usefixtures("timed")
 def test_a_sweep_keeps_its_own_tables_beside_results(vflsim: Callable[..., Ended]) -> None:
-    vflsim("run", "tiny.yaml", "--timing-only", "--out", "one")
-    vflsim("sweep", "tiny.yaml", "--over", "constants.slow=1,2", "--timing-only", "--out", "swept")
     ended = vflsim("compare", "swept", "one", "--baseline", "wait")
     assert (ended.status, ended.err) == (0, "")
     assert ended.out.startswith("tiny\nprotocol")
     assert "\n\ntiny: mean round (swept)\nslow" in ended.out
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.usefixtures("timed")
 @pytest.mark.parametrize(
     ("argv", "fragment"),
     [
-        (["compare", "there", "--metric", "typo"], "there is no metric, measure or percentile 'typo'"),
-        (["plot", "there", "--kind", "sweep", "--metric", "test_accuracy"], "'test_accuracy'"),
-        (["compare", "there", "--baseline", "typo"], "there is no protocol 'typo'"),
-        (["compare", "there", "--budget", "10 s"], "nothing was evaluated"),
-        (["compare", "there", "--out", "figures"], "there are only sweeps"),
+        (["compare", "swept", "--metric", "typo"], "there is no metric, measure or percentile 'typo'"),
+        (["plot", "swept", "--kind", "sweep", "--metric", "test_accuracy"], "'test_accuracy'"),
+        (["compare", "swept", "--baseline", "typo"], "there is no protocol 'typo'"),
+        (["compare", "swept", "--budget", "10 s"], "nothing was evaluated"),
+        (["compare", "swept", "--out", "figures"], "there are only sweeps"),
         (["compare", "absent"], "no such folder"),
-        (["plot", "there/nothing"], "no such folder"),
-        (["run", "tiny.yaml", "--out", "there"], "holds other things than results"),
+        (["plot", "swept/nothing"], "no such folder"),
+        (["run", "tiny.yaml", "--out", "swept"], "holds other things than results"),
     ],
 )
 def test_what_cannot_be_done_with_a_sweep_says_what_can(
     argv: list[str], fragment: str, vflsim: Callable[..., Ended]
 ) -> None:
-    vflsim("sweep", "tiny.yaml", "--over", "constants.slow=1", "--timing-only", "--out", "there")
     before = files()
     ended = vflsim(*argv)
     assert ended.status == 2

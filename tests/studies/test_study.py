@@ -16,7 +16,6 @@ from vflsim.results.verify import verify_folder
 from vflsim.scenario import load
 from vflsim.studies.runs.progress import StudyRun, Watcher
 from vflsim.studies.study import run_study
-from vflsim.vocabulary.execution_options import RunOptions
 from vflsim.world.messages import Embedding, Gradient
 from vflsim.world.node import Node
 
@@ -24,7 +23,6 @@ PROTOCOLS = {
     "wait": {"kind": "synchronous"},
     "fastest": {"kind": "ignore", "fastest": 2},
     "t-sync": {"kind": "t_synchronous", "t": 2, "max_staleness": 2},
-    "t-all": {"kind": "t_synchronous", "t": 4},
     "async": {"kind": "asynchronous", "training": {"batches": "own", "dtype": "float32"}},
     "reference": {"kind": "centralised"},
 }
@@ -83,15 +81,6 @@ def test_another_seed_writes_other_bytes(tmp_path: Path) -> None:
                 assert one.read_bytes() != other.read_bytes(), (name, table)
 
 
-def test_t_synchronous_with_all_clients_writes_the_bytes_of_synchronous(tmp_path: Path) -> None:
-    run_study(
-        study(["wait", "t-all"], models__aggregate="concat"), tmp_path
-    )  # sums are computed otherwise where there is a table
-    for table in ("metrics", "rounds", "events"):
-        one, other = (tmp_path / name / "seed-0" / f"{table}.parquet" for name in ("wait", "t-all"))
-        assert one.read_bytes() == other.read_bytes()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("costs_time", [False, True])
 def test_timing_only_has_the_rounds_and_events_of_the_full_run(costs_time: bool, tmp_path: Path) -> None:
@@ -129,15 +118,6 @@ def test_a_run_that_diverges_is_kept_as_far_as_it_went_and_the_others_go_on(tmp_
     assert len(bad.frame("metrics")) >= 1
     assert len(bad.frame("rounds")) >= 1
     assert bad.has("events")
-
-
-def test_a_resumed_study_does_again_what_failed_and_not_what_would_diverge_again(tmp_path: Path) -> None:
-    huge = {"client_optimizer": {"kind": "sgd", "lr": 1e200}}
-    scenario = tiny({"bad": {"kind": "asynchronous", "training": huge}})
-    run_study(scenario, tmp_path)
-    done = run_study(scenario, tmp_path, options=RunOptions(resume=True))
-    assert done.failures == {}
-    assert done.results.run("bad", 0).diverged
 
 
 class Chatty(Protocol):
