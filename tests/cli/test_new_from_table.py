@@ -202,3 +202,10 @@ def test_mistakes_are_named_and_nothing_is_written(vflsim: Vflsim, words: list[s
     assert ended.status == 2
     assert re.search(message, ended.err)
     assert not [*Path().glob("*.yaml")]
+
+
+@pytest.mark.parametrize(("numbers", "counts"), [(range(100, 180), True), ([*range(100, 179), 5], False)])
+def test_a_count_of_the_rows_is_no_feature_under_any_name(vflsim: Vflsim, numbers: list[int], counts: bool) -> None:
+    text = written(vflsim, {"member": [*numbers], **NUMBERS, "y": CLASS})
+    assert ("\n  id: member #" in text) == counts
+    assert ("member" in load("d.yaml").partition.columns[0][0]) != counts

@@ -153,7 +153,8 @@ class SurveyedColumn:
     """A column of a table: its ``kind``, its number of ``missing`` cells and of ``distinct`` values among the others.
 
     A ``category`` is text with at most 1,000 values, each in two rows on average; an ``id`` has another value in each
-    row, and is a text without spaces, or whole numbers under a name such as ``customer_id``; other texts are ``text``.
+    row, and is a text without spaces, whole numbers under a name such as ``customer_id``, or a count of the rows in the
+    order of the file; other texts are ``text``.
     """
 
     name: str
@@ -264,7 +265,9 @@ def _kind(name: str, column: pa.ChunkedArray, distinct: int) -> ColumnKind:
         return "other"
     if column.null_count or distinct < rows:
         return "number"
-    return "id" if numbers_rows(name, np.asarray(column.cast(pa.float64()).to_numpy())) else "number"
+    values = np.asarray(column.cast(pa.float64()).to_numpy())
+    counts = rows > 1 and bool((np.diff(values) == 1).all())
+    return "id" if counts or numbers_rows(name, values) else "number"
 
 
 _NUMBERING = re.compile(r"|unnamed: ?\d+|__index_level_\d+__|(.*[\W_])?(id|uid|uuid|guid|index|idx)", re.IGNORECASE)
