@@ -74,6 +74,8 @@ def test_the_batch_that_trains_is_said(tmp_path: Path, batch: int | str, said: s
 
 def test_the_batch_of_a_protocol_of_its_own_is_said(tmp_path: Path) -> None:
     own = {"wait": {"kind": "synchronous"}, "full": {"kind": "synchronous", "training": {"batch": "all"}}}
+    trees = {**own, "full": {"kind": "secureboost"}}  # which grows a tree from all rows, whatever the batch
+    assert lines(tmp_path, FEW, protocols=own)[2] == lines(tmp_path, FEW, protocols=trees)[2]
     assert lines(tmp_path, FEW, protocols=own)[2] == (
         "batch: 10 of 32 training rows, 4 an epoch, the last of 2 (wait); all 32 training rows, 1 an epoch (full)"
     )

@@ -53,6 +53,13 @@ def test_check_says_where_targets_are_evaluated_seldom(every: str, stop: dict[st
     assert not any(note.startswith("Evaluated seldom") for note in notes)
 
 
+@pytest.mark.parametrize(("trees", "rounds", "most"), [(3, 5, 3), (9, 5, 5)])
+def test_a_protocol_that_ends_by_itself_bounds_its_rounds(trees: int, rounds: int, most: int) -> None:
+    kind = {"kind": "secureboost", "depth": 2, "bins": 8, "packed": 32, "trees": trees}
+    scenario = tiny({"trees": kind}, stop={"rounds": rounds})
+    assert expectation(scenario, "trees", data_of(scenario)).rounds == most
+
+
 @pytest.mark.parametrize("network", ["fair", "fifo", "dedicated"])
 @pytest.mark.parametrize("end", ["up", "down"])
 def test_check_says_that_links_which_change_their_rate_go_event_by_event(network: str, end: str) -> None:

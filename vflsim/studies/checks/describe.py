@@ -122,7 +122,8 @@ def _batches(scenario: Scenario, data: LoadedData) -> str:
     names_by_text: dict[str, list[str]] = {}
     for name, entry in scenario.protocols.items():
         training = scenario.training_of(name)
-        sequence, size = entry.protocol.batch_plan().batches(data.rows, training, 0), training.batch_of(data.rows)
+        sequence = entry.protocol.batch_plan().batches(data.rows, training, 0)
+        size = len(sequence.batch(0).ids)
         text = f"all {size:,} training rows" if size == data.rows else f"{size:,} of {data.rows:,} training rows"
         text += f", {sequence.per_epoch:,} an epoch"
         text += f", the last of {sequence.smallest:,}" if sequence.smallest < size else ""

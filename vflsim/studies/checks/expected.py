@@ -94,7 +94,8 @@ def expectation(scenario: Scenario, name: str, data: LoadedData, steps: int = TR
         ends = rounds.column("end_s").to_pylist()
         tally, durations = Tally(done, outcome.info.counts["updates"], used, time_s=ends[-1]), np.diff([0.0, *ends])
         rules = stop.each(RoundFacts.of(entry.protocol.batch_plan(), clients, batches, variation))
-        limit = min((rule.rounds_needed(tally, durations) for rule in rules), default=math.inf)
+        own = math.inf if entry.protocol.most_rounds is None else entry.protocol.most_rounds
+        limit = min([own, *(rule.rounds_needed(tally, durations) for rule in rules)])
     remarks = entry.protocol.describe(resolved), in_the_clear(resolved.codec), untraced(entry.protocol, resolved)
     size, particulars = run_size(scenario, name, resolved), "; ".join(filter(None, remarks))
     promises = [] if resolved.mechanism is None else [resolved.mechanism.promise()]
