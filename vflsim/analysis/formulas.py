@@ -115,8 +115,6 @@ def _value(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-_MOST_PARTS = 16
-"""The most kinds of clients whose cdf is written out."""
 Groups = Sequence[tuple[Law, int]]
 """The kinds of times, and the number of times of each kind."""
 
@@ -127,7 +125,7 @@ def round_formulas(groups: Groups, names: Sequence[str], t: int, service: Law) -
     if not groups:
         return (Formula(duration, step, f"S: server step, {described(service)} s"),)
     cycle = sympy.Symbol(f"C_({t})")
-    cdfs, sizes = _cdfs(len(groups), x), [count for _, count in groups]
+    cdfs, sizes = cdfs_of(len(groups), x), [count for _, count in groups]
     formulas = []
     if service != Point(0.0):
         formulas.append(Formula(duration, cycle + step, f"S: server step, {described(service)} s"))
@@ -136,7 +134,7 @@ def round_formulas(groups: Groups, names: Sequence[str], t: int, service: Law) -
     which = "longest" if t == sum(sizes) else f"{ordinal(t)} of {sum(sizes)}"
     note = f"the {which} cycle" + (f"; {RECURSION}" if needs_recursion(sizes, t) else "")
     formulas.append(Formula(sympy.Function(f"F_({t})")(x), order_cdf(cdfs, sizes, t), note))
-    formulas += _parts(groups, names, cdfs, x)
+    formulas += kind_formulas(groups, names, cdfs, x)
     mean = order_mean(groups[0][0], sizes[0], t) if len(groups) == 1 else None
     if mean is None:
         mean = sympy.Integral(1 - sympy.Function(f"F_({t})")(x), (x, 0, sympy.oo))
@@ -167,7 +165,7 @@ def age_formulas(p: float) -> tuple[Formula, ...]:
 def pooled_formulas(groups: Groups, names: Sequence[str]) -> tuple[Formula, ...]:
     """The time between neighbouring steps of independent cycles (Cox & Smith 1954)."""
     x, y = sympy.symbols("x y", real=True)
-    cdfs = _cdfs(len(groups), x)
+    cdfs = cdfs_of(len(groups), x)
     rates = [sympy.Symbol(f"lambda_{g}", positive=True) for g in range(1, len(groups) + 1)]
     whole = sympy.Add(*(count * rate for (_, count), rate in zip(groups, rates, strict=True)))
     tails = [rate * sympy.Integral(1 - cdf.subs(x, y), (y, x, sympy.oo)) for cdf, rate in zip(cdfs, rates, strict=True)]
@@ -178,7 +176,7 @@ def pooled_formulas(groups: Groups, names: Sequence[str]) -> tuple[Formula, ...]
     of = [f"lambda_{g} = {1 / law.expectation():.6g}/s" for g, (law, _) in enumerate(groups, start=1)]
     survival = Formula(sympy.Function("P")(sympy.Gt(sympy.Symbol("T"), x)), sympy.Add(*terms) / whole, ", ".join(of))
     mean = Formula(sympy.Function("E")(sympy.Symbol("T")), 1 / whole)
-    return survival, *_parts(groups, names, cdfs, x), mean
+    return survival, *kind_formulas(groups, names, cdfs, x), mean
 
 
 def rate_formulas(groups: Sequence[tuple[float, str]]) -> tuple[Formula, ...]:
@@ -211,17 +209,20 @@ def ordinal(t: int) -> str:
     return f"{t}{suffix}"
 
 
-def _cdfs(groups: int, x: sympy.Symbol) -> list[sympy.Expr]:
-    return [sympy.Function(f"F_{g}" if groups > 1 else "F")(x) for g in range(1, groups + 1)]
+def cdfs_of(groups: int, x: sympy.Symbol, letter: str = "F") -> list[sympy.Expr]:
+    """Give the names of the cdfs of so many kinds of times, at ``x``."""
+    return [sympy.Function(f"{letter}_{g}" if groups > 1 else letter)(x) for g in range(1, groups + 1)]
 
 
-def _parts(groups: Groups, names: Sequence[str], cdfs: Sequence[sympy.Expr], x: sympy.Symbol) -> list[Formula]:
-    """The cdf of every kind of cycle, in full or as a probability."""
+def kind_formulas(
+    groups: Groups, names: Sequence[str], cdfs: Sequence[sympy.Expr], x: sympy.Symbol, time: str = "C", most: int = 16
+) -> list[Formula]:
+    """The cdf of every kind of times, such as cycles C, in full or as a probability: of the first ``most`` kinds."""
     formulas = []
-    for (law, _), name, cdf in list(zip(groups, names, cdfs, strict=True))[:_MOST_PARTS]:
+    for (law, _), name, cdf in list(zip(groups, names, cdfs, strict=True))[:most]:
         formula = cdf_of(law, x)
         if formula is None:
-            formula = sympy.Function("P")(sympy.Le(sympy.Symbol("C"), x))
+            formula = sympy.Function("P")(sympy.Le(sympy.Symbol(time), x))
         formulas.append(Formula(cdf, formula, f"{name}: {described(law)} s"))
     if len(groups) > len(formulas):
         formulas[-1] = replace(

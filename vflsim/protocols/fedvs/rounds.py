@@ -11,8 +11,9 @@ from vflsim.analysis.findings import Choices, ClosedForm, Finding, Formula, Form
 from vflsim.analysis.formulas import (
     RECURSION,
     Groups,
-    cdf_of,
+    cdfs_of,
     described,
+    kind_formulas,
     needs_recursion,
     order_cdf,
     order_mean,
@@ -30,8 +31,6 @@ from vflsim.vocabulary.amounts import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import sympy
 
     from vflsim.protocols.fedvs.keys import CodedKeys
 
@@ -74,39 +73,22 @@ def upload_formulas(uploads: Named, threshold: int) -> tuple[Formula, ...]:
     return _order_formulas(uploads, "U", "F", threshold, f"U_({threshold})")
 
 
-def _order_formulas(named: Named, time: str, cdf: str, t: int, what: str) -> tuple[Formula, ...]:
+def _order_formulas(named: Named, time: str, letter: str, t: int, what: str) -> tuple[Formula, ...]:
     import sympy
 
     groups, names = named
     x, size = sympy.Symbol("x", real=True), sum(count for _, count in groups)
-    cdfs = [sympy.Function(f"{cdf}_{g}" if len(groups) > 1 else cdf)(x) for g in range(1, len(groups) + 1)]
-    sizes = [count for _, count in groups]
+    cdfs, sizes = cdfs_of(len(groups), x, letter), [count for _, count in groups]
     which = f"the longest of {size}" if t == size else f"the {ordinal(t)} of {size}"
     note = which + (f"; {RECURSION}" if needs_recursion(sizes, t) else "")
     ordered = sympy.Function(f"P_{what}")(x)
-    formulas = [Formula(ordered, order_cdf(cdfs, sizes, t), note)]
-    formulas += _kinds(groups, names, cdfs, time, x)
     mean = order_mean(groups[0][0], size, t) if len(groups) == 1 else None
     right = sympy.Integral(1 - ordered, (x, 0, sympy.oo)) if mean is None else mean
-    return *formulas, Formula(sympy.Function("E")(sympy.Symbol(what)), right)
-
-
-def _kinds(
-    groups: Groups, names: Sequence[str], cdfs: Sequence[sympy.Expr], time: str, x: sympy.Symbol
-) -> list[Formula]:
-    import sympy
-
-    formulas = []
-    for (law, _), name, cdf in list(zip(groups, names, cdfs, strict=True))[:_MOST_KINDS]:
-        right = cdf_of(law, x)
-        if right is None:
-            right = sympy.Function("P")(sympy.Le(sympy.Symbol(time), x))
-        formulas.append(Formula(cdf, right, f"{name}: {described(law)} s"))
-    if len(groups) > len(formulas):
-        last = formulas[-1]
-        more = f"{last.note}; {len(groups) - len(formulas)} more kinds are alike in form"
-        formulas[-1] = Formula(last.left, last.right, more)
-    return formulas
+    return (
+        Formula(ordered, order_cdf(cdfs, sizes, t), note),
+        *kind_formulas(groups, names, cdfs, x, time, _MOST_KINDS),
+        Formula(sympy.Function("E")(sympy.Symbol(what)), right),
+    )
 
 
 # --- laws of rounds ---------------------------------------------------------------------------------------------------
