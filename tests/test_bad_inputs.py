@@ -345,6 +345,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "results"
 
 
+@pytest.mark.usefixtures("unrendered")
 @pytest.mark.parametrize("name", BAD_COMMANDS)
 def test_bad_command(name: str, vflsim: Callable[..., Ended], finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     argv, fragments = BAD_COMMANDS[name]

@@ -161,6 +161,7 @@ def test_mistakes_in_a_scenario_name_the_party() -> None:
         api.load({**SCENARIO, "models": models})
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_events_of_results_are_named_and_their_file_is_not(folder: Path) -> None:
     named = api.open_results(folder).events
     assert set(named["party"].unique()) == {"server", *NAMES}
@@ -201,6 +202,7 @@ def test_the_report_and_the_trace_name_the_parties(folder: Path, vflsim: Callabl
     }
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_markup_in_a_name_stays_text(tmp_path: Path) -> None:
     partition = {"clients": 3, "by": "columns", "names": ["bank", "<b onclick=x>", "shop"]}
     slow = {**TIMING, "clients": [{"select": "all", "compute": "10 ms"}, {"select": 2, "compute": "1 s"}]}

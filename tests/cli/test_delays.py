@@ -136,6 +136,7 @@ def test_fit_ranks_families_and_prints_snippets_that_load(vflsim, tmp_path):
     assert (tmp_path / "figures" / "delays-fit.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_fit_says_that_no_law_fits_and_where(vflsim, tmp_path, monkeypatch):
     monkeypatch.setattr(fitting, "SAMPLES", 100)
     random = np.random.default_rng(0)
@@ -211,6 +212,7 @@ def test_what_cannot_be_fitted_is_one_message(vflsim, tmp_path, content, options
     assert says in error
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_equal_observations_are_a_constant(vflsim, tmp_path):
     (tmp_path / "a.txt").write_text("2\n2\n2\n")
     code, said, _ = vflsim("delays", "fit", tmp_path / "a.txt", "--out", tmp_path)

@@ -57,6 +57,7 @@ def explained(labels: list[str], noisy: bool = True) -> Explanation:
     return Explanation(tiny(), clients, planes, 10.0, {})
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_bars_are_means_over_seeds_and_noisy_clients_stand_out() -> None:
     figures = dict(explained_figures(explained(["0", "1"])))
     norms = figures["importance"].numbers["norms"].set_index(["protocol", "client"])
@@ -70,6 +71,7 @@ def test_bars_are_means_over_seeds_and_noisy_clients_stand_out() -> None:
     assert figures["importance"].legends
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_clients_that_lie_close_together_share_a_label() -> None:
     found = explained(["0"])
     clients = found.clients.assign(weight_norm=found.clients["client"].map({1: 1.0, 2: 9.0, 3: 1.01}), drop=0.1)
@@ -77,12 +79,14 @@ def test_clients_that_lie_close_together_share_a_label() -> None:
     assert {"1, 3", "2"} <= {text.get_text() for text in figure.axes[2].texts}
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_without_noisy_clients_there_is_one_colour_and_no_legend() -> None:
     figure = dict(explained_figures(explained(["0"], noisy=False)))["importance"]
     assert len({bar.get_facecolor() for bar in figure.axes[0].patches}) == 1
     assert not figure.legends
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_noise_is_shown_beside_the_clean_metric_and_against_the_norm() -> None:
     figure = dict(explained_figures(explained(["0", "1"])))["noisy_test"]
     rho = figure.numbers["correlation"].set_index(["protocol", "seed"])["rho"]
@@ -113,6 +117,7 @@ def test_planes_are_coloured_by_class_or_by_value(labels: list[str]) -> None:
     assert figure.png()
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_without_planes_there_is_no_figure_of_them() -> None:
     found = explained(["0"])
     empty = replace(found, planes=pd.DataFrame())

@@ -32,6 +32,7 @@ def test_a_timeline_has_the_first_activities_of_every_protocol_and_says_until_wh
     assert whole["panels"][0]["until"] == whole["panels"][0]["end"]
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_curves_keep_their_values_where_points_are_left_out(results: Results) -> None:
     whole, short = figures.curves(results, {}), figures.curves(results, {}, share=0.0)
     assert whole is not None

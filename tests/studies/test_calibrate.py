@@ -145,6 +145,7 @@ def test_what_cannot_be_calibrated_says_why(source: Path, tmp_path: Path) -> Non
         calibrate(tmp_path / "rounds")
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_the_figure_has_the_numbers_of_every_fit(source: Path) -> None:
     found = calibrate(source, alike=True)
     numbers = calibration(found).numbers

@@ -140,6 +140,7 @@ def _said(command: tuple[str, ...], received: Path, out: Path) -> list[str]:
     return [str(received / each) if each in places else each.replace("OUT", str(out)) for each in command]
 
 
+@pytest.mark.usefixtures("unrendered")
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", REFUSED)
 def test_commands_that_need_a_module_of_results_ask_for_trust(
