@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,18 @@ def study(out: Path, options: RunOptions = DEFAULT_OPTIONS, watcher: Watcher | N
     return run_study(scenario, out, options=options, watcher=watcher)
 
 
+@pytest.fixture(scope="module")
+def _made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    study(folder := tmp_path_factory.mktemp("manifest") / "made")
+    return folder
+
+
+@pytest.fixture
+def out(_made: Path, tmp_path: Path) -> Path:
+    """A folder with the finished study."""
+    return Path(shutil.copytree(_made, tmp_path / "out"))
+
+
 def listed(out: Path) -> set[str]:
     manifest = Manifest.read(out)
     return set() if manifest is None else set(manifest.files)
@@ -74,10 +87,9 @@ def killed_at(number: int, monkeypatch: pytest.MonkeyPatch, when: str = "add") -
     monkeypatch.setattr(ManifestWriter, when, die)
 
 
-def test_the_manifest_lists_every_run_and_page_once_a_study_has_ended(tmp_path: Path) -> None:
-    study(tmp_path)
-    assert listed(tmp_path) == RUNS | PAGES
-    assert verify_folder(tmp_path) == []
+def test_the_manifest_lists_every_run_and_page_once_a_study_has_ended(out: Path) -> None:
+    assert listed(out) == RUNS | PAGES
+    assert verify_folder(out) == []
 
 
 def test_the_manifest_grows_run_by_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,20 +139,19 @@ def after(tmp_path: Path, number: int) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(4))
 def test_a_study_killed_while_it_replaces_earlier_runs_accuses_nobody_of_changing_them(
-    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    number: int, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    study(tmp_path)
-    before = bytes_of(tmp_path)
-    remove_weights(tmp_path)
+    before = bytes_of(out)
+    remove_weights(out)
     with monkeypatch.context() as patch:
         killed_at(number, patch)
         with pytest.raises(Killed):
-            study(tmp_path)
-    assert not any("has changed" in problem for problem in verify_folder(tmp_path))
-    study(tmp_path, RESUME)
-    assert verify_folder(tmp_path) == []
-    assert bytes_of(tmp_path) == before
-    assert not list(tmp_path.glob(".manifest*"))
+            study(out)
+    assert not any("has changed" in problem for problem in verify_folder(out))
+    study(out, RESUME)
+    assert verify_folder(out) == []
+    assert bytes_of(out) == before
+    assert not list(out.glob(".manifest*"))
 
 
 def remove_weights(out: Path) -> None:
@@ -150,35 +161,33 @@ def remove_weights(out: Path) -> None:
 
 
 def test_a_study_that_is_interrupted_leaves_what_it_has_not_replaced_listed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    study(tmp_path)
-    remove_weights(tmp_path)
-    before = {name: (tmp_path / name).read_bytes() for name in RUNS}
+    remove_weights(out)
+    before = {name: (out / name).read_bytes() for name in RUNS}
 
     class Stopping(Watcher):
         def ended(self, stage: StudyRun, report: Report) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        study(tmp_path, watcher=Stopping())
-    assert sum((tmp_path / name).read_bytes() != before[name] for name in RUNS) == 1
-    assert [problem.partition(": ")[2] for problem in verify_folder(tmp_path)] == ["weights.safetensors is missing"] * 3
+        study(out, watcher=Stopping())
+    assert sum((out / name).read_bytes() != before[name] for name in RUNS) == 1
+    assert [problem.partition(": ")[2] for problem in verify_folder(out)] == ["weights.safetensors is missing"] * 3
 
 
-def test_a_study_interrupted_before_its_first_run_leaves_the_manifest_as_it_was(tmp_path: Path) -> None:
-    study(tmp_path)
-    remove_weights(tmp_path)
-    before = (tmp_path / "manifest.json").read_bytes()
+def test_a_study_interrupted_before_its_first_run_leaves_the_manifest_as_it_was(out: Path) -> None:
+    remove_weights(out)
+    before = (out / "manifest.json").read_bytes()
 
     class Stopping(Watcher):
         def began(self, stage: StudyRun) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        study(tmp_path, watcher=Stopping())
-    assert (tmp_path / "manifest.json").read_bytes() == before
-    assert not list(tmp_path.glob(".manifest*"))
+        study(out, watcher=Stopping())
+    assert (out / "manifest.json").read_bytes() == before
+    assert not list(out.glob(".manifest*"))
 
 
 @pytest.mark.sampled(1)
@@ -190,42 +199,39 @@ def test_a_study_interrupted_before_its_first_run_leaves_the_manifest_as_it_was(
         ("wait/seed-1/run.json", "wait/seed-1 is run again: run.json has changed"),
     ],
 )
-def test_resume_runs_again_what_has_changed_and_says_so(name: str, problem: str, tmp_path: Path) -> None:
-    study(tmp_path)
-    before = bytes_of(tmp_path)
-    (tmp_path / name).write_bytes((tmp_path / name).read_bytes() + b"\n")
+def test_resume_runs_again_what_has_changed_and_says_so(name: str, problem: str, out: Path) -> None:
+    before = bytes_of(out)
+    (out / name).write_bytes((out / name).read_bytes() + b"\n")
     watcher = Listening()
-    study(tmp_path, RESUME, watcher)
+    study(out, RESUME, watcher)
     assert watcher.began_ == [("wait", 1)]
     (told,) = watcher.told
     assert told.startswith(problem)
-    assert bytes_of(tmp_path) == before
-    assert verify_folder(tmp_path) == []
+    assert bytes_of(out) == before
+    assert verify_folder(out) == []
 
 
-def test_resume_writes_a_damaged_manifest_anew_and_says_so(tmp_path: Path) -> None:
-    study(tmp_path)
-    (tmp_path / "manifest.json").write_text("{")
+def test_resume_writes_a_damaged_manifest_anew_and_says_so(out: Path) -> None:
+    (out / "manifest.json").write_text("{")
     watcher = Listening()
-    study(tmp_path, RESUME, watcher)
+    study(out, RESUME, watcher)
     assert watcher.began_ == []
     (told,) = watcher.told
     assert told.startswith("manifest.json is damaged: ")
-    assert verify_folder(tmp_path) == []
+    assert verify_folder(out) == []
 
 
-def test_resume_does_not_vouch_for_runs_without_digests(tmp_path: Path) -> None:
-    study(tmp_path)
-    (tmp_path / "manifest.json").unlink()
+def test_resume_does_not_vouch_for_runs_without_digests(out: Path) -> None:
+    (out / "manifest.json").unlink()
     for name in RUNS:
-        page = json.loads((tmp_path / name).read_text())
+        page = json.loads((out / name).read_text())
         del page["files"]
-        (tmp_path / name).write_text(json.dumps(page))
+        (out / name).write_text(json.dumps(page))
     watcher = Listening()
-    study(tmp_path, RESUME, watcher)
+    study(out, RESUME, watcher)
     assert (watcher.began_, watcher.told) == ([], [])
-    assert all("is none of the files that were written here" in problem for problem in verify_folder(tmp_path))
-    assert len({problem.partition(":")[0] for problem in verify_folder(tmp_path)}) == len(RUNS)
+    assert all("is none of the files that were written here" in problem for problem in verify_folder(out))
+    assert len({problem.partition(":")[0] for problem in verify_folder(out)}) == len(RUNS)
 
 
 def test_a_run_that_diverged_is_listed_too(tmp_path: Path) -> None:
