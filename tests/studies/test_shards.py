@@ -32,7 +32,6 @@ evaluate: {every: 2 rounds}
 seeds: 0:10
 """
 DIVERGING = "protocols.wait.training={server_optimizer: {kind: sgd, lr: 1e+30}}"
-NOT_COMPARED = {"run.json", "manifest.json"}
 WALL_CLOCK = "wall_clock_s"
 
 

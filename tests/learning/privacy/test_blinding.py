@@ -133,7 +133,6 @@ def test_hkdf_gives_the_keys_of_rfc_5869(salt: bytes | None, info: bytes, expect
     assert derived_key(b"\x0b" * 22, info, salt, 42).hex() == expected
 
 
-ZEROS = "00" * 32, "00" * 12
 SUNSCREEN = (
     b"Ladies and Gentlemen of the class of '99: If I could offer you only one tip for the future, "
     b"sunscreen would be it."
