@@ -105,11 +105,16 @@ def _cell(measure: str, found: dict[Any, Any] | None) -> str:
     if measure in COSTS:
         scale = 1e6 if COSTS[measure] == "B" else 1
         if np.isnan(found["mean"]):
-            return f"> {found['at_least'] / scale:.3g}"
-        spread = f" ({found['low'] / scale:.3g} … {found['high'] / scale:.3g})" if found["n"] > 2 else ""
-        return f"{found['mean'] / scale:.3g}{spread}"
+            return f"> {_three(found['at_least'] / scale)}"
+        spread = f" ({_three(found['low'] / scale)} … {_three(found['high'] / scale)})" if found["n"] > 2 else ""
+        return _three(found["mean"] / scale) + spread
     spread = f" ± {found['high'] - found['mean']:.2f}" if found["n"] > 2 else ""
     return f"{found['mean']:.2f}{spread}".replace("-0.00", "0.00")
+
+
+def _three(value: float) -> str:
+    """Write three digits, and thousands without an exponent."""
+    return f"{float(f'{value:.3g}'):,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def drawn(table: pd.DataFrame, results: Results) -> Picture:
