@@ -131,9 +131,10 @@ class StudySpec:
 
     def settle(self, protocol: str, seed: int) -> None:
         """Keep one checkpoint of a written run, for a run with a later end; without checkpoints, keep none."""
+        kept = self._beside(protocol, seed, "checkpoint")
         if self.options.checkpoint_every is None:
-            shutil.rmtree(self._beside(protocol, seed, "checkpoint"), ignore_errors=True)
-        else:
+            shutil.rmtree(kept, ignore_errors=True)
+        elif kept.exists():  # a short run has none
             self.checkpoints_of(protocol, seed).drop_older(1)
 
     def checkpoints_of(self, protocol: str, seed: int) -> CheckpointFiles:
