@@ -138,18 +138,18 @@ def _composed(
     if label is None:
         what, remedy = "label is not said: the column to predict", 'name one of the columns: label="y"'
         raise ScenarioError(what, "frame", _some(table.names), remedy)
-    found = survey(table, str(label), categorical).without(_names(data.get("drop")))
-    data["file"], data["label"] = str(table.path.absolute()), found.label
+    contents = survey(table, str(label), categorical).without(_names(data.get("drop")))
+    data["file"], data["label"] = str(table.path.absolute()), contents.label
     raw.setdefault("name", result_name(table.path))
-    raw["partition"] = _partition(found, parties, active, raw.get("partition"))
-    used = {*found.features} if parties is None else {name for each in raw["partition"]["columns"] for name in each}
+    raw["partition"] = _partition(contents, parties, active, raw.get("partition"))
+    used = {*contents.features} if parties is None else {name for each in raw["partition"]["columns"] for name in each}
     used |= {str(data[key]) for key in _NO_FEATURES if data.get(key) is not None}
-    texts = [column.name for column in found.of("category") if column.name in used]
-    others = [column.name for column in found.columns if column.name not in used]
+    texts = [column.name for column in contents.of("category") if column.name in used]
+    others = [column.name for column in contents.columns if column.name not in used]
     for key, names in (("categorical", texts), ("drop", others)):
         if isinstance(data.get(key, ()), list | tuple):
             data[key] = [*dict.fromkeys([*_names(data.get(key)), *names])]
-    for key, value in _defaults(found.rows, active is not None).items():
+    for key, value in _defaults(contents.rows, active is not None).items():
         raw.setdefault(key, value)
     raw["data"], raw["protocols"] = data, _protocols(raw["protocols"], protocols)
     return None if isinstance(frame, str | Path) else table
@@ -217,7 +217,7 @@ def _parquet(columns: pa.Table) -> bytes:
 
 
 def _partition(
-    found: Survey, parties: Mapping[str, Sequence[str]] | None, active: str | None, said: Any
+    contents: Survey, parties: Mapping[str, Sequence[str]] | None, active: str | None, said: Any
 ) -> dict[str, Any]:
     """Return who holds which columns: as ``parties``, or else the scenario, says; or proposed."""
     from vflsim.scenario.proposal import groups_of
@@ -228,7 +228,7 @@ def _partition(
             raise ScenarioError(what, "active", "one of parties", 'say parties={"bank": ["a", "b"], …}')
         if said is not None:
             return dict(said)
-        groups = groups_of(found)
+        groups = groups_of(contents)
         return {"by": "explicit", "columns": groups.columns, **({"names": groups.names} if groups.names else {})}
     if not isinstance(parties, Mapping):
         what, remedy = f"parties are a {type(parties).__name__}", 'say parties={"bank": ["a", "b"], "shop": ["c"]}'
@@ -246,18 +246,18 @@ def _partition(
     owners: dict[str, str] = {}
     for name in order:
         for column in held[name]:
-            _check_column(column, name, owners, found)
+            _check_column(column, name, owners, contents)
             owners[column] = name
         if not held[name]:
             raise ScenarioError("holds no columns", f"parties: {name}", "at least one", "leave the party out")
     return {"by": "explicit", "columns": [held[name] for name in order], "names": order, "active": active is not None}
 
 
-def _check_column(column: str, party: str, owners: Mapping[str, str], found: Survey) -> None:
+def _check_column(column: str, party: str, owners: Mapping[str, str], contents: Survey) -> None:
     """Raise ScenarioError unless a party may hold this column."""
     where = f"parties: {party}"
-    known = {each.name: each for each in found.columns}
-    if column == found.label:
+    known = {each.name: each for each in contents.columns}
+    if column == contents.label:
         what, remedy = f"{column!r} is the label", "leave it out: the server holds the label"
         raise ScenarioError(what, where, "columns of features", remedy)
     if column not in known:
@@ -269,7 +269,7 @@ def _check_column(column: str, party: str, owners: Mapping[str, str], found: Sur
             f"the column {column!r} stands {again}", where, "every column once", "leave one of them out"
         )
     if (kind := known[column].kind) in _UNREADABLE:
-        what = f"the column {column!r} is {_UNREADABLE[kind].format(known[column], found.rows)}"
+        what = f"the column {column!r} is {_UNREADABLE[kind].format(known[column], contents.rows)}"
         told = f"{{'data': {{'categorical': [{column!r}]}}}}"
         remedy = f"leave it out, encode it before, or call its values categories: vflsim.run({told}, …)"
         raise ScenarioError(what, where, "numbers, or text that repeats", remedy)

@@ -98,16 +98,16 @@ class Groups(NamedTuple):
     rule: str
 
 
-def groups_of(found: Survey) -> Groups:
+def groups_of(table: Survey) -> Groups:
     """Propose who holds which features: by how their names begin, else the first half and the second half.
 
     A beginning is what stands before the first space, underscore, dot or the like. It counts if all features have one,
     and two to eight beginnings have two features at least each. Raises DataError for a table without features.
     """
-    columns = found.features
+    columns = table.features
     if not columns:
         what = "no column besides the label is a number or a category"
-        raise DataError(what, str(found.path), "at least one feature", "name categories, or encode texts as numbers")
+        raise DataError(what, str(table.path), "at least one feature", "name categories, or encode texts as numbers")
     groups: dict[str, list[str]] = {}
     for name in columns:
         beginning = _BEGINNING.match(name)
@@ -119,12 +119,12 @@ def groups_of(found: Survey) -> Groups:
     return Groups(halves, None, "half of them each, in the order of the file")
 
 
-def sections(rows: int, found: Survey | None = None) -> str:
+def sections(rows: int, table: Survey | None = None) -> str:
     """Write the sections about models, training, time, protocols and the end for a table of so many rows, as YAML."""
     training = max(1, rows * 4 // 5)
     batch = 32 if rows < 10_000 else 256
-    rare = "" if found is None else _rare(found)
-    regression = found is not None and not found.counts
+    rare = "" if table is None else _rare(table)
+    regression = table is not None and not table.counts
     return _SECTIONS.format(
         batch=batch if training >= batch else "all",
         rounds=max(1, training // batch),
@@ -134,32 +134,32 @@ def sections(rows: int, found: Survey | None = None) -> str:
     )
 
 
-def proposed(found: Survey, name: str, file: str, scenario: str) -> str:
+def proposed(table: Survey, name: str, file: str, scenario: str) -> str:
     """Write a commented scenario called ``name`` about a table.
 
     ``file`` is the table's path as the scenario says it, ``scenario`` the scenario's own. Raises DataError for labels
     that cannot be learnt, and for a table without features.
     """
-    head = _HEAD.format(file=flow(found.path.name), label=flow(found.label), name=name, scenario=scenario)
-    return "\n".join([head, _data(found, file), _partition(found)]) + sections(found.rows, found)
+    head = _HEAD.format(file=flow(table.path.name), label=flow(table.label), name=name, scenario=scenario)
+    return "\n".join([head, _data(table, file), _partition(table)]) + sections(table.rows, table)
 
 
-def _data(found: Survey, file: str) -> str:
+def _data(table: Survey, file: str) -> str:
     counted = [
         f"{words} ({len(each)}): {_some(each)}"
         for kind, words in _KINDS.items()
-        if (each := [column for column in found.columns if column.kind == kind])
+        if (each := [column for column in table.columns if column.kind == kind])
     ]
-    ids, categories = found.of("id")[:1], found.of("category")
-    dropped = [each for each in found.of("id", "text", "time", "other") if each not in ids]
-    gaps = [each for each in found.of("number") if each.missing]
+    ids, categories = table.of("id")[:1], table.of("category")
+    dropped = [each for each in table.of("id", "text", "time", "other") if each not in ids]
+    gaps = [each for each in table.of("number") if each.missing]
     no_id, no_drop, no_categories, no_gaps = _ABSENT
     lines = [
-        *_wrapped(f"{found.rows:,} rows. Columns besides the label: {'; '.join(counted)}."),
+        *_wrapped(f"{table.rows:,} rows. Columns besides the label: {'; '.join(counted)}."),
         "data:",
         f"  file: {flow(file)}",
-        f"  label: {flow(found.label)} # {_label(found)}",
-        f"  {_task(found)}",
+        f"  label: {flow(table.label)} # {_label(table)}",
+        f"  {_task(table)}",
         f"  id: {flow(ids[0].name)} # another value in each row: no feature" if ids else no_id,
         _line("drop", dropped, f"no features: {_some(dropped)}") or no_drop,
         _line("categorical", categories, f"texts that repeat: {_some(categories, 'values')}") or no_categories,
@@ -169,9 +169,9 @@ def _data(found: Survey, file: str) -> str:
     return "\n".join(lines)
 
 
-def _partition(found: Survey) -> str:
-    groups = groups_of(found)
-    listed = [_listed(each, found.features) for each in groups.columns]
+def _partition(table: Survey) -> str:
+    groups = groups_of(table)
+    listed = [_listed(each, table.features) for each in groups.columns]
     lines = [
         f"# Who holds which columns: {groups.rule}. `vflsim list partitions` shows other ways.",
         "partition:",
@@ -202,27 +202,27 @@ def _line(key: str, columns: Sequence[SurveyedColumn], told: str) -> str:
     return "\n".join(f"  {each}" for each in [*_wrapped(told), *dump({key: names}).splitlines()])
 
 
-def _label(found: Survey) -> str:
-    if not found.counts:
-        values = found.target.values
+def _label(table: Survey) -> str:
+    if not table.counts:
+        values = table.target.values
         return f"amounts from {values.min():.6g} to {values.max():.6g}; best scaled to about 1"
-    counts = [f"{flow(name)} ({count:,} rows)" for name, count in found.counts.items()]
+    counts = [f"{flow(name)} ({count:,} rows)" for name, count in table.counts.items()]
     return f"{len(counts)} classes, the rarest first: {few(counts)}"
 
 
-def _task(found: Survey) -> str:
-    if found.ambiguous:
+def _task(table: Survey) -> str:
+    if table.ambiguous:
         return "task: regression # so many whole numbers are taken for amounts; multiclass takes them for classes"
-    return f"# task: auto # {found.target.task}, by the labels; or say binary, multiclass, regression"
+    return f"# task: auto # {table.target.task}, by the labels; or say binary, multiclass, regression"
 
 
-def _rare(found: Survey) -> str:
+def _rare(table: Survey) -> str:
     """Name the rarest class and its share if it has less than half of an even share of the rows."""
-    if not found.counts:
+    if not table.counts:
         return ""
-    name, count = next(iter(found.counts.items()))
-    rare = 2 * count * len(found.counts) < found.rows
-    return f"{count / found.rows:.1%} of the rows are of class {flow(name)}" if rare else ""
+    name, count = next(iter(table.counts.items()))
+    rare = 2 * count * len(table.counts) < table.rows
+    return f"{count / table.rows:.1%} of the rows are of class {flow(name)}" if rare else ""
 
 
 def _some(columns: Sequence[SurveyedColumn], counted: Literal["", "rows", "values"] = "") -> str:

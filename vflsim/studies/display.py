@@ -213,7 +213,7 @@ class StudyDisplay(Watcher):
         if self._alone:
             self._print(stage, report)
 
-    def found(self, stage: StudyRun) -> None:
+    def kept(self, stage: StudyRun) -> None:
         """Count a run that was kept."""
         self._end(stage)
 

@@ -276,7 +276,7 @@ class _OpenStudy:
                 if run in self._written or self._manifest.written(run.protocol, run.seed):
                     self._written.add(run)
                     self._manifest.add(run.protocol, run.seed)
-                    self._watcher.found(run)
+                    self._watcher.kept(run)
             if self._written:
                 write_summary(Results.open(self.spec.folder))
                 self._manifest.finish(SUMMARIES)

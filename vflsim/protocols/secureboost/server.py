@@ -142,14 +142,14 @@ class BoostingServer(BoostingParty):
 
     def _split(self, tree: int, level: int, sums: Floats, clients: Sequence[int]) -> Mapping[int, Any]:
         """Note whose each split is; return each client's own. Features are those of the server, then of the clients."""
-        found = best_splits(sums, self.keys.growth)
+        splits = best_splits(sums, self.keys.growth)
         owners: Ints = self.remembered("owners", self.shape[:2], -1)
         here = owners[tree, 2**level - 1 : 2 ** (level + 1) - 1]
         first, told = 0, {}
         for party, width in ((SERVER, self.width), *((client, self.widths[client]) for client in clients)):
-            its = (found.features >= first) & (found.features < first + width)
+            its = (splits.features >= first) & (splits.features < first + width)
             here[its] = party
-            told[party] = np.where(its[:, None], np.stack([found.features - first, found.bins], 1), -1)
+            told[party] = np.where(its[:, None], np.stack([splits.features - first, splits.bins], 1), -1)
             first += width
         self.splits_of(tree, level)[:] = told[SERVER]
         return told

@@ -46,7 +46,7 @@ class _Page(BaseModel):
     until: dict[str, Any] = {}
 
 
-class Found(NamedTuple):
+class Checkpoint(NamedTuple):
     """A sound checkpoint."""
 
     snapshot: Snapshot
@@ -108,7 +108,7 @@ class CheckpointFiles:
                 return Waypoint(page.snapshot.position, page.snapshot.elapsed_s, page.until)
         return None
 
-    def newest(self) -> Found | None:
+    def newest(self) -> Checkpoint | None:
         """Return the newest sound checkpoint, if any; list the defects of newer ones in ``passed_over``.
 
         Raises ``CheckpointError`` if it belongs to a run with a different fingerprint.
@@ -117,7 +117,7 @@ class CheckpointFiles:
             try:
                 page = self._read_page(number)
                 self._compare(number, page.fingerprint)
-                return Found(page.snapshot, self._read_state(number, page.state))
+                return Checkpoint(page.snapshot, self._read_state(number, page.state))
             except _UnsoundError as damage:
                 self._unsound.add(number)
                 self.passed_over.append(f"checkpoint {number} {damage}")

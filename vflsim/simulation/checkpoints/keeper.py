@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from vflsim.errors import ResultsError
-from vflsim.simulation.checkpoints.files import CheckpointFiles, Found
+from vflsim.simulation.checkpoints.files import Checkpoint, CheckpointFiles
 from vflsim.simulation.checkpoints.snapshot import Return, Snapshot, take, went_elsewhere
 from vflsim.simulation.conductor import Course
 from vflsim.vocabulary.on_demand import Tensor
@@ -80,15 +80,15 @@ class Keeper:
     # --- a run without events ---------------------------------------------------------------------------------------
 
     @contextmanager
-    def at_rounds(self) -> Iterator[Found | None]:
+    def at_rounds(self) -> Iterator[Checkpoint | None]:
         """Keep checkpoints of a run that asks ``due`` between rounds; give the one to resume from, if any.
 
         Raises ``CheckpointError`` if the checkpoints belong to a different run.
         """
-        found = self._newest()
+        checkpoint = self._newest()
         self._plan()
         try:
-            yield found
+            yield checkpoint
         finally:
             if self._timer is not None:
                 self._timer.cancel()
@@ -136,17 +136,17 @@ class Keeper:
         elif self._stop:
             course.world.visit(self._visit)
 
-    def _newest(self) -> Found | None:
+    def _newest(self) -> Checkpoint | None:
         """Return the checkpoint to resume from, if any; note it, and those that are passed over."""
-        found = self._files.newest() if self._resume else None
+        checkpoint = self._files.newest() if self._resume else None
         self._notes |= dict.fromkeys(self._files.passed_over)
-        if found is not None:
-            position = found.snapshot.position
+        if checkpoint is not None:
+            position = checkpoint.snapshot.position
             self._kept_at = position.events
             self._notes[f"resumed from {position.time_s:.6g} s, round {position.counts['rounds']}"] = None
         elif self._files.passed_over:
             self._notes["no checkpoint is sound: started anew"] = None
-        return found
+        return checkpoint
 
     def _arrive(self) -> None:
         assert self._return is not None, "the run returns to a checkpoint"

@@ -22,7 +22,7 @@ from vflsim.recurrences.chunk import Chunk, UndecidedError, undecided
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
 from vflsim.simulation.build import Parties, parties
-from vflsim.simulation.checkpoints.files import Found
+from vflsim.simulation.checkpoints.files import Checkpoint
 from vflsim.simulation.checkpoints.keeper import Keeper
 from vflsim.simulation.checkpoints.snapshot import Position, Snapshot, packed, unpacked
 from vflsim.simulation.checkpoints.values import TensorReader, TensorWriter, load_states, states_of
@@ -142,17 +142,17 @@ class ProgramRun:
 
     # --- being interrupted ------------------------------------------------------------------------------------------
 
-    def along(self, keeper: Keeper, found: Found | None) -> None:
-        """Have checkpoints kept between rounds, and resume from the one that is ``found``."""
+    def along(self, keeper: Keeper, checkpoint: Checkpoint | None) -> None:
+        """Have checkpoints kept between rounds, and resume from the ``checkpoint``."""
 
         def between() -> None:
             if keeper.due:
                 keeper.keep(self._snapshot)
 
         self._keeper, self.program.between = keeper, between
-        if found is None:
+        if checkpoint is None:
             return
-        snapshot, tensors = found.snapshot, TensorReader(found.snapshot.tensors, found.storages)
+        snapshot, tensors = checkpoint.snapshot, TensorReader(checkpoint.snapshot.tensors, checkpoint.storages)
         journal = unpacked(snapshot.journal, tensors[snapshot.numbers])
         self._recalled.extend(entry for entry in journal if isinstance(entry, dict))
         self.program.losses = [entry for entry in journal if not isinstance(entry, dict)]
@@ -206,7 +206,7 @@ def run_trained(
     plan = RunPlan(scenario, name, seed, resolved, execution=execution, path="vectorised")
     training = ProgramRun(plan, nodes, report)
     scope = nullcontext() if keeper is None else keeper.at_rounds()
-    with execution.settings(), drawing_from(torch_seed(seed, SHARED, "protocol"), alone=False), scope as found:
+    with execution.settings(), drawing_from(torch_seed(seed, SHARED, "protocol"), alone=False), scope as checkpoint:
         if keeper is not None:
-            training.along(keeper, found)
+            training.along(keeper, checkpoint)
         return run_vectorised(scenario, name, seed, data, training=training)

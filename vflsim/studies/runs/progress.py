@@ -107,7 +107,7 @@ class Watcher:
     def ended(self, run: StudyRun, report: Report) -> None:
         """Handle a run that has ended and is written."""
 
-    def found(self, run: StudyRun) -> None:
+    def kept(self, run: StudyRun) -> None:
         """Handle a written run of an interrupted study, which ``ended`` may have reported before."""
 
     def failed_analysis(self, left_out: Sequence[LeftOut]) -> None:

@@ -113,10 +113,10 @@ class _Devices(Format):
         keys = {"kind": "intervals", "down": downs, "period": period, "interrupted": self.wishes.interrupted}
         return ForeignClient({"availability": keys})
 
-    def platform(self, found: Mapping[str, ForeignClient | None], *notes: str) -> Platform:
+    def platform(self, clients: Mapping[str, ForeignClient | None], *notes: str) -> Platform:
         """Return the wanted ones of the devices that are ever there."""
-        there = {name: client for name, client in found.items() if client is not None}
-        absent = len(found) - len(there)
+        there = {name: client for name, client in clients.items() if client is not None}
+        absent = len(clients) - len(there)
         left_out = (f"{absent:,} devices are never there, and are left out.",) if absent else ()
         return Platform({name: there[name] for name in self.chosen([*there])}, notes=(*left_out, *notes))
 
@@ -142,7 +142,7 @@ class FedScaleAvailability(_Devices):
 
     @override
     def read(self) -> Platform:
-        found = dict[str, ForeignClient | None]()
+        clients = dict[str, ForeignClient | None]()
         for name, entry in self.devices().items():
             starts, ends, period = (entry[key] for key in ("active", "inactive", "finish_time"))
             numbers = [*(starts if isinstance(starts, list) else [None]), *(ends if isinstance(ends, list) else [None])]
@@ -153,8 +153,8 @@ class FedScaleAvailability(_Devices):
                 allowed = "as many of each, and none that ends before it begins"
                 raise self.error("active and inactive are no pairs of from and to", allowed, at=f"device {name}")
             spans = [(float(start), min(float(end), float(period))) for start, end in zip(starts, ends, strict=True)]
-            found[name] = self.away(spans, float(period))
-        return self.platform(found)
+            clients[name] = self.away(spans, float(period))
+        return self.platform(clients)
 
 
 class FedScaleCapacity(_Devices):
@@ -195,13 +195,13 @@ class FlashStates(_Devices):
     def read(self) -> Platform:
         traces = {name: self._trace(name, entry["messages"]) for name, entry in self.devices().items()}
         origin = min((begin for begin, end, _ in traces.values() if end > begin), default=0.0)
-        found: dict[str, ForeignClient | None] = dict.fromkeys(traces)
+        clients: dict[str, ForeignClient | None] = dict.fromkeys(traces)
         for name, (begin, end, ready) in traces.items():
             if (period := end - begin) > 0:  # as in FLASH, a trace repeats, at its own times of the day
                 shifted = [((start - origin) % period, stop - start) for start, stop in ready]
-                found[name] = self.away([(start, start + long) for start, long in shifted], period)
+                clients[name] = self.away([(start, start + long) for start, long in shifted], period)
         note = "A device that is ready at its trace's end counts as ready until then; FLASH leaves that time out."
-        return self.platform(found, note)
+        return self.platform(clients, note)
 
     def _trace(self, name: str, messages: object) -> tuple[float, float, list[tuple[float, float]]]:
         """Return the beginning and end of a trace, and when the device is ready, in seconds of FLASH's clock."""
