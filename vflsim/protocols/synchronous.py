@@ -14,7 +14,6 @@ from vflsim.protocols.base import REFERENCE, ROUNDS, CheckContext, Protocol, Tra
 from vflsim.protocols.blinded import agree_on_keys, blinds, of_all, relay_keys
 from vflsim.protocols.capabilities import Vectorisable
 from vflsim.recurrences import WITH_EVENTS, Recurrence, SynchronousRounds, TimedWorld
-from vflsim.recurrences.racing import Dropping
 from vflsim.setting import Setting
 from vflsim.vocabulary.expressions import Selection, others
 from vflsim.vocabulary.quantities import Count, PositiveSeconds
@@ -99,7 +98,7 @@ class InTime(Vectorisable, Protocol):
 
     def recurrence(self, world: TimedWorld) -> Recurrence:
         """Return the recurrence of rounds that wait for all participants, or that end without late ones."""
-        return Dropping(world, self.fastest, self.deadline) if self.drops else SynchronousRounds(world)
+        return SynchronousRounds(world, "finished", self.deadline)
 
 
 class Ignore(InTime):

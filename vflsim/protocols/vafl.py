@@ -20,10 +20,9 @@ from vflsim.learning.learners.server import ServerStep
 from vflsim.protocols.base import TABLE, CheckContext, Protocol, Traits
 from vflsim.protocols.capabilities import Vectorisable
 from vflsim.protocols.in_flight import answered
-from vflsim.recurrences import Obstacle, Recurrence, TimedWorld
+from vflsim.recurrences import Obstacle, Recurrence, SynchronousRounds, TimedWorld
 from vflsim.recurrences.ages import BatchRows
 from vflsim.recurrences.own_pace import OfStep, OwnPace
-from vflsim.recurrences.racing import FirstOfAll
 from vflsim.recurrences.shared_pace import SharedPace
 from vflsim.recurrences.sources import unit_seconds
 from vflsim.setting import Learners, Setting
@@ -296,7 +295,7 @@ class TSynchronous(OwnPaceProtocol):
 
     def recurrence(self, world: TimedWorld) -> Recurrence:
         """Return the recurrence in which t arrivals make a step, or all clients restart with each step."""
-        return FirstOfAll(world, self.t) if self.cancel else super().recurrence(world)
+        return SynchronousRounds(world, "abandoned", table=True) if self.cancel else super().recurrence(world)
 
     def check(self, context: CheckContext) -> None:
         """Raise ``ValueError`` if there are fewer than t clients, or if ``cancel`` has no common batch."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import override
 
 from vflsim.learning.batches import BatchSequence
 from vflsim.learning.learners.staleness import Ages, ArrivalSteps
-from vflsim.recurrences.chunk import AgeSums, Bools, RoundAges
+from vflsim.recurrences.chunk import AgeSums, Bools
 from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.world import TimedWorld
 
@@ -88,40 +88,34 @@ _MANY = 2**17
 """Most rows of arrivals that are dealt with together."""
 
 
-class ClientAges:
-    """Ages of clients, of whom a round uses some. Every used row is of the current round: its age is 0."""
+class UsedAges:
+    """Ages of what rounds use that some of the clients are in time for: of fresh rows, whose age is 0, and of clients.
 
-    def __init__(self, world: TimedWorld) -> None:
-        self.world = world
-        self._arrivals = ArrivalSteps(len(world.clients))
+    With a ``table`` they also use the rows of all others that have come for earlier rounds.
+    """
 
-    def empty(self, count: int) -> RoundAges:
-        """Allocate the ages of ``count`` rounds, for ``note`` to fill."""
-        return RoundAges(*np.zeros((2, count, 3), np.int64))
+    def __init__(self, world: TimedWorld, table: bool) -> None:
+        clients = len(world.clients)
+        self._world, self._arrivals = world, ArrivalSteps(clients)
+        self._stamps = np.full((world.sequence.rows, clients), -1, np.int32) if table else None
 
-    def note(self, ages: RoundAges, place: int, number: int, used: Bools) -> None:
-        """Note that round ``number``, at ``place`` in ``ages``, uses the embeddings of ``used`` (M,)."""
-        ages.clients[place] = self._arrivals.step(number, used)
-        ages.rows[place] = self._rows(number, used)
+    def of(self, first: int, used: Bools) -> Callable[[int, int], AgeSums]:
+        """Return what sums up the ages of some rounds, from round ``first`` on, given the clients used (n, M)."""
 
-    def _rows(self, number: int, used: Bools) -> Ages:
-        return Ages(number=int(np.count_nonzero(used)) * self.world.length(number))
+        def ages(start: int, stop: int) -> AgeSums:
+            return sum((self._step(first + k, used[k]) for k in range(start, stop)), AgeSums())
 
+        return ages
 
-class TableAges(ClientAges):
-    """Ages of clients, and of rows of the server's table: of all clients and all samples of a round's batch."""
-
-    def __init__(self, world: TimedWorld) -> None:
-        super().__init__(world)
-        self._stamps = np.full((world.sequence.rows, len(world.clients)), -1, np.int32)
-
-    @override
-    def _rows(self, number: int, used: Bools) -> Ages:
-        ids = self.world.sequence.batch(number).ids
+    def _step(self, number: int, used: Bools) -> AgeSums:
+        clients = self._arrivals.step(number, used)
+        if self._stamps is None:
+            return AgeSums(Ages(number=int(np.count_nonzero(used)) * self._world.length(number)), clients)
+        ids = self._world.sequence.batch(number).ids
         stamps = self._stamps[ids]
         stamps[:, used] = number
         self._stamps[ids] = stamps
-        return Ages.since(stamps, number)
+        return AgeSums(Ages.since(stamps, number), clients)
 
 
 class ArrivalAges:

@@ -10,7 +10,8 @@ from typing import TypeAlias
 import numpy as np
 
 from vflsim.recurrences.chunk import AT_SERVER, Bools, Chunk, Direction, Moves, State, Stretches, undecided
-from vflsim.recurrences.first_answers import FirstAnswers, PeerMessages, Play, Skipped
+from vflsim.recurrences.first_answers import FirstAnswers, Latecomers, Play
+from vflsim.recurrences.peer_messages import PeerMessages
 from vflsim.recurrences.shared_links import Carry, SharedLinks
 from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.timed import (
@@ -66,10 +67,10 @@ class PlayedRounds:
         self.after: list[Moves] = []
         self.over = self.steps_during = False
         self.turns: list[TurnByTurn] = []
-        self.skipped: dict[Draw, Skipped] | None = None
-        """Where clients may be late: the draws that they have not taken."""
+        self.late: Latecomers | None = None
+        """The clients that may be late, where the server does not wait for all."""
         self.answers: FirstAnswers | None = None
-        """The clients' work for which the server may not wait, from a wait of theirs to the end of the server's."""
+        """The clients' work for which the server may not wait, until they hear that its wait is over."""
         self.heard: FirstAnswers | None = None
         """The same, once the clients have heard that it is over."""
         self.sent_to_peers: list[PeerMessages] = []
@@ -116,6 +117,9 @@ class PlayedRounds:
             yield self._service(act)
         elif isinstance(act, TimedTurns):
             yield self._in_turn(act)
+        elif self.late is not None and not self.late.gathered:
+            self.answers = FirstAnswers(self.late, self.first, self.kinds, self.now)
+            yield self.answers.begin
         elif self.pauses is not None or any(process is not None for process in self.processes):
             yield self._activating()
 
@@ -125,6 +129,10 @@ class PlayedRounds:
             return
         if self.answers is not None:
             yield self.answers.activity(act.draw, self.drawn, act.factors)
+            return
+        if self.heard is not None and not self.heard.late.gathered:
+            yield self.heard.step(act, self.drawn, self.steps[:, self.stepped])
+            self.stepped += 1
             return
         taken = act.seconds(self.drawn(act.draw), self.kinds)
         play = self._step(taken, act.by) if act.steps else self._passing(taken, act.by)
@@ -215,6 +223,8 @@ class PlayedRounds:
 
         yield play_busy if act.busy else play
         if self.answers is not None and act.late is not None:
+            if not self.answers.late.gathered:
+                yield self.answers.telling(way, moves, self.world.empty)
             yield self.answers.hearing(act.late, ends)
             self.heard, self.answers = self.answers, None
 
@@ -222,7 +232,7 @@ class PlayedRounds:
         if self.world.metered:
             raise undecided("clients send each other messages, whose energy is not counted", self.first, 0.0)
         self.pending = messages = PeerMessages(act.way, self.kinds, self.drawn(act.way.latency))
-        if self.skipped is None:
+        if self.late is None:
             self.sent_to_peers.append(messages)
         now = self.now
         return lambda k, kind: messages.send(k, kind, now.clients)
@@ -231,8 +241,8 @@ class PlayedRounds:
         messages, now, ready = self.pending, self.now, np.empty(self.shape)
         assert messages is not None, "clients wait for what they have sent each other"
         self.pending = None
-        if self.skipped is not None:
-            self.answers = FirstAnswers(self.skipped, self.first, self.kinds, now, messages)
+        if self.late is not None:
+            self.answers = FirstAnswers(self.late, self.first, self.kinds, now, messages)
             ready = self.answers.ready
 
         def play(k: int, _: int) -> None:
@@ -320,9 +330,9 @@ class PlayedRounds:
                 self.steps[:, self.stepped] = turns.ends[:, :, place]
                 self.stepped += 1
         self.during.extend(messages.moves() for messages in self.sent_to_peers)
-        used = None
+        used, ages = None, None if self.late is None else self.late.ages
         if self.heard is not None:
-            used, self.waited = self.heard.used(), self.heard.waited
+            used, self.waited = self.heard.used, self.heard.waited
             self.during.extend(self.heard.moves())
         if not self.over:  # before the first round
             self.ends.fill(math.nan)
@@ -330,8 +340,9 @@ class PlayedRounds:
         steps = self.steps[:, 0] if self.steps.shape[1] == 1 else self.steps
         return Chunk(
             self.first, self.ends, self.waited, used, steps, tuple(self.during), tuple(self.after),
-            self.world.fresh_ages(self.kinds), ordered=self.skipped is None, steps_during=self.steps_during,
-            all_fresh=used is not None, spans=tuple(self.spans) if used is None else None,
+            self.world.fresh_ages(self.kinds) if ages is None or used is None else ages.of(self.first, used),
+            ordered=self.late is None, steps_during=self.steps_during,
+            all_fresh=used is not None and ages is None, spans=tuple(self.spans) if used is None else None,
         )  # fmt: skip
 
 

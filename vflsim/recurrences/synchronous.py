@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from vflsim.recurrences.ages import UsedAges
 from vflsim.recurrences.chunk import Chunk, undecided
-from vflsim.recurrences.first_answers import Skipped
+from vflsim.recurrences.first_answers import Latecomers
 from vflsim.recurrences.played_rounds import PlayedRounds
 from vflsim.recurrences.recorded_rounds import RecordedRounds
 from vflsim.recurrences.shared_links import SharedLinks
 from vflsim.recurrences.timed import (
-    Draw,
     Timed,
     TimedAnswers,
     TimedDelay,
@@ -24,7 +24,7 @@ from vflsim.recurrences.timed import (
 from vflsim.recurrences.trail import Now
 from vflsim.recurrences.world import TimedWorld
 from vflsim.timing.arrivals import ActivationProcess
-from vflsim.tracing.acts import Activated, ClientSleep, ClientsWait, ServerWaits
+from vflsim.tracing.acts import Activated, ClientSleep, ClientsWait, Late, ServerWaits
 
 _PAUSABLE = Activated | TimedWork | TimedDelay | ClientSleep | TimedService | TimedSending | TimedAnswers | ServerWaits
 """The acts of rounds in which clients may pause."""
@@ -33,17 +33,20 @@ _PAUSABLE = Activated | TimedWork | TimedDelay | ClientSleep | TimedService | Ti
 class Program:
     """The acts of a round, one after the other: each party's times follow from its own acts and its waits.
 
-    ``shared`` are the links that messages share. Raises ValueError for acts that do not say whose work may be late, or
-    what becomes of it.
+    ``shared`` are the links that messages share. ``late`` are the clients for whom the server may not wait; without
+    them, they wait for each other first. Raises ValueError for acts that do not say whose work may be late, or what
+    becomes of it.
     """
 
-    def __init__(self, world: TimedWorld, acts: Timed, shared: SharedLinks | None = None) -> None:
+    def __init__(
+        self, world: TimedWorld, acts: Timed, shared: SharedLinks | None = None, late: Latecomers | None = None
+    ) -> None:
         self._world, self._acts, self._shared = world, acts, shared
-        self.waits_for_all = _waits_for_all(acts)
-        self._skipped: dict[Draw, Skipped] = {}
+        late = late or Latecomers(len(world.clients))
+        self._late = None if _waits_for_all(acts, late.gathered) else late
         self._steps = sum(_steps(act) for act in acts)
         self._processes: list[ActivationProcess | None] = []
-        if world.pauses and not (self.waits_for_all and all(isinstance(act, _PAUSABLE) for act in acts)):
+        if world.pauses and not (self._late is None and all(isinstance(act, _PAUSABLE) for act in acts)):
             raise undecided("clients pause while others wait for them one by one", 0, 0.0)
         if any(isinstance(act, Activated) for act in acts):
             self._processes = world.activations()
@@ -55,8 +58,7 @@ class Program:
         orders = self._world.orders[self._acts is not self._world.before] if answers else ()
         kinds = self._world.kind_of(np.arange(first, first + count))
         chunk = rounds(self._world, first, kinds, now, self._steps, self._processes, self._shared, orders)
-        if not self.waits_for_all:
-            chunk.skipped = self._skipped
+        chunk.late = self._late
         plays = [play for act in self._acts for play in chunk.plays(act)]
         links = self._world.shared_links
         if links is not None and links.serial:
@@ -76,7 +78,7 @@ def _steps(act: object) -> int:
     return int(isinstance(act, TimedWork) and act.steps)
 
 
-def _waits_for_all(acts: Timed) -> bool:
+def _waits_for_all(acts: Timed, gathered: bool) -> bool:
     """Return whether the server waits for all clients. Raises ValueError if nothing says what becomes of late ones."""
     counts = [place for place, act in enumerate(acts) if isinstance(act, ServerWaits) and act.count is not None]
     if not counts:
@@ -84,7 +86,7 @@ def _waits_for_all(acts: Timed) -> bool:
     (place,) = counts[:1]
     ready = [act for act in acts[:place] if isinstance(act, ClientsWait)]
     late = [act for act in acts[place:] if isinstance(act, TimedAnswers) and act.late is not None]
-    if len(counts) > 1 or len(ready) != 1 or len(late) != 1:
+    if len(counts) > 1 or len(ready) != gathered or len(late) != 1:
         raise ValueError(
             f"a round has {len(counts)} ServerWaits(count=…), {len(ready)} ClientsWait() before the first one, and "
             f"{len(late)} ToClients(…, late=…) after it; allowed: one of each"
@@ -105,8 +107,10 @@ class SynchronousRounds:
     """The acts of ``world.round``, round after round: trips to the server and back, and waits for each other.
 
     What a protocol does before its first round, such as a key agreement, comes with the first chunk. In rounds of the
-    server's work alone (the reference) clients step as it ends, and wait for nothing. Raises ``UndecidedError`` if
-    clients wait for activations, and the acts do not.
+    server's work alone (the reference) clients step as it ends, and wait for nothing. Where acts are traced and the
+    server does not wait for all, ``late`` says what becomes of the others' work: it waits for the first answers, or
+    with a ``deadline`` for so many seconds, and with a ``table`` uses what the others have sent before. Raises
+    ``UndecidedError`` if clients wait for activations, and the acts do not.
 
     Example::
 
@@ -114,7 +118,11 @@ class SynchronousRounds:
         rounds.advance(first=0, count=64).ends.shape  # (64,)
     """
 
-    def __init__(self, world: TimedWorld) -> None:
+    def __init__(
+        self, world: TimedWorld, late: Late | None = None, deadline: float | None = None, table: bool = False
+    ) -> None:
+        few = None if late is None else Latecomers(len(world.clients), UsedAges(world, table), deadline)
+        told = (replace(act, late=act.late or late) if isinstance(act, TimedAnswers) else act for act in world.round)
         self._clients = len(world.clients)
         self._alone = all(isinstance(act, TimedService) for act in world.round)
         links = None if self._alone else world.shared_links
@@ -122,7 +130,7 @@ class SynchronousRounds:
             raise undecided("clients wait for activations, which the protocol's acts leave out", 0, 0.0)
         if links is not None:
             links.check((*world.before, *world.round), bool(world.pauses))
-        self._round = Program(world, world.round, links)
+        self._round = Program(world, tuple(told), links, few)
         self._now = Now(self._clients, world.recorded)
         if self._alone:
             self._now.clients.fill(np.inf)  # nobody waits for them

@@ -101,7 +101,7 @@ def test_less_is_kept_if_less_is_asked_for() -> None:
                 ],
             },
             {"rounds": 5},
-            "a gradient arrives as its client begins",
+            "a message arrives as its client begins",
         ),
         # client 2's late embedding arrives at 2.5 s, as client 1 has stepped: do its bytes count?
         (
