@@ -77,7 +77,10 @@ class BsVfl(ActsByHand, Protocol):
         return Activated(), *trip(embed, up, serve, down), *steps, *further
 
     def recurrence(self, world: TimedWorld) -> Recurrence:
-        """Return the recurrence of batches in flight."""
+        """Return the recurrence of batches in flight.
+
+        It is by hand: how far a client embeds ahead depends on when gradients come, and a trace has no times.
+        """
         return InFlightRounds(world, self.window, self.local_steps)
 
     def describe(self, setting: Setting) -> str:

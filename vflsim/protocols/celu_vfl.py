@@ -285,7 +285,10 @@ class CeluVfl(ActsByHand, Protocol):
         return Activated(), *trip(embed, up, serve, down), *steps, cached, of_server
 
     def recurrence(self, world: TimedWorld) -> Recurrence:
-        """Return the recurrence of rounds with steps on cached exchanges."""
+        """Return the recurrence of rounds with steps on cached exchanges.
+
+        It is by hand: how many of them a party takes depends on how long it waits, and a trace has no times.
+        """
         return CachingRounds(world, self.cache, self.uses)
 
     def describe(self, setting: Setting) -> str:

@@ -97,7 +97,10 @@ class InTime(Vectorisable, Protocol):
         return "" if self.drops else "together"
 
     def recurrence(self, world: TimedWorld) -> Recurrence:
-        """Return the recurrence of rounds that wait for all participants, or that end without late ones."""
+        """Return the recurrence of rounds that wait for all participants, or that end without late ones.
+
+        A trace does not tell a deadline, or that late clients finish their work before they join another round.
+        """
         return SynchronousRounds(world, "finished", self.deadline)
 
 

@@ -162,7 +162,10 @@ class OwnPaceProtocol(Vectorisable, TableProtocol):
         return max(self.arrivals, clients // 8)
 
     def recurrence(self, world: TimedWorld) -> Recurrence:
-        """Return the recurrence in which so many arrivals make a step."""
+        """Return the recurrence in which so many arrivals make a step.
+
+        It is by hand: a trace has no times, and whose embeddings of which batches make a step depends on them.
+        """
         setting = world.setting
         rows, training = setting.data.rows, setting.training
         sequences = [world.sequence]
@@ -294,7 +297,10 @@ class TSynchronous(OwnPaceProtocol):
         return clients if self.cancel else super().numbers_a_round(clients)
 
     def recurrence(self, world: TimedWorld) -> Recurrence:
-        """Return the recurrence in which t arrivals make a step, or all clients restart with each step."""
+        """Return the recurrence in which t arrivals make a step, or all clients restart with each step.
+
+        Of the latter a trace tells t, but not that late work is abandoned, or that a table has the others' rows.
+        """
         return SynchronousRounds(world, "abandoned", table=True) if self.cancel else super().recurrence(world)
 
     def check(self, context: CheckContext) -> None:

@@ -180,7 +180,10 @@ class FedVS(ActsByHand, Peering, Answering, CodedKeys):
             yield Obstacle("deadline", "rounds that miss their deadline are given up", "none: too_few: wait")
 
     def recurrence(self, world: TimedWorld) -> Recurrence:
-        """Return the recurrence of rounds in which clients wait for each other, and the server for the R fastest."""
+        """Return the recurrence of rounds in which clients wait for each other, and the server for the R fastest.
+
+        Its acts are by hand: a trace knows no messages between clients.
+        """
         return SynchronousRounds(world)
 
     def describe(self, setting: Setting) -> str:
