@@ -15,8 +15,8 @@ import torch
 from learning_plane import BATCH, CLASSES, FEATURES, RATE, WIDTH, Problem, milliseconds
 from torch import nn
 
-from vflsim.learning.data.loaded import LoadedData
-from vflsim.learning.execution.deferred import DeferredExecutor
+from vflsim.learning.data.loaded_data import LoadedData
+from vflsim.learning.execution.deferred_executor import DeferredExecutor
 from vflsim.learning.execution.operations import Operation
 from vflsim.learning.tasks import task_of
 from vflsim.protocols.easter.protocol import GlobalEmbedding, Prediction

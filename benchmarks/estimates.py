@@ -32,7 +32,7 @@ def measured(path: str, seconds: float) -> list[dict[str, float | str]]:
     from vflsim.scenario.resolve import ScenarioData
     from vflsim.stopping import Stop
     from vflsim.studies.checks.data import read_and_check
-    from vflsim.studies.checks.expected import expectation
+    from vflsim.studies.checks.estimates import expectation
     from vflsim.studies.checks.run_speed import measured_speed
     from vflsim.studies.runs.interrupt import Interrupt
     from vflsim.studies.runs.progress import StudyRun

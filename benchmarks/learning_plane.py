@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from vflsim.learning.batches import BatchSequence, Split
 from vflsim.learning.batching.kernels import stack_clients
-from vflsim.learning.execution.deferred import DeferredExecutor
+from vflsim.learning.execution.deferred_executor import DeferredExecutor
 from vflsim.learning.execution.operations import Operation
 from vflsim.learning.learners.client import ClientLearner, ClientParts
 from vflsim.learning.learners.server import ServerLearner, ServerParts

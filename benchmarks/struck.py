@@ -121,7 +121,7 @@ class _Counts:
 
 def _counting(folder: str, blow: Blow | None, who: str = "") -> _Counts:
     """Count what this process does from now on; let it write checkpoints after so many events."""
-    from vflsim.learning.execution.deferred import DeferredExecutor
+    from vflsim.learning.execution.deferred_executor import DeferredExecutor
     from vflsim.simulation.checkpoints import Keeper
 
     counts, submit = _Counts(folder, blow, who), DeferredExecutor.submit

@@ -26,7 +26,7 @@ from torch.nn import functional
 
 import vflsim
 from vflsim.learning.batches import Batch, BatchSequence
-from vflsim.learning.execution.deferred import DeferredExecutor
+from vflsim.learning.execution.deferred_executor import DeferredExecutor
 from vflsim.learning.execution.operations import Operation
 from vflsim.learning.tasks import MULTICLASS
 from vflsim.protocols.vim import admm as duals_module

@@ -81,7 +81,7 @@ ROOMS: dict[str, list[set[str]]] = {
         {"tables"},
         {"read"},
         {"events", "sweeps"},
-        {"link_waits", "observed", "trace", "verify"},
+        {"link_waits", "observations", "trace", "verify"},
     ],
     "timing": [
         {"floats", "profile"},

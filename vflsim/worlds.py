@@ -35,7 +35,7 @@ from vflsim.codecs.frame import (
     write_frame as write_frame,
 )
 from vflsim.files import array_of as array_of, json_of as json_of, parsed_json as parsed_json
-from vflsim.learning.data.loaded import SPLITS as SPLITS, Windows as Windows
+from vflsim.learning.data.loaded_data import SPLITS as SPLITS, Windows as Windows
 from vflsim.learning.execution.operations import Executor as Executor, ImmediateExecutor as ImmediateExecutor
 from vflsim.learning.learners.inputs import KeptValue as KeptValue
 from vflsim.learning.learners.releases import BatchKey as BatchKey, Releases as Releases, Rows as Rows

@@ -26,7 +26,7 @@ from vflsim.attacks.label_scores import (
     named_accuracy,
     unaided_scores,
 )
-from vflsim.attacks.probing import by_chance
+from vflsim.attacks.probes import by_chance
 from vflsim.errors import ResultsError
 from vflsim.finished import Results, TrainedModels, stored_scenario
 from vflsim.scenario import ScenarioData

@@ -18,8 +18,8 @@ from sklearn.metrics.pairwise import euclidean_distances
 from toy_views import view
 
 from vflsim.attacks import chosen, evaluate, evaluation_tables
-from vflsim.attacks.probing import FARTHEST, Indices, decoded, kernelled, linear, numbers, scaled
-from vflsim.attacks.received import EVERYTHING, Seen, directed, seen_of
+from vflsim.attacks.probes import FARTHEST, Indices, decoded, kernelled, linear, numbers, scaled
+from vflsim.attacks.received_messages import EVERYTHING, Seen, directed, seen_of
 from vflsim.attacks.reconstruction import explained, numeric
 from vflsim.errors import ScenarioError
 from vflsim.learning.models.shapes import TableShape
@@ -68,7 +68,7 @@ def reconstructed(study: Results, protocols: Sequence[str]) -> pd.DataFrame:
     every = [*plain, "reconstruction.method=linear"]
     one = [*plain, "reconstruction.method=decoder", "reconstruction.client=3"]
     with pytest.MonkeyPatch.context() as patched:  # a decoder that looks 60 times at each row sees what there is
-        patched.setattr("vflsim.attacks.probing._MOST_EPOCHS", 60)
+        patched.setattr("vflsim.attacks.probes._MOST_EPOCHS", 60)
         found = [
             evaluate(study, chosen(["reconstruction"], said), protocols).tables["reconstruction"]
             for said in (every, one)

@@ -15,7 +15,7 @@ from protocols_by_kind import KINDS
 from tiny_worlds import apart, assert_sound, data_of, rounds, run, tiny
 
 from vflsim.analysis.stages import Unanalysable
-from vflsim.codecs import Plain
+from vflsim.codecs import Plain, measurement
 from vflsim.codecs.encryption import TIMES, Ckks, Paillier
 from vflsim.errors import DataError, ScenarioError
 from vflsim.protocols.capabilities import closed_forms_of
@@ -172,11 +172,10 @@ def test_keys_are_checked(codec: Any, says: str) -> None:
 
 
 def test_the_command_measures_codecs_that_load(vflsim: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> None:
-    from vflsim.codecs import measuring
 
     measure = {"packed": 1, "times": TABLE}
-    monkeypatch.setattr(measuring, "_paillier", lambda key: Paillier.model_validate(measure).times)
-    monkeypatch.setattr(measuring, "_ckks", lambda degree: Paillier.model_validate(measure).times)
+    monkeypatch.setattr(measurement, "_paillier", lambda key: Paillier.model_validate(measure).times)
+    monkeypatch.setattr(measurement, "_ckks", lambda degree: Paillier.model_validate(measure).times)
     ended = vflsim("calibrate", "--encryption")
     assert ended.status == 0
     lines = [line for line in ended.out.splitlines() if line.startswith("codec: ")]
@@ -203,7 +202,7 @@ def test_without_libraries_the_command_names_the_extra(
 
 def test_measured_times_are_of_this_machine() -> None:
     pytest.importorskip("phe")
-    from vflsim.codecs.measuring import _paillier
+    from vflsim.codecs.measurement import _paillier
 
     times = _paillier(1024)
     assert times.add < times.multiply < times.decrypt < times.encrypt

@@ -22,7 +22,7 @@ TRIED = {
     "start": ("server", "test_a_run_starts_once_and_after_the_client_is_ready"),
     "evaluate": ("server", "test_no_evaluation_shows_embeddings_of_training_rows"),
     "query": ("server", "test_queries_about_rows_of_the_servers_choice_are_refused"),
-    "sharers": ("expected", "test_a_server_names_as_many_sharers_as_the_scenario_has"),
+    "sharers": ("message_checks", "test_a_server_names_as_many_sharers_as_the_scenario_has"),
     "up": ("server", "test_a_blinded_upload_is_the_same_integers_again_and_an_earlier_one_is_refused"),
     "stop": ("server", "test_a_client_evaluates_after_the_end_of_a_run_and_no_longer_after_the_last_evaluation"),
     **dict.fromkeys(
@@ -32,7 +32,7 @@ TRIED = {
     **dict.fromkeys(
         ("gradient", "loss_differences", "shared_values", "admm_variables", "global_embedding", "pseudo_labels",
          "round_over"),
-        ("expected", "test_a_client_takes_one_message_of_a_kind_a_round"),
+        ("message_checks", "test_a_client_takes_one_message_of_a_kind_a_round"),
     ),
     **dict.fromkeys(
         ("done", "bye", "beat"),
@@ -56,7 +56,12 @@ def test_an_evil_server_tries_every_message_that_a_server_sends() -> None:
     assert TRIED.keys() == set().union(*of_servers)
     assert TRIED.keys().isdisjoint(others)
     for module, name in set(TRIED.values()):
-        file = ROOT / "tests" / "remote" / ("test_expected.py" if module == "expected" else "test_evil_server.py")
+        file = (
+            ROOT
+            / "tests"
+            / "remote"
+            / ("test_message_checks.py" if module == "message_checks" else "test_evil_server.py")
+        )
         assert f"def {name}(" in file.read_text(encoding="utf-8")
 
 

@@ -19,7 +19,7 @@ from vflsim.exploring.slow_figures import ROUNDS_AT_ONCE, VALUES_AT_ONCE, choice
 from vflsim.scenario.load import load
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import ScenarioData
-from vflsim.studies.checks.expected import expectation
+from vflsim.studies.checks.estimates import expectation
 from vflsim.studies.checks.trials import by_events
 from vflsim.timing.delays import Constant, Exponential, LogNormal, Pareto, Weibull
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from vflsim.errors import ScenarioError
 from vflsim.learning.batches import BatchSequence
-from vflsim.learning.data.loaded import LoadedData
+from vflsim.learning.data.loaded_data import LoadedData
 from vflsim.protocols import PROTOCOLS
 from vflsim.scenario import load
 from vflsim.scenario.resolve import setting

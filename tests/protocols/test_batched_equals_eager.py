@@ -11,7 +11,7 @@ from tiny_worlds import EAGER, RANDOM_TIMING, apart, data_of, parties, rounds, s
 
 from vflsim.learning.batching import kernels
 from vflsim.learning.batching.kernels import KERNELS
-from vflsim.learning.execution.deferred import DeferredExecutor
+from vflsim.learning.execution.deferred_executor import DeferredExecutor
 from vflsim.learning.execution.operations import Handle, Operation, run_together
 from vflsim.learning.learners.embedding_table import SummedTable
 from vflsim.learning.models.aggregates import AGGREGATES

@@ -16,7 +16,7 @@ from protocols_by_kind import KINDS
 from tiny_worlds import data_of, tiny
 
 from vflsim.errors import ScenarioError
-from vflsim.learning.data.loaded import LoadedData
+from vflsim.learning.data.loaded_data import LoadedData
 from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.privacy.blinding import private_key
 from vflsim.protocols.capabilities import Peering

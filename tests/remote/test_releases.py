@@ -10,7 +10,7 @@ from vflsim.errors import ProtocolError
 from vflsim.learning.batches import BatchSequence
 from vflsim.learning.learners.releases import Releases
 from vflsim.remote.control import Control, ControlError, NoiseAdded
-from vflsim.remote.expected import ReleaseCounts, telling
+from vflsim.remote.message_checks import ReleaseCounts, telling
 from vflsim.scenario.resolve import setting
 from vflsim.setting import Setting
 

@@ -12,7 +12,7 @@ from vflsim.scenario import dump, load, schema
 from vflsim.scenario.resolve import course_digest, setting
 from vflsim.simulation.vectorised import obstacles
 from vflsim.studies.checks.describe import overrides
-from vflsim.studies.checks.expected import expectation
+from vflsim.studies.checks.estimates import expectation
 
 ACCEPTS = {"synchronous", "ignore", "easter"}
 """The kinds whose server needs only the sum."""

@@ -14,7 +14,7 @@ from tiny_worlds import EAGER, data_of, run, tiny
 from vflsim import run as run_study
 from vflsim.reporting import write_report
 from vflsim.results.facts import Conditions
-from vflsim.studies.checks.expected import expectation
+from vflsim.studies.checks.estimates import expectation
 
 SGD = ("sgd 0.2",), ("sgd 0.1",)
 ACTIVE: dict[str, Any] = {

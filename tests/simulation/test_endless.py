@@ -14,10 +14,10 @@ from vflsim.protocols.synchronous import Synchronous
 from vflsim.protocols.vafl import Asynchronous
 from vflsim.scenario.models import Scenario
 from vflsim.setting import Learners, Setting, split_learners
-from vflsim.simulation import stalled as endless
+from vflsim.simulation import standstill as endless
 from vflsim.simulation.build import Parties
 from vflsim.simulation.run import Outcome, run_protocol
-from vflsim.simulation.stalled import EndlessRule, awaited_by
+from vflsim.simulation.standstill import EndlessRule, awaited_by
 from vflsim.stopping import Stop
 
 NOISE = {"kind": "gaussian", "clip": 1, "noise_multiplier": 3, "delta": 1e-5}

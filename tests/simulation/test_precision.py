@@ -21,7 +21,7 @@ from vflsim.stopping.end_rule import RoundFacts, Tally
 from vflsim.stopping.precision import FIRST, INDEPENDENT, Precision, PrecisionRule, checkpoints
 from vflsim.studies.checks.data import read_and_check
 from vflsim.studies.checks.describe import expectation_table
-from vflsim.studies.checks.expected import expectation
+from vflsim.studies.checks.estimates import expectation
 from vflsim.studies.study import run_study
 
 LOOKS = [*itertools.islice(checkpoints(), 30)]

@@ -26,11 +26,11 @@ from tiny_worlds import (
 )
 
 from vflsim.errors import DeadlockError, ForeignAwaitError, NonFiniteError, NoProgressError, RunError, VflsimError
-from vflsim.learning.execution.deferred import DeferredExecutor
+from vflsim.learning.execution.deferred_executor import DeferredExecutor
 from vflsim.learning.execution.operations import ImmediateExecutor, TimingOnlyExecutor
 from vflsim.protocols import Protocol
 from vflsim.simulation.run import Outcome, run_protocol
-from vflsim.studies.checks.expected import expectation
+from vflsim.studies.checks.estimates import expectation
 from vflsim.world.messages import Query
 from vflsim.world.node import Node
 from vflsim.world.virtual import VirtualWorld

@@ -15,7 +15,7 @@ from protocols_by_kind import KINDS
 from tiny_worlds import EAGER, RANDOM_TIMING, coding_plan_of, data_of, events, learners, raw, run, same_weights, tiny
 
 from vflsim.learning.batches import BatchSequence
-from vflsim.learning.execution.deferred import DeferredExecutor
+from vflsim.learning.execution.deferred_executor import DeferredExecutor
 from vflsim.learning.execution.operations import Operation
 from vflsim.results.store.views import PartyView, RecordedViews
 from vflsim.scenario import load

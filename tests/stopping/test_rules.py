@@ -15,7 +15,7 @@ from vflsim.intervals import steady_mean
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.reporter import Progress
 from vflsim.simulation.run import Outcome, run_protocol
-from vflsim.simulation.stalled import awaited_by
+from vflsim.simulation.standstill import awaited_by
 from vflsim.simulation.vectorised import run_vectorised
 from vflsim.stopping import RULES, Stop
 from vflsim.stopping.end_rule import CountLimit, RoundFacts, Tally, share_of

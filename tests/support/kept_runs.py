@@ -9,7 +9,7 @@ from typing import Any
 
 from tiny_worlds import run
 
-from vflsim.learning.execution.deferred import DeferredExecutor
+from vflsim.learning.execution.deferred_executor import DeferredExecutor
 from vflsim.results.store.write import write_run
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.checkpoints import Keeper

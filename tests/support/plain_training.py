@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vflsim.learning.batches import BatchSequence
-from vflsim.learning.data.loaded import LoadedData
+from vflsim.learning.data.loaded_data import LoadedData
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import client_models
 

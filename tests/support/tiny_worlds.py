@@ -14,8 +14,8 @@ import torch
 from patient_loop import PatientWorld
 
 from vflsim.learning.data import load as load_data
-from vflsim.learning.data.loaded import LoadedData
-from vflsim.learning.execution.deferred import DeferredExecutor
+from vflsim.learning.data.loaded_data import LoadedData
+from vflsim.learning.execution.deferred_executor import DeferredExecutor
 from vflsim.learning.execution.operations import ImmediateExecutor
 from vflsim.protocols.fedvs import FedVS
 from vflsim.protocols.fedvs.keys import coding_plan

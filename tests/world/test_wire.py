@@ -14,7 +14,7 @@ from vflsim.codecs import Codec, Plain
 from vflsim.codecs.compressors import ScalarQuantiser
 from vflsim.codecs.round import Round
 from vflsim.errors import ProtocolError
-from vflsim.learning.execution.deferred import DeferredExecutor
+from vflsim.learning.execution.deferred_executor import DeferredExecutor
 from vflsim.learning.execution.operations import Handle, ImmediateExecutor
 from vflsim.learning.learners.inputs import KeptValue
 from vflsim.world.messages import Message

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from vflsim.plotting.style import Picture
     from vflsim.scenario.models import Scenario
     from vflsim.scenario.resolve import ScenarioData
-    from vflsim.studies.checks.expected import Expectation
+    from vflsim.studies.checks.estimates import Expectation
     from vflsim.studies.checks.rounds import Analysis
     from vflsim.studies.checks.run_speed import Speed
     from vflsim.tables import DataTable
@@ -46,7 +46,7 @@ def check(
     from vflsim.scenario.load import as_scenario, narrowed
     from vflsim.simulation.collector import patient_collector
     from vflsim.studies.checks.data import read_and_check
-    from vflsim.studies.checks.expected import expectation
+    from vflsim.studies.checks.estimates import expectation
     from vflsim.studies.checks.run_speed import speeds
     from vflsim.studies.checks.tryout import refuse_broken
     from vflsim.vocabulary.execution_options import DeviceWish, RunOptions

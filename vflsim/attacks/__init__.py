@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from vflsim.attacks.attribution import Attribution
 from vflsim.attacks.base import Attack, AttackedRun, Measured
-from vflsim.attacks.coded import CodedEmbeddings
+from vflsim.attacks.coded_embeddings import CodedEmbeddings
 from vflsim.attacks.equations import EquationSolving
 from vflsim.attacks.evaluate import Evaluation, evaluate, evaluation_tables, save
 from vflsim.attacks.label_inference import LabelInference

@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor
 
 from vflsim.attacks.base import AttackedRun, Measured
-from vflsim.attacks.probing import AttackOfClients
+from vflsim.attacks.probes import AttackOfClients
 from vflsim.attacks.reconstruction import explained
 from vflsim.finished import TrainedModels, Uploads
 from vflsim.protocol import Count, Floats, generator, party_name

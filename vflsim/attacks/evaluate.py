@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from vflsim.attacks.base import Attack, AttackedRun, Measured
-from vflsim.attacks.probing import STRONGEST
+from vflsim.attacks.probes import STRONGEST
 from vflsim.errors import ResultsError
 from vflsim.finished import (
     TABLES_FILE,

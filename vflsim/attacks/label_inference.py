@@ -25,7 +25,7 @@ from vflsim.attacks.label_scores import (
     named_accuracy,
     unaided_scores,
 )
-from vflsim.attacks.probing import (
+from vflsim.attacks.probes import (
     STRONGEST,
     AttackOfClients,
     Attempt,
@@ -36,7 +36,7 @@ from vflsim.attacks.probing import (
     spread_of,
     strongest,
 )
-from vflsim.attacks.received import EVERYTHING, Epochs, Seen, remark_on_epochs
+from vflsim.attacks.received_messages import EVERYTHING, Epochs, Seen, remark_on_epochs
 from vflsim.finished import PartyView
 from vflsim.protocol import Floats, Quantity, generator, party_name, torch_seed
 

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from vflsim.attacks.probing import Indices, scaled
+from vflsim.attacks.probes import Indices, scaled
 from vflsim.protocol import Floats
 
 Method: TypeAlias = Literal["sign", "norm", "clusters", "cosine", "spreading", "regression", "completion", "untrained"]

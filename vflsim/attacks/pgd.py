@@ -25,7 +25,7 @@ from vflsim.attacks.base import (
     total_loss,
     truth_of,
 )
-from vflsim.attacks.probing import AttackOfClients
+from vflsim.attacks.probes import AttackOfClients
 from vflsim.finished import PredictionTask, Round, RoundingError, Uploads, rounding_error, sampled_rounding_error
 from vflsim.protocol import SHARED, Count, Floats, PositiveNumber, Quantity, generator, party_name
 

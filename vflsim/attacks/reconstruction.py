@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import Tensor
 
 from vflsim.attacks.base import AttackedRun, Measured
-from vflsim.attacks.probing import (
+from vflsim.attacks.probes import (
     STRONGEST,
     AttackOfClients,
     Attempt,
@@ -25,7 +25,7 @@ from vflsim.attacks.probing import (
     spread_of,
     strongest,
 )
-from vflsim.attacks.received import Epochs, Form, Seen, remark_on_epochs, seen_of
+from vflsim.attacks.received_messages import Epochs, Form, Seen, remark_on_epochs, seen_of
 from vflsim.finished import TableShape
 from vflsim.protocol import SERVER, Count, Floats, Quantity, generator, party_name, torch_seed
 from vflsim.scenario import LoadedData

@@ -276,7 +276,7 @@ def calibrate(
 
 def _measure_encryption() -> None:
     """Print a codec with measured times for each size of key that has a library here."""
-    from vflsim.codecs.measuring import measure
+    from vflsim.codecs.measurement import measure
 
     for codec in measure():
         assert codec.times is not None

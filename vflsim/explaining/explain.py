@@ -15,7 +15,7 @@ from torch import Tensor
 
 from vflsim.errors import DataError, ResultsError, ScenarioError
 from vflsim.intervals import t_interval
-from vflsim.learning.data.loaded import LoadedData
+from vflsim.learning.data.loaded_data import LoadedData
 from vflsim.learning.data.spec import FeatureNoise
 from vflsim.results.read import Results, StoredRun
 from vflsim.results.store.manifest import stored_scenario

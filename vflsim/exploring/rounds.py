@@ -8,7 +8,7 @@ from typing import Self, final
 import numpy as np
 import pyarrow as pa
 
-from vflsim.learning.data.loaded import LoadedData
+from vflsim.learning.data.loaded_data import LoadedData
 from vflsim.plotting.waits import step_waits
 from vflsim.protocols.base import Protocol
 from vflsim.recurrences.chunk import Bools, Chunk, Moves

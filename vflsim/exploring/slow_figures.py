@@ -142,7 +142,7 @@ class Later:
     def __init__(self) -> None:
         self._changing = threading.Lock()
         self._process: Any = None
-        self._context = forking("vflsim.exploring.preloaded")
+        self._context = forking("vflsim.exploring.preload")
 
     def warm(self) -> None:
         """Begin with the imports."""

@@ -13,7 +13,7 @@ from vflsim.analysis.lockstep import lockstep_law
 from vflsim.analysis.stages import Unanalysable
 from vflsim.codecs.encryption import encrypts
 from vflsim.learning.batches import Batch, Split
-from vflsim.learning.data.loaded import LoadedData
+from vflsim.learning.data.loaded_data import LoadedData
 from vflsim.protocols.answering import Answering
 from vflsim.protocols.base import Protocol
 from vflsim.recurrences import WITH_EVENTS, Acts, Obstacle, Recurrence, SynchronousRounds, TimedWorld

@@ -32,10 +32,10 @@ from vflsim.remote.control import (
     Voucher,
     WentDown,
 )
-from vflsim.remote.expected import telling
 from vflsim.remote.frames import pack_message
 from vflsim.remote.keys import VouchedRun, checked, vouch
 from vflsim.remote.mesh import Mesh
+from vflsim.remote.message_checks import telling
 from vflsim.remote.orders import RunOrders, StudyOrders
 from vflsim.remote.outages import ClientOutages
 from vflsim.remote.party import LiveParty, LocalBox, LocalParty, Public, RemoteBox, emulated, local_party

@@ -21,7 +21,7 @@ from vflsim.protocol import SERVER, SHARED, Batch, BatchSequence, Codec, Envelop
 from vflsim.worlds import ONLY, check_length, from_raw, raw_bytes, read_frame, write_frame
 
 if TYPE_CHECKING:
-    from vflsim.remote.expected import Expected
+    from vflsim.remote.message_checks import Expected
 import os
 from hashlib import blake2b
 from typing import Any

@@ -14,8 +14,8 @@ from typing_extensions import override
 from vflsim.errors import ScenarioError
 from vflsim.protocol import SERVER, BatchSequence, Delay, Message, Node, PartyLearner, Peering, Protocol, Setting
 from vflsim.remote.control import ControlError
-from vflsim.remote.expected import Expected
 from vflsim.remote.frames import LiveWires, Reader, kinds_of
+from vflsim.remote.message_checks import Expected
 from vflsim.remote.recorder import LiveRecorder
 from vflsim.remote.world import LiveWorld
 from vflsim.scenario import PartyTiming, Scenario

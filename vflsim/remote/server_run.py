@@ -38,8 +38,8 @@ from vflsim.remote.control import (
     Withdrawn,
     Written,
 )
-from vflsim.remote.expected import ReleaseCounts, Unread
 from vflsim.remote.frames import pack_message
+from vflsim.remote.message_checks import ReleaseCounts, Unread
 from vflsim.remote.orders import LiveConductor
 from vflsim.remote.outages import ServerOutages
 from vflsim.remote.party import Public, RemoteBox, emulated, local_party

@@ -1,6 +1,6 @@
 """All that packages need which read, change and resolve scenarios, and the options that people write."""
 
-from vflsim.learning.data.loaded import LoadedData as LoadedData
+from vflsim.learning.data.loaded_data import LoadedData as LoadedData
 from vflsim.scenario.document import Problem as Problem
 from vflsim.scenario.load import dump as dump, load as load, placeless as placeless, schema as schema
 from vflsim.scenario.models import Scenario as Scenario

@@ -7,7 +7,7 @@ from hashlib import blake2b
 from pathlib import PurePath
 from typing import Any
 
-from vflsim.learning.data.loaded import LoadedData
+from vflsim.learning.data.loaded_data import LoadedData
 from vflsim.learning.data.shelf import SharedData, Shelf
 from vflsim.learning.models.client import ClientModel
 from vflsim.learning.models.server import ServerModel

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from vflsim.codecs import Codec
 from vflsim.learning.batches import BatchSequence, Split
-from vflsim.learning.data.loaded import LoadedData
+from vflsim.learning.data.loaded_data import LoadedData
 from vflsim.learning.models.aggregates import Aggregate
 from vflsim.learning.models.client import ClientModel
 from vflsim.learning.models.server import ServerModel

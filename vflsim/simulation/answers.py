@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from vflsim.errors import RunError, VflsimError
-from vflsim.learning.data.loaded import LoadedData
+from vflsim.learning.data.loaded_data import LoadedData
 from vflsim.learning.execution.operations import ImmediateExecutor, TimingOnlyExecutor
 from vflsim.learning.models.build import drawing_from
 from vflsim.learning.states import under

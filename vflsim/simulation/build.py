@@ -21,7 +21,7 @@ from vflsim.setting import Setting
 from vflsim.streams import SERVER
 from vflsim.timing.availability import Always, Availability
 from vflsim.timing.party import PartyTiming
-from vflsim.world.encrypting import encrypting
+from vflsim.world.encrypting_node import encrypting
 from vflsim.world.kernel import World
 from vflsim.world.mailbox import Mailbox
 from vflsim.world.node import Node

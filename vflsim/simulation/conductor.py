@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from vflsim.learning.execution.deferred import DeferredExecutor
+from vflsim.learning.execution.deferred_executor import DeferredExecutor
 from vflsim.learning.learners.client import Split
 from vflsim.protocols.hook_checks import checked_score, checked_scores, coroutine_of
 from vflsim.scenario.sections import Evaluate
 from vflsim.simulation.build import Parties
 from vflsim.simulation.reporter import Progress, Reporter
-from vflsim.simulation.stalled import EndlessRule
+from vflsim.simulation.standstill import EndlessRule
 from vflsim.stopping.end_rule import EndRule, Tally
 from vflsim.streams import SERVER
 from vflsim.vocabulary.metrics import NO_METRICS, Known

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from vflsim.codecs import Codec
 from vflsim.errors import DeadlockError, ResultsError, RunError, ScenarioError
-from vflsim.learning.data.loaded import LoadedData
+from vflsim.learning.data.loaded_data import LoadedData
 from vflsim.learning.execution.operations import ImmediateExecutor
 from vflsim.learning.models.build import drawing_from
 from vflsim.protocols.capabilities import overrides

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from vflsim.errors import CheckpointError, VflsimError
-from vflsim.learning.data.loaded import LoadedData
-from vflsim.learning.execution.deferred import DeferredExecutor
+from vflsim.learning.data.loaded_data import LoadedData
+from vflsim.learning.execution.deferred_executor import DeferredExecutor
 from vflsim.learning.execution.operations import Executor, Handle, TimingOnlyExecutor
 from vflsim.learning.models.build import drawing_from
 from vflsim.protocols.base import Protocol
@@ -33,7 +33,7 @@ from vflsim.simulation.collector import patient_collector
 from vflsim.simulation.conductor import Conductor, Course, CourseKeeper
 from vflsim.simulation.info import conditions_of, measured, run_info
 from vflsim.simulation.reporter import Progress
-from vflsim.simulation.stalled import stalled_clients
+from vflsim.simulation.standstill import stalled_clients
 from vflsim.simulation.variation import variation_of
 from vflsim.stopping.end_rule import EndRule, RoundFacts
 from vflsim.streams import SERVER, SHARED, party_name, torch_seed

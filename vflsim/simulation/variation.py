@@ -11,7 +11,7 @@ import pyarrow as pa
 from vflsim.analysis.findings import ClosedForm
 from vflsim.analysis.rounds import ROUND
 from vflsim.intervals import CYCLES, MOST_ROUNDS, PERIODS, SKEWED, Variation
-from vflsim.learning.data.loaded import LoadedData
+from vflsim.learning.data.loaded_data import LoadedData
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.capabilities import closed_forms_of
 from vflsim.results.facts import HeavyTail

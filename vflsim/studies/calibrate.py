@@ -6,13 +6,13 @@ from typing import Any
 
 from vflsim.errors import DataError, ResultsError, ScenarioError
 from vflsim.results.events import activities
-from vflsim.results.observed import observed_log
+from vflsim.results.observations import observed_log
 from vflsim.results.read import Results, StoredRun
 from vflsim.results.store.manifest import stored_scenario
 from vflsim.scenario.load import load
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import ScenarioData
-from vflsim.simulation.counted import counted_flops
+from vflsim.simulation.operation_counts import counted_flops
 from vflsim.timing.measured.activity_log import COMPUTE, ActivityLog, read_log
 from vflsim.timing.measured.calibration import Calibration, calibrated
 

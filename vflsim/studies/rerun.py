@@ -15,7 +15,7 @@ from vflsim.results.read import Results, StoredRun
 from vflsim.results.store.folder import RUN, SCENARIO, SWEEP
 from vflsim.results.store.manifest import stored_scenario
 from vflsim.results.sweeps import SweepPage
-from vflsim.results.verify.repeated import differences, first_differences, rows_in_common
+from vflsim.results.verify.repetition import differences, first_differences, rows_in_common
 from vflsim.scenario.models import Scenario
 from vflsim.studies.engines import Unit
 from vflsim.studies.runs.identity import inputs_of, outdated

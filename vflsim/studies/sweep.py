@@ -15,7 +15,7 @@ from vflsim.results.sweeps import Sweep, SweepPage, SweepPoint
 from vflsim.results.sweeps.axis import axes_of, setting_of
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import ScenarioData
-from vflsim.studies.checks.expected import Expectation, expectation
+from vflsim.studies.checks.estimates import Expectation, expectation
 from vflsim.studies.checks.run_speed import BUDGET_S, Speed, measured_speed, together
 from vflsim.studies.engines import Engine
 from vflsim.studies.plan import SweepPlan

@@ -20,7 +20,7 @@ from vflsim.tracing.node import TRACED, RecordingNode, RoundCounts, Untraceable
 from vflsim.tracing.notes import Fork, Note, Notes, Reception, Row, Sending, Wait, Work, follows, signature
 from vflsim.vocabulary.imported import origin
 from vflsim.vocabulary.on_demand import torch
-from vflsim.world.encrypting import encrypting
+from vflsim.world.encrypting_node import encrypting
 from vflsim.world.node import Node
 from vflsim.world.party import Draws, Party, PartyClock, RunContext
 from vflsim.world.transport import Transport

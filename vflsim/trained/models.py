@@ -13,7 +13,7 @@ from torch import Tensor
 from vflsim.codecs import Codec
 from vflsim.errors import ResultsError
 from vflsim.learning.batches import Split
-from vflsim.learning.data.loaded import LoadedData
+from vflsim.learning.data.loaded_data import LoadedData
 from vflsim.learning.execution.operations import Handle
 from vflsim.learning.states import under
 from vflsim.results.read import JoinedResults, Results, StoredRun

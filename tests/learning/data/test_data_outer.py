@@ -6,7 +6,7 @@ import pytest
 
 from vflsim.errors import DataError
 from vflsim.learning.data import Data, Partition, load
-from vflsim.learning.data.loaded import LoadedData
+from vflsim.learning.data.loaded_data import LoadedData
 from vflsim.learning.optimizers import Sgd
 from vflsim.learning.training import Training
 

@@ -245,7 +245,7 @@ def test_the_active_server_is_no_client(data, partition, clients):
 
 def test_loading_gives_the_server_its_own_features():
     from vflsim.learning.data import load
-    from vflsim.learning.data.loaded import LoadedData
+    from vflsim.learning.data.loaded_data import LoadedData
     from vflsim.learning.optimizers import Sgd
     from vflsim.learning.training import Training
 

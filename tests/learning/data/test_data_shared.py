@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from vflsim.learning.data import load
-from vflsim.learning.data.loaded import SPLITS, LoadedData
+from vflsim.learning.data.loaded_data import SPLITS, LoadedData
 from vflsim.learning.data.partition import Partition
 from vflsim.learning.data.shelf import SharedData
 from vflsim.learning.data.spec import Data

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from vflsim.errors import CheckpointError
-from vflsim.learning.execution.deferred import DeferredExecutor
+from vflsim.learning.execution.deferred_executor import DeferredExecutor
 from vflsim.learning.execution.operations import Handle, Operation
 
 CLIENTS = (1, 2, 3)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 import vflsim
 from vflsim.errors import NonFiniteError, RunError
-from vflsim.learning.execution.deferred import DeferredExecutor
+from vflsim.learning.execution.deferred_executor import DeferredExecutor
 from vflsim.learning.execution.operations import Handle, ImmediateExecutor, Operation, TimingOnlyExecutor
 
 

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from vflsim.errors import NonFiniteError, RunError
 from vflsim.learning.batches import Batch
-from vflsim.learning.execution.deferred import DeferredExecutor
+from vflsim.learning.execution.deferred_executor import DeferredExecutor
 from vflsim.learning.execution.operations import Executor, Handle, ImmediateExecutor, Operation
 from vflsim.learning.learners.graphs import backward
 from vflsim.learning.learners.inputs import PartyParts

@@ -21,7 +21,7 @@ from vflsim.protocols.fedvs.plan import SegmentedBatch
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
-from vflsim.studies.checks.expected import expectation
+from vflsim.studies.checks.estimates import expectation
 from vflsim.studies.checks.sizes import Size, size_of
 
 

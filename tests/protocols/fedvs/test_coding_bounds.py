@@ -20,7 +20,7 @@ from tiny_worlds import coding_plan_of, data_of, learners, metrics, raw, rounds,
 from torch import Tensor
 
 from vflsim.errors import ScenarioError, WeightBoundError
-from vflsim.learning.data.loaded import LoadedData
+from vflsim.learning.data.loaded_data import LoadedData
 from vflsim.learning.execution.operations import run_operation
 from vflsim.protocols.fedvs.client import CodedClientLearner
 from vflsim.protocols.fedvs.plan import CodingPlan

@@ -21,7 +21,7 @@ from vflsim.protocols.few_shot.client import clusters_of
 from vflsim.scenario import load
 from vflsim.streams import generator, torch_seed
 from vflsim.studies.checks.data import read_and_check
-from vflsim.studies.checks.expected import expectation
+from vflsim.studies.checks.estimates import expectation
 
 KEYS = {
     "kind": "few_shot", "aligned": 40, "exchanges": 2, "epochs": 4, "server_epochs": 8, "unlabelled": 2, "weight": 0.5,

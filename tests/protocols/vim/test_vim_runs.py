@@ -17,7 +17,7 @@ from torch import Tensor
 
 from vflsim.errors import ScenarioError
 from vflsim.learning.batching.stack import Stack
-from vflsim.learning.execution.deferred import DeferredExecutor
+from vflsim.learning.execution.deferred_executor import DeferredExecutor
 from vflsim.learning.execution.operations import Handle
 from vflsim.protocols import PROTOCOLS
 from vflsim.protocols.vim.protocol import LinearHeads

@@ -13,7 +13,7 @@ from kept_runs import KeptAt, files_of, interrupted, whole
 from thorough import is_thorough
 from tiny_worlds import NOISY, RANDOM_TIMING, data_of, raw, run, tiny
 
-from vflsim.learning.execution.deferred import DeferredExecutor
+from vflsim.learning.execution.deferred_executor import DeferredExecutor
 from vflsim.scenario import load
 from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.vocabulary.execution_options import Execution

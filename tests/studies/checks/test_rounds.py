@@ -16,7 +16,7 @@ from vflsim.scenario import load
 from vflsim.scenario.resolve import ScenarioData
 from vflsim.simulation.vectorised import obstacles
 from vflsim.streams import few
-from vflsim.studies.checks.expected import expectation
+from vflsim.studies.checks.estimates import expectation
 from vflsim.studies.checks.rounds import analyse, analyse_or_simulate, simulated
 from vflsim.studies.study import run_study
 from vflsim.timing.profile import Flat, StepProfile

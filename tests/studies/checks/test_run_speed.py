@@ -12,14 +12,14 @@ from unittest.mock import MagicMock
 import pytest
 from tiny_worlds import data_of, tiny
 
-from vflsim.learning.data.loaded import LoadedData
+from vflsim.learning.data.loaded_data import LoadedData
 from vflsim.learning.learners.embedding_table import EmbeddingTable
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.reporter import Progress
 from vflsim.simulation.run import run_protocol
 from vflsim.studies.checks import run_speed
 from vflsim.studies.checks.describe import expectation_table
-from vflsim.studies.checks.expected import Expectation, expectation
+from vflsim.studies.checks.estimates import Expectation, expectation
 from vflsim.studies.checks.run_speed import Speed, measured_speed, study_s
 from vflsim.vocabulary.execution_options import Execution
 

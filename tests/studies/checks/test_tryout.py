@@ -16,7 +16,7 @@ from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.server import ServerLearner
 from vflsim.protocols.synchronous import Synchronous
 from vflsim.setting import Learners, split_learners
-from vflsim.simulation import stalled as endless
+from vflsim.simulation import standstill as endless
 from vflsim.studies.checks import tryout
 from vflsim.studies.checks.data import read_and_check
 from vflsim.studies.checks.tryout import refuse_broken

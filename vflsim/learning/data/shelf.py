@@ -21,7 +21,7 @@ from pathlib import Path
 from vflsim.files import machine_memory
 from vflsim.learning.batches import Split
 from vflsim.learning.data.load import load
-from vflsim.learning.data.loaded import LoadedData, Windows
+from vflsim.learning.data.loaded_data import LoadedData, Windows
 from vflsim.learning.data.partition import Partition
 from vflsim.learning.data.spec import Data
 from vflsim.learning.training import Training

@@ -15,7 +15,7 @@ from pydantic import model_validator
 from vflsim.coding.field import MERSENNE_31, MERSENNE_61, PrimeField
 from vflsim.coding.lagrange import LagrangeCode
 from vflsim.coding.quantise import Quantiser, choose_bits, worst_sum
-from vflsim.learning.data.loaded import LoadedData
+from vflsim.learning.data.loaded_data import LoadedData
 from vflsim.learning.models.client import ClientModel
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.fedvs.plan import Arithmetic, CodingPlan

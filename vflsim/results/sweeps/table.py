@@ -16,7 +16,7 @@ from vflsim.results.sweeps import ShownMeasure, Sweep, has_values, level_of, per
 from vflsim.results.sweeps.answers import answers_frame
 from vflsim.results.sweeps.answers_table import answer_tables
 from vflsim.results.sweeps.axis import key_column
-from vflsim.results.sweeps.compared import budget_tables, comparison_tables, points_table
+from vflsim.results.sweeps.comparison import budget_tables, comparison_tables, points_table
 from vflsim.results.sweeps.tuning import TUNING, Tuning, tuning_table
 from vflsim.results.tables.footnotes import AT_LEAST, MEANS, about_means, final_label, round_measure
 from vflsim.results.tables.ranking import budgets_from
@@ -38,7 +38,7 @@ def sweep_tables(
 
     ``metric`` is shown alone: a metric, a measure, or a percentile of the rounds such as ``p99``; or ``quantiles`` of
     the rounds. ``budgets`` are instead of the scenario's, ``baseline`` is the protocol of all pairs. See
-    ``measure_tables``, :mod:`~vflsim.results.sweeps.compared` and
+    ``measure_tables``, :mod:`~vflsim.results.sweeps.comparison` and
     :func:`~vflsim.results.sweeps.answers_table.answer_tables`. Raises NotRecordedError for what runs do not have,
     ResultsError for an unknown baseline, or a metric of a budget that was not evaluated. Of a tuning, the table has its
     scores, unless a ``metric`` or ``quantiles`` are asked for.

@@ -19,7 +19,7 @@ from vflsim.results.store.schema import RunTables
 from vflsim.results.store.write import changes, strangers
 from vflsim.results.sweeps import Sweep, SweepPage, SweepPoint
 from vflsim.results.sweeps.axis import setting_of
-from vflsim.results.verify.derived import curve_problems, energy_problems, summary_problems
+from vflsim.results.verify.derived_values import curve_problems, energy_problems, summary_problems
 from vflsim.results.verify.frames import Frames, Rule
 from vflsim.results.verify.rules import EVENT_RULES
 from vflsim.results.verify.scenario import ByScenario, page_problems, weight_problems

@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from vflsim.errors import VflsimError
-from vflsim.learning.data.loaded import LoadedData
+from vflsim.learning.data.loaded_data import LoadedData
 from vflsim.protocols.capabilities import numbers_a_round_of, records_of, recurrence_of, timed_world_of
 from vflsim.recurrences.chunk import Bools, Chunk, Recurrence, UndecidedError
 from vflsim.recurrences.stages import WIDE

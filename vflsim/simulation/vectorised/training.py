@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vflsim.errors import RunError, VflsimError
-from vflsim.learning.data.loaded import LoadedData
-from vflsim.learning.execution.deferred import DeferredExecutor
+from vflsim.learning.data.loaded_data import LoadedData
+from vflsim.learning.execution.deferred_executor import DeferredExecutor
 from vflsim.learning.execution.operations import finite_loss
 from vflsim.learning.models.build import drawing_from
 from vflsim.protocols.capabilities import evaluated_splits, evaluates_wired

@@ -9,13 +9,13 @@ import numpy as np
 
 from vflsim.learning.batches import Split
 from vflsim.learning.data.labels import USUAL_CLASSES
-from vflsim.learning.data.loaded import LoadedData
+from vflsim.learning.data.loaded_data import LoadedData
 from vflsim.learning.data.shelf import can_share
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import ScenarioData, party_timings
 from vflsim.stopping import COUNTED
 from vflsim.streams import few, party_name
-from vflsim.studies.checks.expected import TRIAL_STEPS, Expectation
+from vflsim.studies.checks.estimates import TRIAL_STEPS, Expectation
 from vflsim.studies.checks.run_speed import Speed, together
 from vflsim.tables import Cell, DataTable
 from vflsim.vocabulary.amounts import quantity, roughly, with_words

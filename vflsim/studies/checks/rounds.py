@@ -11,7 +11,7 @@ from vflsim.analysis.rounds import ROUND
 from vflsim.analysis.stages import Unanalysable
 from vflsim.errors import DeadlockError, IncompleteRoundError, VflsimError
 from vflsim.intervals import BATCHES, steady_mean
-from vflsim.learning.data.loaded import LoadedData
+from vflsim.learning.data.loaded_data import LoadedData
 from vflsim.protocols.capabilities import closed_forms_of, vectorised_by_hand
 from vflsim.results.store.closed_forms import ClosedForms, Curve, LeftOut, curves_of, table_of
 from vflsim.scenario.document import Problem, failure

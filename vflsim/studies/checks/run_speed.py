@@ -19,7 +19,7 @@ from typing import Any
 
 from vflsim.errors import ResultsError
 from vflsim.learning.batches import Split
-from vflsim.learning.data.loaded import LoadedData
+from vflsim.learning.data.loaded_data import LoadedData
 from vflsim.learning.learners.embedding_table import reusing_memory
 from vflsim.results.store.write import write_run
 from vflsim.scenario.models import Scenario
@@ -28,7 +28,7 @@ from vflsim.scenario.sections import Every
 from vflsim.simulation.collector import patient_collector
 from vflsim.simulation.reporter import Progress
 from vflsim.simulation.run import run_protocol
-from vflsim.studies.checks.expected import Expectation
+from vflsim.studies.checks.estimates import Expectation
 from vflsim.studies.runs.progress import study_s
 from vflsim.vocabulary.amounts import roughly
 from vflsim.vocabulary.execution_options import USUAL, Execution

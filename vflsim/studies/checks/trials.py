@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from vflsim.learning.data.loaded import LoadedData
+from vflsim.learning.data.loaded_data import LoadedData
 from vflsim.protocols.base import Protocol
 from vflsim.recurrences.chunk import Chunk
 from vflsim.scenario.models import Scenario

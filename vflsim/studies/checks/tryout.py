@@ -29,8 +29,8 @@ from vflsim.errors import (
     WeightBoundError,
 )
 from vflsim.files import parsed_json
-from vflsim.learning.data.loaded import LoadedData
-from vflsim.learning.execution.deferred import DeferredExecutor
+from vflsim.learning.data.loaded_data import LoadedData
+from vflsim.learning.execution.deferred_executor import DeferredExecutor
 from vflsim.learning.execution.operations import Operation, TimingOnlyExecutor
 from vflsim.learning.learners.watch import from_outside
 from vflsim.protocols import PROTOCOLS
@@ -46,7 +46,7 @@ from vflsim.simulation.build import brings_code
 from vflsim.simulation.checkpoints.snapshot import Return, Snapshot, take, went_elsewhere
 from vflsim.simulation.conductor import Course
 from vflsim.simulation.run import Outcome, run_protocol
-from vflsim.simulation.stalled import awaited_by
+from vflsim.simulation.standstill import awaited_by
 from vflsim.stopping import Stop
 from vflsim.studies.checks.rounds import settings_that_end
 from vflsim.studies.checks.run_speed import few_to_evaluate

@@ -27,7 +27,7 @@ from joblib.externals.loky import process_executor
 
 from vflsim.books import Counts
 from vflsim.errors import ResultsError, RunError, ScenarioError, VflsimError
-from vflsim.learning.data.loaded import LoadedData
+from vflsim.learning.data.loaded_data import LoadedData
 from vflsim.learning.data.shelf import Outline
 from vflsim.results.store.folder import errors_named
 from vflsim.results.store.schema import EVENTS, RunTables, metrics_schema, rounds_schema

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 from vflsim.errors import ScenarioError
 from vflsim.files import machine_memory
-from vflsim.learning.data.loaded import LoadedData
+from vflsim.learning.data.loaded_data import LoadedData
 from vflsim.results.store.pages import SimulationPath
 from vflsim.scenario.document import Problem, failure
 from vflsim.scenario.models import Scenario

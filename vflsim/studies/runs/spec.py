@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from vflsim.errors import CheckpointError, ResultsError
-from vflsim.learning.data.loaded import LoadedData
+from vflsim.learning.data.loaded_data import LoadedData
 from vflsim.party_names import with_names
 from vflsim.results.store.folder import MANIFEST, SCENARIO, VIEWS, WEIGHTS, run_folder
 from vflsim.results.store.manifest import Manifest, entry_of

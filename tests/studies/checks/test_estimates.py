@@ -11,9 +11,9 @@ from tiny_worlds import data_of, tiny
 
 import vflsim
 from vflsim.reporting.answer import link_waited_for
-from vflsim.studies.checks import expected
+from vflsim.studies.checks import estimates
 from vflsim.studies.checks.describe import expectation_table
-from vflsim.studies.checks.expected import FEWEST_STEPS, TRIAL_STEPS, expectation
+from vflsim.studies.checks.estimates import FEWEST_STEPS, TRIAL_STEPS, expectation
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from vflsim.studies.checks.expected import FEWEST_STEPS, TRIAL_STEPS, expectatio
     [(10**6, [TRIAL_STEPS, TRIAL_STEPS]), (400, [50, 20]), (1, [FEWEST_STEPS, FEWEST_STEPS])],
 )
 def test_a_trial_ends_after_so_many_messages(messages: int, steps: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expected, "TRIAL_MESSAGES", messages)
+    monkeypatch.setattr(estimates, "TRIAL_MESSAGES", messages)
     scenario = tiny({"wait": {"kind": "synchronous"}, "coded": {"kind": "fedvs", "K": 1, "T": 1}})
     assert [expectation(scenario, name, data_of(scenario)).steps for name in scenario.protocols] == steps
 
@@ -134,7 +134,7 @@ def test_a_trial_of_shared_links_says_the_same_of_a_step_as_one_without_events(
 ) -> None:
     scenario = contended("fair", {})
     with_events = expectation(scenario, "synchronous", data_of(scenario), steps=20)
-    monkeypatch.setattr(expected, "MOST_MESSAGES", 0)  # as for very many clients
+    monkeypatch.setattr(estimates, "MOST_MESSAGES", 0)  # as for very many clients
     without = expectation(scenario, "synchronous", data_of(scenario), steps=20)
     assert (without.longest_wait, bool(with_events.longest_wait)) == ("", True)
     assert replace(with_events, longest_wait="") == without

@@ -12,7 +12,7 @@ import torch
 from attacked_runs import finished
 
 from vflsim.attacks import chosen, evaluate
-from vflsim.attacks.coded import CodedAnswers, quantiser_of, solved
+from vflsim.attacks.coded_embeddings import CodedAnswers, quantiser_of, solved
 from vflsim.coding.field import PrimeField
 from vflsim.coding.lagrange import LagrangeCode
 from vflsim.coding.quantise import Quantiser

@@ -8,7 +8,7 @@ import numpy as np
 from vflsim.books import BYTES
 from vflsim.codecs.encryption import in_the_clear
 from vflsim.intervals import Variation
-from vflsim.learning.data.loaded import LoadedData
+from vflsim.learning.data.loaded_data import LoadedData
 from vflsim.protocols.capabilities import untraced
 from vflsim.protocols.hook_checks import learners_of
 from vflsim.results.events import activities_in

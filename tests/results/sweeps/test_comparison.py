@@ -14,7 +14,7 @@ from scipy import stats
 from vflsim.errors import ResultsError
 from vflsim.results.statistics.pairs import Ratio
 from vflsim.results.sweeps import ShownMeasure
-from vflsim.results.sweeps.compared import comparison_tables, key_heads, pairs_of
+from vflsim.results.sweeps.comparison import comparison_tables, key_heads, pairs_of
 from vflsim.results.sweeps.table import SweepResults
 from vflsim.results.tables.ranking import budget_table, budgets_from
 from vflsim.tables.formats import latex

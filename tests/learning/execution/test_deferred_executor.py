@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 from thorough import examples
 
 from vflsim.errors import NonFiniteError, RunError
-from vflsim.learning.execution.deferred import DeferredExecutor
+from vflsim.learning.execution.deferred_executor import DeferredExecutor
 from vflsim.learning.execution.operations import Handle, Operation
 
 SERVER = 0
@@ -325,7 +325,7 @@ def test_what_is_remembered_of_work_done_is_what_somebody_still_holds(case: tupl
 
 
 def test_thousands_of_rounds_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vflsim.learning.execution.deferred._LOOKED_AFTER", 10)
+    monkeypatch.setattr("vflsim.learning.execution.deferred_executor._LOOKED_AFTER", 10)
     executor = DeferredExecutor()
     for n in range(300):
         handle: Handle[int] = Handle()

@@ -13,7 +13,7 @@ from toy_runs import toy_run
 
 from vflsim.results import run_folder, write_run
 from vflsim.results.store.run import StoredRun
-from vflsim.results.verify.repeated import differences, first_differences
+from vflsim.results.verify.repetition import differences, first_differences
 
 NAN, NEGATIVE = float("nan"), -0.0
 NOTES: dict[str, list[Any]] = {

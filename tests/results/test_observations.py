@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from vflsim.results.observed import observed_log
+from vflsim.results.observations import observed_log
 from vflsim.timing.measured.activity_log import ActivityLog
 
 Row = tuple[float, float, str, str, str | None, int]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from pydantic import PrivateAttr
 
-from vflsim.learning.data.loaded import LoadedData
+from vflsim.learning.data.loaded_data import LoadedData
 from vflsim.learning.execution.operations import TimingOnlyExecutor
 from vflsim.learning.models.build import drawing_from
 from vflsim.scenario.models import Scenario

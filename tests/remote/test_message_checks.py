@@ -22,8 +22,8 @@ from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Handle, ImmediateExecutor
 from vflsim.protocols.fedvs.messages import DataRequest, Sharers
 from vflsim.remote.control import NoiseAdded, Passing, Prepare
-from vflsim.remote.expected import bytes_of
 from vflsim.remote.frames import LiveWires, pack_message
+from vflsim.remote.message_checks import bytes_of
 from vflsim.remote.party import LocalParty
 from vflsim.remote.private_data import PrivateData
 from vflsim.remote.server_run import ServerRun

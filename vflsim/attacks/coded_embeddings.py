@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import Tensor
 
 from vflsim.attacks.base import AttackedRun, Measured
-from vflsim.attacks.probing import AttackOfClients, Indices, linear, numbers
+from vflsim.attacks.probes import AttackOfClients, Indices, linear, numbers
 from vflsim.attacks.reconstruction import explained, numeric
 from vflsim.finished import PartyView, PrimeField, Quantiser, RecordedViews, StoredRun, eliminated
 from vflsim.protocol import Count, Floats, Quantity, generator, party_name

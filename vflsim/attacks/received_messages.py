@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vflsim.attacks.base import AttackedRun
-from vflsim.attacks.probing import numbers
+from vflsim.attacks.probes import numbers
 from vflsim.finished import PartyView
 from vflsim.protocol import Floats
 
