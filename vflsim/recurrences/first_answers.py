@@ -285,7 +285,9 @@ class FirstAnswers:
 
 def first_of(arrives: Floats, count: int) -> tuple[float, Bools]:
     """Return when the ``count``-th arrives, and which the first are: by time, then by client."""
-    last = np.partition(arrives, count - 1)[count - 1]
+    ordered = arrives.copy()
+    ordered.partition(count - 1)
+    last = ordered[count - 1]
     used = arrives <= last
     if (many := np.count_nonzero(used)) > count:
         used[np.flatnonzero(arrives == last)[count - many :]] = False
