@@ -5,9 +5,9 @@ protocol. ``orderings``: Kendall's τ between the networks, of the protocols of 
 mean round. ``target``: rounds, the end and time to the target, over ``--seeds``, of all scenarios whose training takes
 less than ``--minutes``; the others are named with what they would take. The target is the scenario's own, or half-way
 between the first evaluation and the best mean at the end on `fair` links, where runs are evaluated 20 times at least;
-its rows go to ``--table``, in place of those of the same scenarios. ``summary``: the ratios of ``--table``, a row a
-scenario. ``learning``: Kendall's τ as before, of time to the target and of accuracy at the end, untuned. Runs in
-``--out`` are not repeated. Tables are Markdown.
+what all networks meet at their first evaluation has no ratio. Its rows go to ``--table``, in place of those of the same
+scenarios. ``summary``: the ratios of ``--table``, a row a scenario. ``learning``: Kendall's τ as before, of time to the
+target and of accuracy at the end, untuned. Runs in ``--out`` are not repeated. Tables are Markdown.
 Run: python benchmarks/network_kinds.py rounds|orderings|target|summary|learning [SCENARIO …] (needs ``VFLSIM_DATA``)
 """
 
@@ -18,6 +18,7 @@ import csv
 import math
 import sys
 import tempfile
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
@@ -45,6 +46,7 @@ COLUMNS = ("scenario", "target", "seeds", "protocol", "rounds", "at the end", *T
 WORLDS = ("exponential", "lte", "outages", "phones", "shared", "tails")
 ROUNDS = 60
 SEEDS, SEEDS_OF_WORLDS = 3, 2
+ALIKE = 0.99, 1.01
 EVALUATIONS = 20
 """Fewer evaluations of a run cannot tell when it reaches a target."""
 
@@ -185,8 +187,17 @@ def _target_rows(scenario: str, each: Sequence[Results]) -> Iterator[list[str]]:
         rounds = ", ".join(f"{own.loc[protocol].mean():,.0f}" for own in lengths)
         at_end = ", ".join(f"{own.loc[protocol].mean():.3f}" for own in ends)
         rows = [own.loc[protocol] for own in times]
-        ratios = (_ratio(row, rows[0]) for row in rows[1:])
-        yield [scenario, label, str(len(ends[0].columns)), protocol, rounds, at_end, *map(_time, rows), *ratios]
+        shown, ratios = [*map(_time, rows)], [_ratio(row, rows[0]) for row in rows[1:]]
+        if all((row <= _first_evaluations(results, protocol)).all() for row, results in zip(rows, each, strict=True)):
+            shown, ratios = [f"≤ {time}" for time in shown], ["—" for _ in ratios]
+        yield [scenario, label, str(len(ends[0].columns)), protocol, rounds, at_end, *shown, *ratios]
+
+
+def _first_evaluations(results: Results, protocol: str) -> pd.Series:
+    """Return the first evaluation after the beginning by seed (s): what it meets may have been met long since."""
+    metrics = results.metrics
+    later = metrics[(metrics["protocol"] == protocol) & (metrics["time_s"] > 0)]
+    return later.groupby("seed", observed=True)["time_s"].min()
 
 
 def merge(table: Path, rows: Sequence[Sequence[str]]) -> None:
@@ -202,17 +213,22 @@ def merge(table: Path, rows: Sequence[Sequence[str]]) -> None:
 def summary(table: Path) -> Iterator[str]:
     """Yield a row a scenario: how many protocols reach the target always, and the span of their ratios.
 
-    In brackets: how many of them have a ratio whose interval leaves 1 out; a single seed has none.
+    In brackets: how many of them have a ratio whose interval leaves 1 out; a single seed has none. Below: in which
+    scenarios no ratio leaves ``ALIKE``.
     """
     found = pd.read_csv(table, dtype=str, keep_default_na=False)
-    rows = []
+    rows, alike = [], []
     for (scenario, seeds), its in found.groupby(["scenario", "seeds"], sort=False):
         reached = its[~its[[*TIMES]].apply(lambda times: times.str.contains("of")).any(axis=1)]
-        spans = (_span(reached[ratio].str.extract(RATIO).astype(float)) for ratio in RATIOS)
+        ratios = [reached[ratio].str.extract(RATIO).astype(float).dropna(subset=[0]) for ratio in RATIOS]
         of = "" if seeds == str(SEEDS) else f", seeds: {seeds}"
-        rows.append([f"`{scenario}`{of}", f"{len(reached)} of {len(its)}", *spans])
+        if len(ratios[0]) and all(each[0].between(*ALIKE).all() for each in ratios):
+            alike.append(f"`{scenario}`")
+        else:
+            rows.append([f"`{scenario}`{of}", f"{len(reached)} of {len(its)}", *map(_span, ratios)])
     heads = [f"`{kind}` ÷ `{KINDS[0]}`" for kind in KINDS[1:]]
     yield from markdown_table(["scenario", "protocols that reach it", *heads], rows)
+    yield from ("", *textwrap.wrap(f"No ratio leaves {ALIKE[0]} to {ALIKE[1]} in {', '.join(alike)}.", 140))
 
 
 def _span(ratios: pd.DataFrame) -> str:

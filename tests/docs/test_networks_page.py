@@ -54,3 +54,15 @@ def test_a_summary_says_where_fewer_seeds_have_no_intervals(table: Path) -> None
     SCRIPT["merge"](table, [[*row("new", "one", ("3", "4", "3"), "1.33", "1")[:-1], "1.00"]])
     (line,) = (line for line in SCRIPT["summary"](table) if line.startswith("| `new`"))
     assert line == "| `new`, seeds: 1 | 1 of 1 | 1.33 | 1.00 |"
+
+
+def test_a_summary_has_no_ratio_of_what_the_first_evaluation_meets(table: Path) -> None:
+    met = [*row("new", "at once", ("≤ 3", "≤ 3", "≤ 3"), "—")[:-1], "—"]
+    SCRIPT["merge"](table, [met])
+    (line,) = (line for line in SCRIPT["summary"](table) if line.startswith("| `new`"))
+    assert line == "| `new` | 1 of 1 | — | — |"
+    SCRIPT["merge"](
+        table, [met, [*row("new", "later", ("8", "4", "8"), "0.50 (0.40 to 0.60)")[:-1], "1.00 (0.90 to 1.10)"]]
+    )
+    (line,) = (line for line in SCRIPT["summary"](table) if line.startswith("| `new`"))
+    assert line == "| `new` | 2 of 2 | 0.50 (1) | 1.00 (0) |"
