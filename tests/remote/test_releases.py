@@ -32,7 +32,7 @@ def test_the_server_accounts_for_what_a_client_has_released(batches: str) -> Non
     assert given.mechanism is not None
     told, sent = ReleaseCounts(given, 3, sequence(given, 1)), list[Control]()
     own = Releases(given.mechanism, 3, 2, given.data.rows)
-    own.told = telling(sent.append)
+    own.reporter = telling(sent.append)
     for index in (0, 1, 1, 7):
         batch = sequence(given, 2).batch(index)
         own.begin("embed", batch).commit()
@@ -60,6 +60,6 @@ def test_rows_that_are_no_batch_cannot_be_told() -> None:
     given = resolved(mechanism=NOISE)
     assert given.mechanism is not None
     own = Releases(given.mechanism, 3, 2, given.data.rows)
-    own.told = telling(lambda _: None)
+    own.reporter = telling(lambda _: None)
     with pytest.raises(ProtocolError, match="some rows that are no mini-batch"):
         own.begin("embed", np.array([1, 2])).commit()

@@ -23,7 +23,7 @@ Direction: TypeAlias = Literal["up", "down", "peer"]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class EventFacts:
     """What the table of events tells of spans (n, m) besides, each array broadcast to it; and their place among all.
 
     ``kinds`` are of the columns, or one of all. ``rounds`` (n, 1) and ``peers`` (m,) are what events name, -1 for no
@@ -89,7 +89,7 @@ class Moves:
     if it is aborted. ``rates`` are in bit/s; where ``profiles`` has amounts over time, they are used instead. With
     ``copies`` each entry stands for so many transfers at the same times, of ``sizes`` bytes each, which move
     ``counted`` together. ``places`` (n, m) are those of the clients whose messages they are; without them column k is
-    that of the client at place k. ``told`` is what events tell, where they are recorded.
+    that of the client at place k. ``facts`` is what events tell, where they are recorded.
     """
 
     direction: Direction
@@ -101,7 +101,7 @@ class Moves:
     copies: Ints | None = None
     profiles: NDArray[np.object_] | None = None
     places: Ints | None = None
-    told: Told | None = None
+    facts: EventFacts | None = None
 
     def only(self, chosen: Bools | slice) -> Moves:
         """Select transfers by rounds; by marks, as flat arrays. Places, and what events tell, are left out."""
@@ -157,7 +157,7 @@ class Stretches:
 
     From ``began`` to ``ends``, each (n, m); of the clients at ``places``, broadcast to it, -1 for the server. Of
     computations, row k is of round k of the chunk, or ``after`` its end as its consequences; ``flops`` are their
-    operations, and ``seconds`` how long they take, broadcast to it: None where no operation has an energy. ``told`` is
+    operations, and ``seconds`` how long they take, broadcast to it: None where no operation has an energy. ``facts`` is
     what events tell, where they are recorded.
     """
 
@@ -168,7 +168,7 @@ class Stretches:
     flops: Floats | None = None
     seconds: Floats | None = None
     after: bool = False
-    told: Told | None = None
+    facts: EventFacts | None = None
 
 
 AT_SERVER: Ints = np.array([-1])

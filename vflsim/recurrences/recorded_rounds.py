@@ -15,10 +15,10 @@ from vflsim.recurrences.chunk import (
     Bools,
     Chunk,
     Direction,
+    EventFacts,
     Moves,
     State,
     Stretches,
-    Told,
     undecided,
 )
 from vflsim.recurrences.first_answers import Play
@@ -70,10 +70,10 @@ class RecordedRounds(PlayedRounds):
         """Return what events say of the round (n, 1), given what they say of the first."""
         return np.where(round_ < 0, -1, self._rounds[:, None] + round_)
 
-    def _facts(self, draw: Draw, drawn: Floats, steps: Ints, begun: Ints, ended: Ints, **rest: Any) -> Told:
+    def _facts(self, draw: Draw, drawn: Floats, steps: Ints, begun: Ints, ended: Ints, **rest: Any) -> EventFacts:
         """Return what events tell of activities that draw."""
         named = {"rounds": self._named(-1), "peers": NOBODY, "numbers": draw.numbers(self._rounds)} | rest
-        return Told((draw.series.purpose,), drawn=drawn, steps=steps, begun=begun, ended=ended, **named)
+        return EventFacts((draw.series.purpose,), drawn=drawn, steps=steps, begun=begun, ended=ended, **named)
 
     @override
     def _noted(self, state: State, play: Play, act: Passes, taken: Floats) -> Play:
@@ -87,7 +87,7 @@ class RecordedRounds(PlayedRounds):
             facts = self._facts(act.draw, taken, *events, rounds=self._named(act.round))
         elif isinstance(act, TimedSending):
             facts = self._facts(act.delay, taken, *events, rounds=self._named(act.way.round), peers=AT_SERVER)
-        self.spans[-1] = replace(span, told=facts)
+        self.spans[-1] = replace(span, facts=facts)
 
         def followed(k: int, kind: int) -> None:
             noted(k, kind)
@@ -102,8 +102,8 @@ class RecordedRounds(PlayedRounds):
         passing = self._trail.passing(there, ends, steps)
         some = np.array([process is not None for process in self.processes])
         named = (self._named(-1), NOBODY, numbers, drawn, steps, passing.begun, passing.ended)
-        facts = Told(("activation",), *named, some=some)
-        self.spans.append(Stretches("activation", began, ends, np.arange(self.shape[1]), told=facts))
+        facts = EventFacts(("activation",), *named, some=some)
+        self.spans.append(Stretches("activation", began, ends, np.arange(self.shape[1]), facts=facts))
 
         def play(k: int, _: int) -> None:
             began[k] = ends[k] = now.clients
@@ -133,13 +133,13 @@ class RecordedRounds(PlayedRounds):
         self._sent = sent = self._trail.messages(latency, began, ends, steps, places)
         events = sent.begun, sent.moving, sent.arrived
         facts = self._of_message(way, up, (self._times, began), numbers, steps, events, places)
-        moved[-1] = replace(moves, told=facts)
+        moved[-1] = replace(moves, facts=facts)
         return moves
 
     def _of_message(
         self, way: Way, up: bool, latency: tuple[Floats, Floats], numbers: Ints, steps: Ints,
         events: tuple[Ints, Ints, Ints], places: Ints | None = None,
-    ) -> Told:  # fmt: skip
+    ) -> EventFacts:  # fmt: skip
         """Note the latencies of messages, from one time to another; return what events tell of the messages.
 
         They are sent, move and arrive in ``events`` of the world.
@@ -148,10 +148,10 @@ class RecordedRounds(PlayedRounds):
         peers, parties = (AT_SERVER, clients) if up else (clients, AT_SERVER)
         named, drawn = (self._named(way.round), peers), self.drawn(way.latency)
         numbered, some = way.latency.numbers(self._rounds), way.latency.series.stage.taking
-        facts = Told(self.world.latencies(up), *named, numbered, drawn, steps, begun, moving, places, some)
-        self.spans.append(Stretches("latency", sent, began, parties, told=facts))
+        facts = EventFacts(self.world.latencies(up), *named, numbered, drawn, steps, begun, moving, places, some)
+        self.spans.append(Stretches("latency", sent, began, parties, facts=facts))
         kinds = (f"transfer.{way.number.series.purpose}",)
-        return Told(kinds, *named, numbers, np.nan, steps, begun, arrived, places, sent=sent, moving=moving)
+        return EventFacts(kinds, *named, numbers, np.nan, steps, begun, arrived, places, sent=sent, moving=moving)
 
     @override
     def _sending(self, act: TimedSending) -> Iterator[Play]:
@@ -224,7 +224,7 @@ class RecordedRounds(PlayedRounds):
         drawn = self.series(act.draw.series)[:, place : place + 1, 0]
         events = steps, passing.begun, passing.ended
         facts = self._facts(act.draw, drawn, *events, counts="round" if act.ends else None)
-        self.spans[-1] = replace(span, told=facts)
+        self.spans[-1] = replace(span, facts=facts)
 
         def followed(k: int, kind: int) -> None:
             play(k, kind)
@@ -253,7 +253,7 @@ class RecordedRounds(PlayedRounds):
                 begun, now = now, np.where(there, numbers, now)
                 if isinstance(each, TimedService):
                     first.append((there, numbers, now))
-                turns.told[place] = self._of_turn(each, steps, begun, now)
+                turns.facts[place] = self._of_turn(each, steps, begun, now)
                 of_client = now
                 place += 1
             if isinstance(each, TimedSending | TimedAnswers):
@@ -267,7 +267,7 @@ class RecordedRounds(PlayedRounds):
                 numbers = way.number.numbers(self._rounds)
                 numbers = numbers if up else numbers * len(clients) + clients
                 facts = self._of_message(way, up, (sent, began), numbers, steps + 1, (begun, now, arrived))
-                turns.told[place + 1] = facts
+                turns.facts[place + 1] = facts
                 now = trail.collections(ends)
                 trail.join(now.ravel(), arrived.ravel())
                 place += 2
@@ -283,7 +283,7 @@ class RecordedRounds(PlayedRounds):
 
         return followed
 
-    def _of_turn(self, act: TimedService | TimedWork | TimedSending, *events: Ints) -> Told:
+    def _of_turn(self, act: TimedService | TimedWork | TimedSending, *events: Ints) -> EventFacts:
         if isinstance(act, TimedService):  # one after the other
             draw, drawn = act.draw, self.series(act.draw.series)[:, act.draw.place + act.later, 0]
             return self._facts(draw, drawn, *events, numbers=draw.numbers(self._rounds) + act.later)

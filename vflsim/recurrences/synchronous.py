@@ -122,7 +122,7 @@ class SynchronousRounds:
         self, world: TimedWorld, late: Late | None = None, deadline: float | None = None, table: bool = False
     ) -> None:
         few = None if late is None else Latecomers(len(world.clients), UsedAges(world, table), deadline)
-        told = (replace(act, late=act.late or late) if isinstance(act, TimedAnswers) else act for act in world.round)
+        acts = (replace(act, late=act.late or late) if isinstance(act, TimedAnswers) else act for act in world.round)
         self._clients = len(world.clients)
         self._alone = all(isinstance(act, TimedService) for act in world.round)
         links = None if self._alone else world.shared_links
@@ -130,7 +130,7 @@ class SynchronousRounds:
             raise undecided("clients wait for activations, which the protocol's acts leave out", 0, 0.0)
         if links is not None:
             links.check((*world.before, *world.round), bool(world.pauses))
-        self._round = Program(world, tuple(told), links, few)
+        self._round = Program(world, tuple(acts), links, few)
         self._now = Now(self._clients, world.recorded)
         if self._alone:
             self._now.clients.fill(np.inf)  # nobody waits for them

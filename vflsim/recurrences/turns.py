@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from vflsim.recurrences.chunk import AT_SERVER, Moves, Stretches, Told
+from vflsim.recurrences.chunk import AT_SERVER, EventFacts, Moves, Stretches
 from vflsim.recurrences.shared_links import SharedLinks
 from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.timed import Draw, Timed, TimedAnswers, TimedSending, TimedService, TimedWork, Way, of_kinds
@@ -35,7 +35,7 @@ class TurnByTurn:
         self._works: list[tuple[int, bool, Floats | None]] = []
         """The computations: their place, whether the server does them, and their operations (n, M)."""
         self._delays = list[int]()
-        self.told: dict[int, Told] = {}
+        self.facts: dict[int, EventFacts] = {}
         """What events tell of activities, by their place, where they are recorded."""
         for act in acts:
             if isinstance(act, TimedService):
@@ -79,7 +79,7 @@ class TurnByTurn:
         for upward, way, place in self._ways:
             sizes = way.sizes[self._kinds]
             began, ends = self.ends[:, :, place - 1], self.ends[:, :, place]
-            moves = Moves("up" if upward else "down", began, ends, sizes, sizes, way.rates, told=self.told.get(place))
+            moves = Moves("up" if upward else "down", began, ends, sizes, sizes, way.rates, facts=self.facts.get(place))
             transfers.append(moves if links is None else replace(moves, profiles=links.shares(moves, way, self._kinds)))
         return transfers
 
@@ -89,12 +89,12 @@ class TurnByTurn:
         computing = [
             Stretches(
                 "compute", begins[:, :, place], ends[:, :, place], AT_SERVER if served else clients, flops,
-                self.seconds[:, :, place], after, self.told.get(place),
+                self.seconds[:, :, place], after, self.facts.get(place),
             )
             for place, served, flops in self._works
         ]  # fmt: skip
         radio = [
-            Stretches("radio", begins[:, :, place], ends[:, :, place], clients, told=self.told.get(place))
+            Stretches("radio", begins[:, :, place], ends[:, :, place], clients, facts=self.facts.get(place))
             for place in self._delays
         ]
         return computing + radio

@@ -117,7 +117,7 @@ class ClientRun:
         self._made = made[0]
         if (releases := self._made.node.learner.releases) is not None:
             client.orders.release(prepare)
-            releases.told = telling(self._tell)
+            releases.reporter = telling(self._tell)
             for rule in scenario.stop_of(self._name).each():
                 rule.guard(releases, self._spent)
         self._counted, self._folder = 0, client.orders.folder(prepare)

@@ -171,7 +171,7 @@ class ServerRun:
         """Run until a stop rule ends it; what clients record themselves is not in the outcome."""
         scenario, made = self._host.scenario, self._made
         protocol = scenario.protocols[self._name].protocol
-        parties = Parties(made.node, (), made.shared, protocol, told=self._released.of_all)
+        parties = Parties(made.node, (), made.shared, protocol, remote_releases=self._released.of_all)
         plan = RunPlan(
             scenario, self._name, self._seed, self._resolved,
             execution=Execution(eager=True), path="live", conditions=made.conditions,

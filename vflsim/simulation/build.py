@@ -36,7 +36,7 @@ from vflsim.world.wire import Views, Wires, chosen_rows
 class Parties:
     """The nodes of one run: the server, and the participants in client order; ``alone`` lists unbatched clients.
 
-    ``told``: what clients of other processes say that they have released.
+    ``remote_releases``: what clients of other processes say that they have released.
     """
 
     server: Node
@@ -45,13 +45,13 @@ class Parties:
     protocol: Protocol
     alone: tuple[str, ...] = ()
     lazy_values: tuple[type[KeptValue], ...] = ()
-    told: tuple[Releases, ...] = ()
+    remote_releases: tuple[Releases, ...] = ()
 
     @property
     def releases(self) -> list[Releases]:
         """What the server and each client have released, in party order; empty without a mechanism."""
         here = (party.learner.releases for party in (self.server, *self.clients))
-        return [*(releases for releases in here if releases is not None), *self.told]
+        return [*(releases for releases in here if releases is not None), *self.remote_releases]
 
 
 def parties(

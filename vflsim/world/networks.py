@@ -128,7 +128,7 @@ class TransportLayer(Part, ABC):
 
     @property
     @abstractmethod
-    def told(self) -> str:
+    def description(self) -> str:
         """Its kind and what it does, in words."""
 
     def carrier(
@@ -149,7 +149,7 @@ class Fluid(TransportLayer):
 
     @property
     @override
-    def told(self) -> str:
+    def description(self) -> str:
         return "fluid (no slow start)"
 
 
@@ -171,7 +171,7 @@ class Tcp(TransportLayer):
 
     @property
     @override
-    def told(self) -> str:
+    def description(self) -> str:
         idle = "a pause makes it smaller again" if self.idle_reset else "a pause leaves it as it is"
         return f"tcp (a connection's window begins with {self.initial_window} packets of {PACKET:,} B; {idle})"
 

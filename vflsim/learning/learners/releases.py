@@ -48,7 +48,7 @@ class Releases:
         self.released = Released()
         self.times = 0
         """How many releases have been counted."""
-        self.told: Callable[[Rows, BatchKey | None], None] | None = None
+        self.reporter: Callable[[Rows, BatchKey | None], None] | None = None
         """Told of each release that is counted."""
         self._secret: bytes | None = None
         self._seed, self._party = seed, party
@@ -119,8 +119,8 @@ class Releases:
         self.counts[rows] += 1
         self.times += 1
         self.released, self._batches[key] = after, entry
-        if self.told is not None:
-            self.told(rows, batch)
+        if self.reporter is not None:
+            self.reporter(rows, batch)
         return None
 
     def end(self) -> None:

@@ -9,7 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vflsim.recurrences.chunk import AT_SERVER, Chunk, EventCourse, Happenings, Joins, Told, bytes_moved, undecided
+from vflsim.recurrences.chunk import (
+    AT_SERVER,
+    Chunk,
+    EventCourse,
+    EventFacts,
+    Happenings,
+    Joins,
+    bytes_moved,
+    undecided,
+)
 from vflsim.recurrences.stages import Ints
 from vflsim.stopping.end_rule import End
 from vflsim.streams import SERVER
@@ -229,16 +238,23 @@ class EventBooks:
 
     def _rows(self, chunk: Chunk) -> Iterator[NDArray[np.void]]:
         for span in chunk.spans or ():
-            if span.told is not None:
-                yield self._of(_WHAT[span.state], span.told, span.began, span.ends, span.places)
+            if span.facts is not None:
+                yield self._of(_WHAT[span.state], span.facts, span.began, span.ends, span.places)
         for moves in (*chunk.before, *chunk.during, *chunk.after):
-            if moves.told is not None:
+            if moves.facts is not None:
                 clients = np.arange(moves.ends.shape[1])
                 parties = clients if moves.direction == "up" else AT_SERVER
-                yield self._of(_TRANSFER, moves.told, moves.began, moves.ends, parties, moves.sizes, moves.rates)
+                yield self._of(_TRANSFER, moves.facts, moves.began, moves.ends, parties, moves.sizes, moves.rates)
 
     def _of(
-        self, what: int, facts: Told, began: Floats, ends: Floats, parties: Ints, sizes: Any = 0, rates: Any = np.inf
+        self,
+        what: int,
+        facts: EventFacts,
+        began: Floats,
+        ends: Floats,
+        parties: Ints,
+        sizes: Any = 0,
+        rates: Any = np.inf,
     ) -> NDArray[np.void]:
         rows, kinds = np.zeros(ends.shape, _ROW), self.events.kinds
         event: dict[str, Any] = {

@@ -216,7 +216,7 @@ def expectation_table(
     notes = [
         f"Times and bytes: means over {many} steps simulated without training, seed {scenario.seeds[0]}.",
         f"Rounds at most: by stop's time, {COUNTED}; a target or a budget ε may end a run earlier.",
-        f"Memory of a run, about: {largest.protocol} takes {largest.size.told}.",
+        f"Memory of a run, about: {largest.protocol} takes {largest.size.description}.",
         *map(target_note, scenario.targets),
         *_few_evaluations(scenario, expectations),
     ]
@@ -277,7 +277,7 @@ def _network(scenario: Scenario) -> Iterator[str]:
     """Say how messages share links and begin to move, unless neither takes any time."""
     timing = scenario.timing
     if timing.transport != FLUID or any(each.link.limited for each in party_timings(scenario)):
-        yield f"Network: {timing.network.kind}; transport: {timing.transport.told}."
+        yield f"Network: {timing.network.kind}; transport: {timing.transport.description}."
 
 
 def _idle_line(expectations: Sequence[Expectation]) -> Iterator[str]:

@@ -44,7 +44,7 @@ class Size:
         return self.parts["features"] + self.parts["weights"]
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """The parts that are not zero, the largest first."""
         largest = sorted(self.parts.items(), key=lambda part: -part[1])
         return ", ".join(f"{what} {quantity(size, 'B')}" for what, size in largest if size)
@@ -82,7 +82,7 @@ def size_problems(
         remedy = "make embeddings or hidden layers narrower, choose a smaller training.batch, or use fewer rows"
         if 2 * sizes[largest].parts["views"] > there:
             remedy = "keep views of fewer rows (record.views.rows), end earlier, or write `keep: last`"
-        takes = f"{largest} needs about {quantity(needed[largest], 'B')} ({sizes[largest].told})"
+        takes = f"{largest} needs about {quantity(needed[largest], 'B')} ({sizes[largest].description})"
         yield Problem(("models",), takes, allowed, remedy)
         return
     data = {id(each.data.joint["train"]): each.data.nbytes for each in settings.values()}
@@ -91,7 +91,7 @@ def size_problems(
     if at_a_time > 1 and shared + at_a_time * rest > there:
         total, most = quantity(shared + at_a_time * rest, "B"), max(1, int((there - shared) // rest))
         once = "; features once" if shared else ""
-        takes = f"{at_a_time} runs of {largest} at a time need about {total} ({sizes[largest].told} each{once})"
+        takes = f"{at_a_time} runs of {largest} at a time need about {total} ({sizes[largest].description} each{once})"
         yield Problem(("models",), takes, allowed, f"give at most --workers {most}")
 
 
