@@ -9,7 +9,7 @@ import numpy as np
 
 from vflsim.recurrences.chunk import AT_SERVER, Stretches
 from vflsim.recurrences.stages import Ints, Source
-from vflsim.recurrences.timed import Draw, SingleTrip
+from vflsim.recurrences.timed_acts import Draw, SingleTrip
 from vflsim.recurrences.world import TimedWorld
 from vflsim.streams import BLOCK
 from vflsim.timing.floats import Floats

@@ -10,7 +10,7 @@ from vflsim.recurrences.ages import UsedAges
 from vflsim.recurrences.chunk import Bools, Moves, undecided
 from vflsim.recurrences.peer_messages import PeerMessages
 from vflsim.recurrences.stages import Ints, Stage
-from vflsim.recurrences.timed import Draw, TimedWork, Way, seconds
+from vflsim.recurrences.timed_acts import Draw, TimedWork, Way, seconds
 from vflsim.recurrences.trail import Now
 from vflsim.timing.floats import Floats
 from vflsim.tracing.acts import Late

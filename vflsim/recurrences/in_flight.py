@@ -9,7 +9,7 @@ import numpy as np
 
 from vflsim.recurrences.chunk import AT_SERVER, Bools, Chunk, Direction, Moves, Stretches, undecided
 from vflsim.recurrences.stages import Ints
-from vflsim.recurrences.timed import Draw, SingleTrip, TimedService, TimedWork, Way
+from vflsim.recurrences.timed_acts import Draw, SingleTrip, TimedService, TimedWork, Way
 from vflsim.recurrences.trail import Now
 from vflsim.recurrences.world import TimedWorld
 from vflsim.timing.floats import Floats

@@ -15,7 +15,7 @@ from vflsim.recurrences.chunk import AgeSums, Chunk, Direction, Moves, Stretches
 from vflsim.recurrences.cycles import ALL, BACK, HOME, RETURN, STEP, THERE, TRANSFER, PacedCycles, PacedSpans
 from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.synchronous import Program
-from vflsim.recurrences.timed import SingleTrip
+from vflsim.recurrences.timed_acts import SingleTrip
 from vflsim.recurrences.trail import Now
 from vflsim.recurrences.world import TimedWorld
 from vflsim.timing.floats import Floats

@@ -6,7 +6,7 @@ import numpy as np
 
 from vflsim.recurrences.chunk import Moves
 from vflsim.recurrences.stages import Ints
-from vflsim.recurrences.timed import PeerWay
+from vflsim.recurrences.timed_acts import PeerWay
 from vflsim.timing.floats import Floats
 
 

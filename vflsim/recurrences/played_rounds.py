@@ -14,7 +14,7 @@ from vflsim.recurrences.first_answers import FirstAnswers, Latecomers, Play
 from vflsim.recurrences.peer_messages import PeerMessages
 from vflsim.recurrences.shared_links import Carry, SharedLinks
 from vflsim.recurrences.stages import Ints
-from vflsim.recurrences.timed import (
+from vflsim.recurrences.timed_acts import (
     Draw,
     Series,
     TimedAnswers,

@@ -24,7 +24,7 @@ from vflsim.recurrences.chunk import (
 from vflsim.recurrences.first_answers import Play
 from vflsim.recurrences.played_rounds import Passes, PlayedRounds
 from vflsim.recurrences.stages import Ints
-from vflsim.recurrences.timed import (
+from vflsim.recurrences.timed_acts import (
     Draw,
     TimedAnswers,
     TimedDelay,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from vflsim.recurrences.chunk import Direction, Moves, undecided
 from vflsim.recurrences.stages import Ints
-from vflsim.recurrences.timed import Timed, TimedAnswers, TimedSending, TimedToPeers, TimedTurns, Way
+from vflsim.recurrences.timed_acts import Timed, TimedAnswers, TimedSending, TimedToPeers, TimedTurns, Way
 from vflsim.recurrences.trail import Now
 from vflsim.timing.capacity import Link
 from vflsim.timing.floats import Floats

@@ -9,7 +9,7 @@ import numpy as np
 
 from vflsim.learning.execution.operations import Operation
 from vflsim.recurrences.stages import Ints, Source, Stage
-from vflsim.recurrences.timed import Draw, PeerWay
+from vflsim.recurrences.timed_acts import Draw, PeerWay
 from vflsim.setting import Setting
 from vflsim.timing.capacity import AnyCapacity, LatencyMatrix, Link
 from vflsim.timing.compute import AnyCompute, duration

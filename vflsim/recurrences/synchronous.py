@@ -12,7 +12,7 @@ from vflsim.recurrences.first_answers import Latecomers
 from vflsim.recurrences.played_rounds import PlayedRounds
 from vflsim.recurrences.recorded_rounds import RecordedRounds
 from vflsim.recurrences.shared_links import SharedLinks
-from vflsim.recurrences.timed import (
+from vflsim.recurrences.timed_acts import (
     Timed,
     TimedAnswers,
     TimedDelay,

@@ -14,7 +14,7 @@ from vflsim.learning.execution.operations import Operation
 from vflsim.recurrences.chunk import Bools
 from vflsim.recurrences.sources import PeerLinks, delays, latencies, once_each, rate, unit_seconds
 from vflsim.recurrences.stages import Ints, Stage
-from vflsim.recurrences.timed import (
+from vflsim.recurrences.timed_acts import (
     Draw,
     Series,
     Timed,

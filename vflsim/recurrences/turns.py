@@ -10,7 +10,16 @@ import numpy as np
 from vflsim.recurrences.chunk import AT_SERVER, EventFacts, Moves, Stretches
 from vflsim.recurrences.shared_links import SharedLinks
 from vflsim.recurrences.stages import Ints
-from vflsim.recurrences.timed import Draw, Timed, TimedAnswers, TimedSending, TimedService, TimedWork, Way, of_kinds
+from vflsim.recurrences.timed_acts import (
+    Draw,
+    Timed,
+    TimedAnswers,
+    TimedSending,
+    TimedService,
+    TimedWork,
+    Way,
+    of_kinds,
+)
 from vflsim.timing.floats import Floats
 
 

@@ -9,7 +9,7 @@ from vflsim.errors import DataError
 from vflsim.learning.data import Data, Partition, load
 from vflsim.learning.data.joint import RowSplit
 from vflsim.learning.data.loaded_data import LoadedData
-from vflsim.learning.data.preparing import coded
+from vflsim.learning.data.preparation import coded
 from vflsim.learning.data.raw import View
 from vflsim.learning.models.layers import OneHot
 from vflsim.learning.models.shapes import TableShape

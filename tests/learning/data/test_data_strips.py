@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from vflsim.errors import DataError
-from vflsim.learning.data import preparing
+from vflsim.learning.data import preparation
 from vflsim.learning.data.joint import RowSplit, Scaler
-from vflsim.learning.data.preparing import joined_splits, strips, together
+from vflsim.learning.data.preparation import joined_splits, strips, together
 from vflsim.learning.data.raw import View
 
 F32 = np.dtype("float32")
@@ -25,7 +25,7 @@ def cut(rows: int) -> RowSplit:
 
 
 def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preparing, "strips", lambda views, splits: (range(k, k + 1) for k in range(len(views))))
+    monkeypatch.setattr(preparation, "strips", lambda views, splits: (range(k, k + 1) for k in range(len(views))))
 
 
 @pytest.mark.sampled(24)

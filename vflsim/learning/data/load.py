@@ -16,7 +16,7 @@ from vflsim.learning.data.files import read_entry
 from vflsim.learning.data.joint import RowSplit, Splits, edges, given_split, split_rows, window
 from vflsim.learning.data.labels import EncodedLabels, encode
 from vflsim.learning.data.partition import Partition, cut
-from vflsim.learning.data.preparing import joined_splits, prepared
+from vflsim.learning.data.preparation import joined_splits, prepared
 from vflsim.learning.data.raw import Array, DataFacts, RawData, View, feature_names, nearest
 from vflsim.learning.data.spec import DEFAULT_TEST_FRACTION, Data, FeatureNoise, TaskName
 from vflsim.learning.data.user import read_file, read_parties
