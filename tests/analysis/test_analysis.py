@@ -422,3 +422,21 @@ def test_different_models_of_the_same_embedding_size_have_times_of_their_own() -
     same = {"models__client": models, "training__last_batch": "drop"}
     world = scenario({"kind": "synchronous"}, compute, steps=WARM_UP + 10, **same)
     assert simulated(world)[0] == pytest.approx(found(world).mean.low)
+
+
+@pytest.mark.parametrize("batches", ["shared", "own"])
+@pytest.mark.parametrize("clients", [2, 4])
+def test_a_step_on_one_arrival_costs_the_flops_of_its_batch_whoever_walks_which_batches(
+    batches: str, clients: int
+) -> None:
+    world = scenario(
+        {"kind": "asynchronous"},
+        {"select": "all", "compute": 0, "upload_delay": {"kind": "exponential", "mean": "2 ms"}},
+        steps=20_000,
+        partition__clients=clients,
+        training__batches=batches,
+        training__last_batch="drop",
+        timing__server={"compute": {"kind": "flops", "rate": "5 MFLOPS"}, "link": {}},
+    )
+    rounds, _ = simulated(world)
+    assert rounds.mean() == pytest.approx(found(world).mean.low, abs=half_width(rounds) + 1e-6)

@@ -217,7 +217,7 @@ def _drawn(world: Scenario, findings: list[Finding]) -> Make | None:
         return None
     cycles = Cycles(protocol, setting(world, "it", data))
     many = len(cycles.clients)
-    if protocol.kind != "centralised" and not cycles.alone:
+    if protocol.kind not in ("centralised", "local") and not cycles.alone:
         return None
     t = getattr(protocol, "t", 1 if protocol.kind in ("asynchronous", "czofo", "dpzv") else many)
     if own_paced(world):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cached_property
+from typing import Any
 
 from vflsim.analysis.lockstep import RoundLaws, Trip
 from vflsim.analysis.stages import Turn
@@ -50,9 +52,20 @@ class Cycles(RoundLaws):
         ]
 
     def service(self, rows: int) -> Law:
-        """Return the law of a server step on ``rows`` rows."""
+        """Return the law of a server step on ``rows`` rows.
+
+        Where each client walks its own batches, a traced step is on those of all, and one of these takes its place.
+        """
         acts = next(iter(self._trace(rows).round.values()))
-        return total(self._lasting(SERVER, act.operation) for act in acts if isinstance(act, ServerWork))
+        works = [act.operation for act in acts if isinstance(act, ServerWork)]
+        if self._training.batches == "own":
+            sent = next(act.message for act in acts if isinstance(act, ToServer))
+            works = [self._server.server_step([sent]) if each.counts == "round" else each for each in works]
+        return total(self._lasting(SERVER, each) for each in works)
+
+    @cached_property
+    def _server(self) -> Any:
+        return self._algorithm.learners(self.setting, 0).server
 
     # --- links ----------------------------------------------------------------------------------------------------
 
