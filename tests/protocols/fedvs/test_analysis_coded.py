@@ -258,3 +258,19 @@ def test_every_formula_can_be_printed() -> None:
         assert all(" = " in formula.latex for formula in finding.formulas())
     assert any(line.startswith("R = 2*(K + T - 1) + 1") for line in said)
     assert any("U_(" in line and line.startswith("T = B") for line in said)
+
+
+def test_bounds_hold_where_the_server_s_latency_disorders_gradients_on_a_line() -> None:
+    latency = {"kind": "exponential", "mean": "20 ms"}
+    world = scenario(
+        {"select": "all", "upload_delay": "10 ms"},
+        protocol={"K": 1, "T": 1},
+        partition__clients=3,
+        training__batch=40,
+        training__last_batch="drop",
+        timing__network="fifo",
+        timing__server={"compute": 0, "link": {"up": "1 Mbps", "down": "100 Mbps", "latency": latency}},
+    )
+    rounds = simulated(world)["round duration"]
+    assert found(world).mean.low < rounds.mean() - half_width(rounds)
+    assert rounds.mean() + half_width(rounds) < found(world).mean.high

@@ -193,7 +193,9 @@ class CodedStages(Stages):
     def _orderly(self) -> bool:
         """Whether messages sent at one instant enter the lines at one instant, in the same order."""
         laws = {self._timings[client].link.latency for client in self.clients}
-        return len(laws) == 1 and isinstance(laws.pop(), Constant) and self._network.latency is None
+        of_server = self._timings[SERVER].link.latency
+        constant = isinstance(of_server, Constant) and isinstance(next(iter(laws)), Constant)
+        return len(laws) == 1 and constant and self._network.latency is None
 
     def _left_over(self, turn: Turn) -> float:
         """Bound a gradient's wait for shares of the previous round: zero if all arrive before any upload can."""
