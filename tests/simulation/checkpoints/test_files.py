@@ -165,8 +165,8 @@ def test_a_run_that_would_be_made_otherwise_is_refused_with_all_that_differs(fol
 
 
 def test_a_checkpoint_in_another_format_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "FORMAT", "5")
-    with pytest.raises(CheckpointError, match="checkpoint format: 4 → 5"):
+    monkeypatch.setattr(files, "FORMAT", "6")
+    with pytest.raises(CheckpointError, match="checkpoint format: 5 → 6"):
         resumed(folder)
 
 

@@ -25,7 +25,7 @@ from vflsim.results.store.write import write_file, write_tensors
 from vflsim.simulation.checkpoints.snapshot import Position, Snapshot
 from vflsim.vocabulary.on_demand import Tensor, torch
 
-FORMAT = "4"
+FORMAT = "5"
 KEPT = 2
 _FORMAT = "checkpoint format"
 _OWN = ("protocol", "seed")
