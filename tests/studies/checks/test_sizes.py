@@ -165,3 +165,16 @@ def test_clients_of_a_stack_compute_at_once(changes: dict[str, Any], least: floa
 def test_servers_without_a_model_of_their_own_are_counted() -> None:
     entry = {"fdml": {"kind": "fdml"}}
     assert size(entry, models__aggregate="concat", models__server={"kind": "linear", "bias": False}).parameters > 0
+
+
+def test_views_of_a_protocol_that_ends_by_itself_are_those_until_its_end() -> None:
+    kind = {"kind": "secureboost", "depth": 2, "bins": 8, "packed": 32, "trees": 3}
+
+    def views(rounds: int) -> float:
+        scenario = tiny(
+            {"it": kind}, stop={"rounds": rounds}, record={"tables": "rounds", "views": {"rows": 20, "keep": "all"}}
+        )
+        name, data = "it", data_of(scenario)
+        return sizes.run_size(scenario, name, setting(scenario, name, data)).parts["views"]
+
+    assert views(3) == views(300) > views(1)

@@ -106,6 +106,7 @@ def arrivals_of_a_row(protocol: Protocol, setting: Setting, scenario: Scenario, 
     batches = plan.batches(setting.data.rows, scenario.training_of(name), 0).per_epoch
     rounds = [most for rule in stop.each() if (most := rule.rounds_at_most(batches)) < inf]
     rounds += [stop.updates / clients] if stop.updates else []
+    rounds += [protocol.most_rounds] if protocol.most_rounds else []
     passes = min((plan.epochs(most, most * clients, clients, batches) for most in rounds), default=1.0)
     return ceil(passes) + 1  # the last pass may repeat rows
 
