@@ -106,7 +106,7 @@ def groups_of(table: Survey) -> Groups:
     """
     columns = table.features
     if not columns:
-        what = "no column besides the label is a number or a category"
+        what = "no column besides the label is a number that differs from a count of the rows, or a category"
         raise DataError(what, str(table.path), "at least one feature", "name categories, or encode texts as numbers")
     groups: dict[str, list[str]] = {}
     for name in columns:

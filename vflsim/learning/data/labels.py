@@ -153,8 +153,8 @@ class SurveyedColumn:
     """A column of a table: its ``kind``, its number of ``missing`` cells and of ``distinct`` values among the others.
 
     A ``category`` is text with at most 1,000 values, each in two rows on average; an ``id`` has another value in each
-    row, and is a text without spaces, whole numbers under a name such as ``customer_id``, or a count of the rows in the
-    order of the file; other texts are ``text``.
+    row, and is a text without spaces, whole numbers under a name such as ``customer_id``, or a count of the rows from 0
+    or 1, in the order of the file; other texts are ``text``.
     """
 
     name: str
@@ -265,8 +265,8 @@ def _kind(name: str, column: pa.ChunkedArray, distinct: int) -> ColumnKind:
         return "other"
     if column.null_count or distinct < rows:
         return "number"
-    values = np.asarray(column.cast(pa.float64()).to_numpy())
-    counts = rows > 1 and bool((np.diff(values) == 1).all())
+    values = np.asarray(column.cast(pa.float64(), safe=False).to_numpy())
+    counts = rows > 1 and bool(values[0] in (0, 1) and (np.diff(values) == 1).all())
     return "id" if counts or numbers_rows(name, values) else "number"
 
 
