@@ -179,7 +179,7 @@ def measured(name: str) -> dict[str, Any]:
         peak = _status("VmHWM") - before
     features = data.joint["train"].nbytes + data.joint["validation"].nbytes + data.joint["test"].nbytes
     twice = features  # a study reads the data itself
-    return {"predicted": size.bytes - size.parts["features"], "measured": peak - twice, "parts": size.told}
+    return {"predicted": size.bytes - size.parts["features"], "measured": peak - twice, "parts": size.description}
 
 
 def _data(folder: Path, rows: int) -> Path:
