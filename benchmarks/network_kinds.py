@@ -223,12 +223,15 @@ def summary(table: Path) -> Iterator[str]:
         ratios = [reached[ratio].str.extract(RATIO).astype(float).dropna(subset=[0]) for ratio in RATIOS]
         of = "" if seeds == str(SEEDS) else f", seeds: {seeds}"
         if len(ratios[0]) and all(each[0].between(*ALIKE).all() for each in ratios):
-            alike.append(f"`{scenario}`")
+            alike.append(f"`{scenario}`" + "*" * bool(of))
         else:
             rows.append([f"`{scenario}`{of}", f"{len(reached)} of {len(its)}", *map(_span, ratios)])
     heads = [f"`{kind}` ÷ `{KINDS[0]}`" for kind in KINDS[1:]]
     yield from markdown_table(["scenario", "protocols that reach it", *heads], rows)
-    yield from ("", *textwrap.wrap(f"No ratio leaves {ALIKE[0]} to {ALIKE[1]} in {', '.join(alike)}.", 140))
+    yield from (
+        "",
+        *textwrap.wrap(f"No ratio leaves {ALIKE[0]} to {ALIKE[1]} in {', '.join(alike)} (*: one seed).", 140),
+    )
 
 
 def _span(ratios: pd.DataFrame) -> str:
