@@ -59,14 +59,16 @@ def _runs_slow(config: pytest.Config) -> bool:
     return thorough.is_thorough() or bool(config.getoption("--slow"))
 
 
+def _of_a_device(item: pytest.Item) -> bool:
+    return item.get_closest_marker("device") is not None
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     thorough.call_most_slow(items)
-    elsewhere = [
-        item for item in items if bool(item.get_closest_marker("device")) != bool(config.getoption("--device"))
-    ]
-    items[:] = [item for item in items if item not in {*elsewhere}]
-    config.hook.pytest_deselected(items=elsewhere)
+    on_device = bool(config.getoption("--device"))
+    config.hook.pytest_deselected(items=[item for item in items if _of_a_device(item) != on_device])
+    items[:] = [item for item in items if _of_a_device(item) == on_device]
     if not _runs_slow(config):  # leave out, not skip: reports of thousands of skips cost seconds, too
         slow = [item for item in items if item.get_closest_marker("slow")]
         items[:] = [item for item in items if not item.get_closest_marker("slow")]
