@@ -2,9 +2,9 @@
 
 One synchronous round, Fashion-MNIST shapes (28 features a client, embeddings of 64, batches of 256, server 128-64-10,
 mean), by (a) a centralised PyTorch loop, (b) vflsim's learning plane, (c) the same with ``--eager``, (d) a loop with a
-module and an optimiser a client, (e) vflsim's program of a round. All take turns in blocks of rounds; times are medians
-over blocks, in milliseconds a round of one thread's processor time (with ``--threads 2``: of the wall clock), and
-ratios are of one run.
+module and an optimiser a client, (e) vflsim's program of a round, (f) each of five runs of that side by side. All take
+turns in blocks of rounds; times are medians over blocks, in milliseconds a round of one thread's processor time (with
+``--threads 2``: of the wall clock), and ratios are of one run.
 ``own_pace.py`` has the steps of asynchronous clients.
 Run: OMP_WAIT_POLICY=passive python benchmarks/learning_plane.py [--out FOLDER] [--threads 2]
 """
@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from vflsim.learning.batches import BatchSequence, Split
@@ -35,16 +36,20 @@ from vflsim.learning.models.build import seeded
 from vflsim.learning.models.client import ClientModel, LinearClient, MlpClient
 from vflsim.learning.models.server import MlpServer
 from vflsim.learning.optimizers import Sgd
+from vflsim.learning.programs.lockstep import SumProgram
+from vflsim.learning.programs.rounds import SplitRun
+from vflsim.learning.programs.schedule import Cursor, RunSchedule, ScheduledRow
 from vflsim.learning.tasks import task_of
 from vflsim.learning.training import Training
 from vflsim.simulation.collector import patient_collector
-from vflsim.simulation.vectorised.programs import SplitProgram
 from vflsim.world.messages import Embedding, Gradient, Message
 
 FEATURES, WIDTH, BATCH, HIDDEN, CLASSES = 28, 64, 256, (128, 64), 10
 RATE = Sgd(lr=0.05)
 CLIENTS = (8, 28, 128, 1000)
 BLOCKS = 9
+TOGETHER = 5
+"""Runs side by side."""
 MODELS: dict[str, ClientModel] = {
     "linear": LinearClient(embedding=WIDTH),
     "mlp": MlpClient(embedding=WIDTH, hidden=(32,)),
@@ -204,16 +209,30 @@ class LearningPlane:
         return message
 
 
-class Program(LearningPlane):
-    """(e): rounds along arrays, without operations."""
+def split_runs(planes: Sequence[LearningPlane], rounds: Sequence[NDArray[Any]], lockstep: bool) -> list[SplitRun]:
+    """Runs of a program whose rounds use embeddings of these clients."""
+    count = len(planes[0].clients)
+    begun, numbers = np.zeros(count, np.int64), list[NDArray[Any]]()
+    for k, used in enumerate(rounds):
+        numbers.append(np.array(k) if lockstep else begun[used].copy())
+        begun[used] += 1
+    schedule = RunSchedule(rounds, numbers, [ScheduledRow(len(rounds), np.zeros(count, bool))])
+    sequences = [planes[0].problem.batches] * count
+    return [SplitRun(each.server, [*each.clients.values()], Cursor(schedule, sequences)) for each in planes]
 
-    def __init__(self, problem: Problem, model: str) -> None:
-        super().__init__(problem, model)
-        self.program = SplitProgram(self.server, [*self.clients.values()], problem.batches)
+
+class Program:
+    """(e), (f): a program of rounds of ``runs`` side by side."""
+
+    def __init__(self, problem: Problem, model: str, rounds: int, runs: int = 1) -> None:
+        planes = [LearningPlane(problem, model) for _ in range(runs)]
+        everybody = np.arange(problem.clients)
+        self.program = SumProgram(split_runs(planes, [everybody] * rounds * (BLOCKS + 1), lockstep=True))
 
     def run(self, rounds: int) -> None:
-        """Synchronous rounds."""
-        self.program.play(None, np.zeros((rounds, self.problem.clients)), 0.0)
+        """Synchronous rounds of each run."""
+        for _ in range(rounds):
+            self.program.play()
 
 
 def milliseconds(blocks: Blocks, rounds: int) -> dict[str, float]:
@@ -231,22 +250,25 @@ def milliseconds(blocks: Blocks, rounds: int) -> dict[str, float]:
 
 
 def synchronous(model: str, clients: int, device: str = "cpu", rounds: int | None = None) -> dict[str, float]:
-    """A round by each of the five ways; blocks of 1500 client-rounds, but of 3 rounds at least, or of ``rounds``."""
-    problem = Problem(clients, device)
+    """A round by each of the six ways; blocks of 1500 client-rounds, but of 3 rounds at least, or of ``rounds``."""
+    problem, rounds = Problem(clients, device), rounds or max(3, 1500 // max(28, clients))
     found = milliseconds(
         {
             "a": Centralised(problem, model).run,
             "b": LearningPlane(problem, model).run,
             "c": LearningPlane(problem, model, eager=True).run,
             "d": OneByOne(problem, model).run,
-            "e": Program(problem, model).run,
+            "e": Program(problem, model, rounds).run,
+            "f": Program(problem, model, rounds, TOGETHER).run,
         },
-        rounds or max(3, 1500 // max(28, clients)),
+        rounds,
     )
-    a, b, c, d, e = (found[name] for name in "abcde")
+    found["f"] /= TOGETHER
+    a, b, c, d, e, f = (found[name] for name in "abcdef")
     print(
         f"{model:6} {clients:5} clients: centralised {a:7.2f} ms, vflsim {b:7.2f}, eager {c:7.2f}, one by one {d:7.2f};"
-        f" program {e:7.2f}; b/a {b / a:.2f}, c/b {c / b:.2f}, d/b {d / b:.2f}, e/a {e / a:.2f}, d/e {d / e:.2f}",
+        f" program {e:7.2f}, each of {TOGETHER} side by side {f:7.2f}; b/a {b / a:.2f}, c/b {c / b:.2f}, "
+        f"d/b {d / b:.2f}, e/a {e / a:.2f}, f/a {f / a:.2f}, d/e {d / e:.2f}",
         flush=True,
     )
     return found
@@ -256,11 +278,18 @@ def picture(found: dict[str, dict[str, float]], clients: Sequence[int], place: P
     """Cost of a round against the number of clients."""
     from matplotlib.figure import Figure
 
-    names = {"a": "centralised loop", "b": "vflsim", "c": "vflsim --eager", "d": "a module per client", "e": "program"}
+    names = {
+        "a": "centralised loop",
+        "b": "vflsim",
+        "c": "vflsim --eager",
+        "d": "a module per client",
+        "e": "program",
+        "f": "side by side",
+    }
     figure = Figure(figsize=(9, 3.8), layout="constrained")
     panels = figure.subplots(1, 2, sharey=True)
     for panel, model in zip(panels, MODELS, strict=True):
-        for (way, label), marker in zip(names.items(), "osv^D", strict=True):
+        for (way, label), marker in zip(names.items(), "osv^DP", strict=True):
             panel.plot(clients, [found[f"{model}/{m}"][way] for m in clients], marker=marker, label=label)
         panel.set(xscale="log", yscale="log", xlabel="clients", title=f"{model} clients")
         panel.set_xticks(clients, [f"{m:,}" for m in clients], minor=False)

@@ -14,11 +14,22 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from learning_plane import FEATURES, MODELS, RATE, WIDTH, LearningPlane, Problem, milliseconds
+from learning_plane import (
+    BLOCKS,
+    FEATURES,
+    MODELS,
+    RATE,
+    TOGETHER,
+    WIDTH,
+    LearningPlane,
+    Problem,
+    milliseconds,
+    split_runs,
+)
 from torch import Tensor, nn
 
+from vflsim.learning.programs.own_pace import OwnPaceProgram
 from vflsim.simulation.collector import patient_collector
-from vflsim.simulation.vectorised.programs import TableProgram
 
 
 class Plain:
@@ -63,18 +74,18 @@ class Plain:
             self.waiting[m] = self.embedded(m)
 
 
-class Program(LearningPlane):
-    """vflsim's program, with clients in random order."""
+class Program:
+    """vflsim's program, of ``runs`` side by side, with clients in random order."""
 
-    def __init__(self, problem: Problem, model: str) -> None:
-        super().__init__(problem, model, table=True)
-        clients = [*self.clients.values()]
-        self.program = TableProgram(self.server, clients, [problem.batches] * len(clients))
+    def __init__(self, problem: Problem, model: str, steps: int, runs: int = 1) -> None:
+        planes = [LearningPlane(problem, model, table=True) for _ in range(runs)]
+        order = np.random.Generator(np.random.Philox(0)).integers(0, problem.clients, (steps * (BLOCKS + 1), 1))
+        self.program = OwnPaceProgram(split_runs(planes, [*order], lockstep=False))
 
-    def run_asynchronously(self, steps: int) -> None:
-        """Steps of one client each."""
-        places = self.order.integers(0, self.problem.clients, (steps, 1))
-        self.program.play(places, np.zeros((steps, 1)), 0.0)
+    def run(self, steps: int) -> None:
+        """Steps of one client each, of each run."""
+        for _ in range(steps):
+            self.program.play()
 
 
 def compare(model: str, clients: int, steps: int, device: str = "cpu") -> dict[str, float]:
@@ -84,16 +95,19 @@ def compare(model: str, clients: int, steps: int, device: str = "cpu") -> dict[s
         {
             "plain": Plain(problem, model).run,
             "vflsim": LearningPlane(problem, model, table=True).run_asynchronously,
-            "program": Program(problem, model).run_asynchronously,
+            "program": Program(problem, model, steps).run,
+            "together": Program(problem, model, steps, TOGETHER).run,
             "eager": LearningPlane(problem, model, eager=True, table=True).run_asynchronously,
         },
         steps,
     )
-    plain, vflsim, program, eager = found.values()
+    found["together"] /= TOGETHER
+    plain, vflsim, program, together, eager = found.values()
     print(
         f"{model:6} {clients:5} clients, a step of one: plain {plain:6.2f} ms, vflsim {vflsim:6.2f}, "
-        f"program {program:6.2f}, eager {eager:6.2f}; vflsim/plain {vflsim / plain:.2f}, "
-        f"program/plain {program / plain:.2f}, eager/vflsim {eager / vflsim:.2f}",
+        f"program {program:6.2f}, each of {TOGETHER} side by side {together:6.2f}, eager {eager:6.2f}; "
+        f"vflsim/plain {vflsim / plain:.2f}, program/plain {program / plain:.2f}, "
+        f"together/plain {together / plain:.2f}, eager/vflsim {eager / vflsim:.2f}",
         flush=True,
     )
     return found

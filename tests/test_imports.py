@@ -50,6 +50,7 @@ ROOMS: dict[str, list[set[str]]] = {
         {"models"},
         {"learners"},
         {"batching", "data"},
+        {"programs"},
     ],
     "protocols": [
         {"answering", "blinded", "in_flight", "solving"},

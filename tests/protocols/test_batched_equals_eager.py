@@ -277,7 +277,7 @@ def test_the_kept_sums_of_a_table_are_its_sums(protocol: str, batches: str, acti
     said |= {"models__active": {**MLP, "embedding": 6}} if active else {}
     scenario = scenario_of(KINDS[protocol], training__batches=batches, stop={"updates": 45}, **said, **rule("momentum"))
     server = made_for(scenario).server.learner
-    assert isinstance(server._table, SummedTable)
+    assert isinstance(server.table, SummedTable)
     assert_batched_equals_eager(scenario)
 
 

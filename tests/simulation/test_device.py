@@ -12,8 +12,8 @@ import torch
 from protocols_by_kind import KINDS, PARTS
 from tiny_worlds import data_of, tiny
 
+from vflsim.simulation.programs import TrainedRun, timed, trained
 from vflsim.simulation.run import Outcome, run_protocol
-from vflsim.simulation.vectorised import run_trained
 from vflsim.vocabulary.execution_options import Execution
 
 pytestmark = pytest.mark.device
@@ -21,6 +21,8 @@ Device = Literal["cpu", "cuda"]
 TOLERANCE = 1e-12
 """Largest difference of weights in float64; an H200's were within 3e-15 of the CPU's."""
 END: dict[str, Any] = {"stop": {"rounds": 20}, "evaluate": {"every": "10 rounds"}}
+SEEDS = 0, 1, 2
+"""Seeds that train side by side."""
 PROGRAMS = ("synchronous", "pyvertical", "asynchronous", "t-synchronous")
 MODELS: dict[str, dict[str, Any]] = {
     "linear": {"kind": "linear", "embedding": 6},
@@ -62,13 +64,16 @@ def test_every_kind_learns_what_it_learns_on_the_cpu(name: str, eager: bool, dev
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_every_program_learns_what_it_learns_on_the_cpu(name: str, model: str, device: Device) -> None:
+def test_every_program_learns_side_by_side_what_it_learns_on_the_cpu(name: str, model: str, device: Device) -> None:
     scenario = tiny(
         {"it": KINDS[name]}, record="rounds", models__client=MODELS[model], timing__network="dedicated", **END
     )
     data = data_of(scenario, "it")
 
-    def run(where: Device) -> Outcome:
-        return run_trained(scenario, "it", 0, data, Execution(device=where))
+    def run(where: Device) -> dict[int, Any]:
+        how = Execution(device=where)
+        return dict(trained([TrainedRun(timed(scenario, "it", seed, data, how, by_arrays=True)) for seed in SEEDS]))
 
-    compare(run("cpu"), run(device), run(device))
+    on_cpu, once, again = run("cpu"), run(device), run(device)
+    for place in range(len(SEEDS)):
+        compare(on_cpu[place], once[place], again[place])

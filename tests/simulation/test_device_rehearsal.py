@@ -19,8 +19,8 @@ from vflsim.learning.batches import Batch
 from vflsim.learning.learners.graphs import KeptGraph
 from vflsim.learning.tasks import task_of
 from vflsim.protocols.vim.admm import proximal
+from vflsim.simulation.programs import TrainedRun, timed, trained
 from vflsim.simulation.run import Outcome, run_protocol
-from vflsim.simulation.vectorised import run_trained
 from vflsim.vocabulary.execution_options import Execution
 
 ROUNDS, EVERY = (6, 3) if is_thorough() else (4, 2)
@@ -69,13 +69,15 @@ def test_a_program_reads_nothing_in_rounds(model: str, aggregate: str) -> None:
         said = {"record": "rounds", "models__client": client, "models__aggregate": aggregate, "timing": timing}
         scenario = tiny("synchronous", **said, **end)
         with Rehearsal() as rehearsal:
-            outcome = run_trained(scenario, "synchronous", 0, data_of(scenario), Execution(device="meta"))  # type: ignore[arg-type]
-        assert outcome.error is None
+            on_meta = Execution(device="meta")  # type: ignore[arg-type]
+            run = timed(scenario, "synchronous", 0, data_of(scenario), on_meta, by_arrays=True)
+            ((_, outcome),) = trained([TrainedRun(run)])
+        assert isinstance(outcome, Outcome)
         assert not rehearsal.mixed
         return rehearsal.reads
 
     few, many = reads(3), reads(9)
-    assert set(few) <= EVALUATION | SET_UP | END | {"simulation/vectorised/training.py"}
+    assert set(few) <= EVALUATION | SET_UP | END | {"learning/programs/rounds.py", "simulation/programs/training.py"}
     assert many == few
 
 

@@ -6,15 +6,16 @@ from typing import Any
 
 import pytest
 
-from vflsim.simulation.vectorised.programs import RoundProgram
-from vflsim.world.record import Recorder
+from vflsim.learning.learners.server import ServerLearner
+from vflsim.learning.programs.lockstep import SumProgram
+from vflsim.learning.programs.own_pace import OwnPaceProgram
 
 
 def interrupt_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C at the ``step``-th server step of all runs together."""
     count = iter(range(step))
 
-    def interrupting(name: str, kind: type[Recorder] | type[RoundProgram]) -> None:
+    def interrupting(name: str, kind: type[ServerLearner] | type[SumProgram] | type[OwnPaceProgram]) -> None:
         take = getattr(kind, name)
 
         def stepped(*arguments: Any) -> Any:
@@ -24,5 +25,6 @@ def interrupt_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
         monkeypatch.setattr(kind, name, stepped)
 
-    interrupting("step", Recorder)
-    interrupting("_step_on", RoundProgram)
+    interrupting("_run_step", ServerLearner)
+    interrupting("play", SumProgram)
+    interrupting("play", OwnPaceProgram)

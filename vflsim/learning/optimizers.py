@@ -289,3 +289,47 @@ class StackedAdam(StackedOptimizer[Adam]):
 
 STACKED: dict[type[Optimizer], type[StackedOptimizer[Any]]] = {Sgd: StackedSgd, Adam: StackedAdam}
 """The stacked rule of every kind of optimiser."""
+
+
+class JoinedOptimizer:
+    """The stacked optimisers of R runs as one, for ``parameters`` (R M, …): those of the runs one after the other.
+
+    Their rules are of one kind with the same slots, and may differ in their numbers.
+    """
+
+    def __init__(self, optimizers: Sequence[StackedOptimizer[Any]], parameters: Sequence[Tensor]) -> None:
+        first, size = optimizers[0], len(optimizers[0].steps)
+        self._joint = type(first)(first.rule, parameters)
+        self._joint.steps = [count for each in optimizers for count in each.steps]
+        self._joint.memory = {
+            slot: [joined(each) for each in zip(*(optimizer.memory[slot] for optimizer in optimizers), strict=True)]
+            for slot in first.slots
+        }
+        rules: dict[Optimizer, list[int]] = {}
+        for run, optimizer in enumerate(optimizers):
+            rules.setdefault(optimizer.rule, []).extend(range(run * size, (run + 1) * size))
+        self._rules = [(rule, frozenset(places)) for rule, places in rules.items()]
+
+    def step(self, places: Sequence[int], gradients: Sequence[Tensor]) -> None:
+        """Step those at ``places`` (ascending) along their ``gradients``, (len(places), …) a parameter."""
+        if len(self._rules) == 1:
+            self._joint.step(places, gradients)
+            return
+        for rule, its in self._rules:
+            some = [n for n, place in enumerate(places) if place in its]
+            if some:
+                index = torch.tensor(some, device=gradients[0].device)
+                self._joint.rule = rule
+                self._joint.step([places[n] for n in some], [each.index_select(0, index) for each in gradients])
+
+    def store(self, optimizer: StackedOptimizer[Any], places: slice) -> None:
+        """Copy the memory of those at ``places`` to the ``optimizer`` of their run."""
+        optimizer.steps = self._joint.steps[places]
+        for slot, tensors in optimizer.memory.items():
+            for memory, joint in zip(tensors, self._joint.memory[slot], strict=True):
+                memory.copy_(joint[places])
+
+
+def joined(tensors: Sequence[Tensor]) -> Tensor:
+    """Return tensors one after the other; a single one is not copied."""
+    return tensors[0] if len(tensors) == 1 else torch.cat(list(tensors))

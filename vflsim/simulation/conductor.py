@@ -159,6 +159,8 @@ class Conductor:
             for loss in recorder.losses_pending():
                 executor.force(loss)
             values |= self._spent()
+        else:
+            executor.observe()
         now = self._world.now() if at is None else at
         row = recorder.metrics(now, values)
         self._evaluated = (*state, now)

@@ -158,12 +158,12 @@ class Party:
         self.scopes = Scopes(run.world, self.mailbox, run.transport)
         self.processor = Processor(run.world)
         self.wire = Wire(number, run.wires)
-        self._batches, self._begun = batches, 0
+        self.batches, self._begun = batches, 0
 
     def next_batch(self) -> Batch:
         """The next mini-batch of the party's own sequence, or of its own place in the shared one."""
         self._begun += 1
-        return self._batches.batch(self._begun - 1)
+        return self.batches.batch(self._begun - 1)
 
     def send(self, receiver: int, message: Message) -> Transfer:
         """Put a message on the link to another party; its bytes are those of the codec's output."""

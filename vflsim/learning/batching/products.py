@@ -52,6 +52,18 @@ class LayeredStack(Stack):
         assert self._joint_graph is not None, "the sum over all clients keeps it"
         return self._joint_graph.back(received)
 
+    def totals(self, parameters: Sequence[Tensor], x: Tensor) -> tuple[Tensor, Backward]:
+        """One run after the other: their products are a run's time."""
+        count = len(self.learners)
+        by_run = zip(*(torch.split(parameter, count) for parameter in parameters), strict=True)
+        sums = [self._sum(rows, range(count), some) for rows, some in zip(x, by_run, strict=True)]
+
+        def backward(received: Tensor) -> list[Tensor]:
+            each = [back(its) for its, (_, back) in zip(received, sums, strict=True)]
+            return [torch.cat(gradients) for gradients in zip(*each, strict=True)]
+
+        return torch.stack([total for total, _ in sums]), backward
+
     def _sum(self, x: Tensor, places: Sequence[int], some: Sequence[Tensor]) -> tuple[Tensor, Backward]:
         features = x.view(len(x), len(self.learners), -1).transpose(0, 1)
         features = features if len(places) == len(self.learners) else features[list(places)]
@@ -121,18 +133,24 @@ def through_pieces(
 
 @without_gradients
 def through_layers(
-    layers: Sequence[nn.Module], parameters: Sequence[Tensor], x: Tensor, inner: bool = False, by_input: bool = False
+    layers: Sequence[nn.Module],
+    parameters: Sequence[Tensor],
+    x: Tensor,
+    inner: bool = False,
+    by_input: bool = False,
+    as_modules: bool = False,
 ) -> tuple[Tensor, Backward]:
     """Apply layers with the parameters (G, …) of G models to ``x``, (G, rows, …).
 
     The way back returns ∂L/∂parameters and, with ``by_input``, ∂L/∂x at the end. ``inner``: more layers follow, so the
-    gradient that the last of these receives may be written over.
+    gradient that the last of these receives may be written over. ``as_modules``: every product has the order of
+    factors, and so mostly the bits, of PyTorch's own module.
     """
     remaining, backs = iter(parameters), list[LayerBackward]()
     for n, layer in enumerate(layers):
         if isinstance(layer, nn.Linear):
             weight, bias = next(remaining), None if layer.bias is None else next(remaining)
-            x, back = _affine(weight, bias, x, by_input=by_input or n > 0)
+            x, back = _affine(weight, bias, x, by_input or n > 0, as_modules)
         elif isinstance(layer, nn.ReLU):
             x, back = _relu(x if n else x.clone(), last=n == len(layers) - 1 and not inner)
         else:
@@ -149,13 +167,16 @@ def through_layers(
     return x, backward
 
 
-def _affine(weight: Tensor, bias: Tensor | None, x: Tensor, by_input: bool) -> tuple[Tensor, LayerBackward]:
+def _affine(
+    weight: Tensor, bias: Tensor | None, x: Tensor, by_input: bool, as_modules: bool
+) -> tuple[Tensor, LayerBackward]:
     def backward(received: Tensor) -> list[Tensor]:
         by_x = torch.bmm(received, weight) if by_input else received
         by_bias = [] if bias is None else [received.sum(1)]
-        return [_by_weight(x, received), *by_bias, by_x]
+        by_weight = torch.bmm(received.transpose(1, 2), x) if as_modules else _by_weight(x, received)
+        return [by_weight, *by_bias, by_x]
 
-    if weight.shape[1] < _NARROW <= x.shape[1]:
+    if weight.shape[1] < _NARROW <= x.shape[1] and not as_modules:
         y = torch.bmm(weight, x.transpose(1, 2)).transpose(1, 2)
         return y if bias is None else y.add_(bias[:, None]), backward
     whole = weight.transpose(1, 2)
@@ -241,6 +262,27 @@ class ProductStack(Stack):
         """dW^i = (x^{∘i})ᵀ ∂ℓ/∂h, db^i = Σ ∂ℓ/∂h: independent of the weights."""
         products = [torch.bmm(power.transpose(1, 2), received) for power in self._powers(x)]
         return [*products, *[received.sum(1)] * (len(self.parameters) - self._degree)]
+
+    def backward(self, parameters: Sequence[Tensor], x: Tensor) -> Backward:
+        """Without a forward pass."""
+        return partial(self._backward, x)
+
+    @without_gradients
+    def totals(self, parameters: Sequence[Tensor], x: Tensor) -> tuple[Tensor, Backward]:
+        """One product a power and run, batched over the runs."""
+        runs, shape = len(x), parameters[0].shape
+        biases = [bias.view(runs, -1, shape[-1]).sum(1) for bias in parameters[self._degree :]]
+        total = sum(biases[1:], start=biases[0])[:, None] if biases else x.new_zeros(1)
+        powers = list(self._powers(x))
+        for power, weight in zip(powers, parameters, strict=False):
+            total = torch.baddbmm(total, power, weight.reshape(runs, -1, shape[-1]))
+
+        def backward(received: Tensor) -> list[Tensor]:
+            products = [torch.bmm(power.transpose(1, 2), received).view(shape) for power in powers]
+            bias = received.sum(1, keepdim=True).expand(-1, shape[0] // runs, -1).flatten(0, 1)
+            return [*products, *[bias] * len(biases)]
+
+        return total, backward
 
     @without_gradients
     def total(self, places: Sequence[int], rows: Rows, parameters: Sequence[Tensor]) -> Tensor:

@@ -161,6 +161,17 @@ class Stack(PartyStack):
         count = len(self.learners)
         return self.gradients(range(count), [batch] * count, received.expand(count, *received.shape))
 
+    def backward(self, parameters: Sequence[Tensor], x: Tensor) -> Backward:
+        """The way back of ``through`` alone."""
+        return self.through(parameters, x)[1]
+
+    def totals(self, parameters: Sequence[Tensor], x: Tensor) -> tuple[Tensor, Backward]:
+        """Σ_m h_m in each of R runs with the parameters (R S, …), (R, rows, width), and the way back.
+
+        ``x`` are the same rows of all clients of a run, (R, rows, S · features).
+        """
+        raise NotImplementedError
+
     def total(self, places: Sequence[int], rows: Rows, parameters: Sequence[Tensor]) -> Tensor:
         """Σ h_m of the clients at ``places`` for the same rows, (rows, width)."""
         return self.embeddings(places, [rows] * len(places), parameters).sum(0)

@@ -303,6 +303,10 @@ class Executor(ABC):
         """Run everything queued (nothing, where nothing ever waits)."""
         return None
 
+    def observe(self) -> None:
+        """Note that a row of metrics describes the present state; only of interest where there are no values."""
+        return None
+
 
 class ImmediateExecutor(Executor):
     """Runs an operation when it is submitted: for real time, and for stepping through a protocol."""

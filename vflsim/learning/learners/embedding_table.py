@@ -39,6 +39,8 @@ class EmbeddingTable:
         edges = [0, *accumulate(widths)]
         self._columns = [slice(start, end) for start, end in pairwise(edges)]
         self._values = zeros((rows, edges[-1]), dtype, device)
+        self.written = False
+        """Whether any row may differ from zero."""
 
     @property
     def device(self) -> torch.device:
@@ -47,11 +49,13 @@ class EmbeddingTable:
 
     def fill(self, columns: Iterable[tuple[int, Tensor]]) -> None:
         """Replace every row of some parties: the place of each, and its (rows, width)."""
+        self.written = True
         for place, embeddings in columns:
             self._values[:, self._columns[place]] = embeddings
 
     def write(self, arrived: Sequence[Arrived]) -> None:
         """Replace rows by embeddings that ``arrived``, in this order."""
+        self.written = True
         for place, batch, embeddings in arrived:
             self._values[batch.tensor(self.device), self._columns[place]] = embeddings
 
@@ -70,6 +74,7 @@ class EmbeddingTable:
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Restore what ``state`` returned."""
+        self.written = True
         self._values.copy_(state["rows"])
 
 
@@ -171,23 +176,75 @@ class SummedTable(EmbeddingTable):
 
     def write(self, arrived: Sequence[Arrived]) -> None:
         """Replace rows, and bring their sums up to date."""
-        batches = {_key(batch): batch for _, batch, _ in arrived}
-        counts = Counter(_key(batch) for _, batch, _ in arrived)
+        self.write_together([[each] for each in arrived])
+
+    def write_together(self, layers: Sequence[Sequence[Arrived]]) -> Tensor | None:
+        """Replace rows layer by layer; embeddings that arrived in one layer share no row.
+
+        Returns the sums of a single layer's rows, (rows, width), in its order, if they are at hand.
+        """
+        self.written = True
+        sums: Tensor | None = None
+        batches = {_key(batch): batch for layer in layers for _, batch, _ in layer}
+        counts = Counter(_key(batch) for layer in layers for _, batch, _ in layer)
         anew = {key for key in batches if _READ_ALL * counts[key] >= self._parties}
-        for place, batch, embeddings in arrived:
-            ids = batch.tensor(self.device)
-            pieces = ids * self._parties + place
-            if _key(batch) not in anew:
-                change = embeddings.double() - self._pieces.index_select(0, pieces)
-                sums = self._sums.index_select(0, ids).add_(change, alpha=self._coefficient(place))
-                self._sums.index_copy_(0, ids, sums)
+        for layer in layers:
+            ids = [batch.tensor(self.device) for _, batch, _ in layer]
+            pieces = [its * self._parties + place for its, (place, _, _) in zip(ids, layer, strict=True)]
+            embeddings, every = [each for _, _, each in layer], range(len(layer))
+            all_of_them = [_of(each, every) for each in (ids, pieces, embeddings)]
+            some = [n for n, (_, batch, _) in enumerate(layer) if _key(batch) not in anew]
+            if some:
+                whole = len(some) == len(layer)
+                rows, at, new = all_of_them if whole else [_of(each, some) for each in (ids, pieces, embeddings)]
+                change, sums = new.double() - self._pieces.index_select(0, at), self._sums.index_select(0, rows)
+                if self._factor is not None:
+                    sums.add_(change)
+                else:
+                    sizes = [len(ids[n]) for n in some]
+                    parts = zip(some, torch.split(sums, sizes), torch.split(change, sizes), strict=True)
+                    for n, part, its in parts:
+                        part.add_(its, alpha=self._coefficient(layer[n][0]))
+                self._sums.index_copy_(0, rows, sums)
+            for n in some:
+                batch = layer[n][1]
                 changes = self._changes[batch.ids] + 1
                 self._changes[batch.ids] = changes
                 if changes.max() >= self._parties:
                     anew.add(_key(batch))
-            self._pieces.index_copy_(0, pieces, embeddings)
+            self._pieces.index_copy_(0, *all_of_them[1:])
         for key in sorted(anew):
             self._sum_anew(batches[key])
+        return sums if len(layers) == 1 and not anew else None
+
+    def joined_together(self, batches: Sequence[Batch], sums: Tensor | None = None) -> Tensor:
+        """Return Σ c_m h_m of the rows of equally long batches, (G, rows, width), whose ``sums`` may be at hand."""
+        if sums is None:
+            rows = _of([batch.tensor(self.device) for batch in batches], range(len(batches)))
+            sums = self._sums.index_select(0, rows)
+        scaled = sums if self._factor is None else sums.mul_(self._factor)
+        return scaled.to(self._values.dtype).view(len(batches), -1, self._width)
+
+    @classmethod
+    def joining(cls, tables: Sequence[SummedTable]) -> SummedTable:
+        """Return one table with the rows of several, one after the other."""
+        first = tables[0]
+        rows, values = sum(len(table._sums) for table in tables), first._values
+        table, begin = cls(rows, first._width, first._coefficients, values.dtype, values.device), 0
+        for each in tables:
+            if each.written:  # copying zeros would take the memory that they have not taken yet
+                each.copy_to(table, 0, begin)
+            begin += len(each._sums)
+        return table
+
+    def copy_to(self, other: SummedTable, begin: int, there: int = 0) -> None:
+        """Copy the rows from ``begin`` on, as many as both have, to those of another table from ``there`` on."""
+        count = min(len(self._sums) - begin, len(other._sums) - there)
+        its, mine = slice(there, there + count), slice(begin, begin + count)
+        for theirs, ours in ((other._values, self._values), (other._sums, self._sums)):
+            theirs[its] = ours[mine]
+        other._changes[its] = self._changes[mine]
+        other.written = True
 
     def joined(self, batch: Batch, instead: Mapping[int, Tensor]) -> Tensor:
         """Return Σ c_m h_m of the rows of ``batch``, (rows, width); ``instead`` replaces those of some parties."""
@@ -223,6 +280,10 @@ class SummedTable(EmbeddingTable):
     def _sum(self, rows: Tensor) -> Tensor:
         values = rows.double().view(len(rows), self._parties, self._width)
         return values.sum(1) if self._factor is not None else (self._weights @ values).squeeze(1)
+
+
+def _of(tensors: Sequence[Tensor], places: Sequence[int]) -> Tensor:
+    return tensors[places[0]] if len(places) == 1 else torch.cat([tensors[place] for place in places])
 
 
 def _key(batch: Batch) -> tuple[int, int]:

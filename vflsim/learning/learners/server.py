@@ -143,7 +143,8 @@ class ServerLearner(PartyLearner):
         return {party: j for j, party in enumerate(parties)}
 
     @cached_property
-    def _table(self) -> EmbeddingTable:
+    def table(self) -> EmbeddingTable:
+        """The latest embedding of each row of each party, where the protocol keeps them."""
         rows, coefficients = len(self.parts.labels["train"]), self._joining.sums_of_all if self.sums_rows else None
         if coefficients is None:
             return EmbeddingTable(rows, self._widths, self.parts.dtype, self.device)
@@ -159,14 +160,14 @@ class ServerLearner(PartyLearner):
 
     def let_go(self) -> None:
         """Give the table's memory back: the run is over."""
-        self.__dict__.pop("_table", None)
+        self.__dict__.pop("table", None)
         super().let_go()
 
     def fill(self, messages: Sequence[Received]) -> Operation[None]:
         """Fill the table with uploaded first passes: messages of (training rows, embedding), one a client."""
 
         def run() -> None:
-            self._table.fill((self._place[message.sender], message.value.value) for message in messages)
+            self.table.fill((self._place[message.sender], message.value.value) for message in messages)
 
         return self.operation("fill", run, None, inputs=[message.value for message in messages])
 
@@ -260,13 +261,13 @@ class ServerLearner(PartyLearner):
 
     def state(self) -> dict[str, Tensor]:
         """Return what the server has learnt and remembers, its table included."""
-        return super().state() | (named("table", self._table.state()) if "_table" in vars(self) else {})
+        return super().state() | (named("table", self.table.state()) if "table" in vars(self) else {})
 
     def load(self, state: State) -> None:
         """Restore what ``state`` returned."""
         super().load(state)
         if table := under("table", state):
-            self._table.load(table)
+            self.table.load(table)
 
     # --- what operations do -----------------------------------------------------------------------------------------
 
@@ -286,7 +287,7 @@ class ServerLearner(PartyLearner):
 
     def inputs_of(self, groups: Sequence[tuple[Batch, list[Received]]], arrivals: Sequence[Received]) -> list[Used]:
         """Write ``arrivals`` into the table, if there is one; return the inputs of a step, one for each batch."""
-        table = self._table if self.parts.table else None
+        table = self.table if self.parts.table else None
         unlike: set[int] = set()
         if table is not None:
             table.write([(self._place[each.sender], each.batch, each.value.value) for each in arrivals])

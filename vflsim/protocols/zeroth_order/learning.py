@@ -192,7 +192,7 @@ class LossServer(ServerLearner):
         there = HeldEmbedding(sender, used.batch, Handle.of(h))
         fresh = [there if each.sender == sender else each for each in used.fresh]
         places = [self._place[each.sender] for each in fresh]
-        return self.top(self._joining.used(used.batch, fresh, places, self._table).joined)
+        return self.top(self._joining.used(used.batch, fresh, places, self.table).joined)
 
     def _run_step(
         self,

@@ -92,6 +92,8 @@ class RunInfo(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     """``batched`` or ``eager``; none without training."""
     execution: dict[str, bool | int | str] = Field(default_factory=dict)
     """Other unusual options that the bits depend on."""
+    together: PositiveInt | None = None
+    """How many runs one program trained side by side, this one included; none without a program."""
     one_by_one: tuple[str, ...] = ()
     """Clients that were not computed together, with the reason."""
     rows: dict[str, NonNegativeInt] = Field(default_factory=dict)

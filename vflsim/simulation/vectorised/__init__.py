@@ -1,4 +1,4 @@
-"""Runs of round-based protocols by arrays: the same tables as of the event path, and training along them.
+"""The timing of round-based protocols by arrays: the same tables as of the event path.
 
 Between two server steps clients are independent, so a round is a few additions of arrays over clients, and a run is a
 loop over rounds. The additions follow the order of the clock (``(start + compute) + delay``, never
@@ -6,16 +6,11 @@ loop over rounds. The additions follow the order of the clock (``(start + comput
 """
 
 from vflsim.recurrences.chunk import UndecidedError
-from vflsim.simulation.vectorised.eligibility import obstacles, obstacles_to_training
-from vflsim.simulation.vectorised.programs import NoProgramError
+from vflsim.simulation.vectorised.eligibility import obstacles
 from vflsim.simulation.vectorised.run import run_vectorised
-from vflsim.simulation.vectorised.training import run_trained
 
 __all__ = [
-    "NoProgramError",
     "UndecidedError",
     "obstacles",
-    "obstacles_to_training",
-    "run_trained",
     "run_vectorised",
 ]

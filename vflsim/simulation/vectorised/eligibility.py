@@ -7,14 +7,10 @@ from functools import cache
 from typing import Any
 
 from vflsim.codecs.encryption import encrypts
-from vflsim.learning.batching.kernels import KERNELS
-from vflsim.learning.models.server import ModuleServer
-from vflsim.learning.optimizers import STACKED
-from vflsim.protocols.base import Protocol
 from vflsim.protocols.capabilities import vectorised_by_hand, vectorised_keys_of, vectorised_with
 from vflsim.scenario.document import Problem, shown
 from vflsim.scenario.models import Scenario, Timing
-from vflsim.scenario.resolve import client_models, location_of, party_timings
+from vflsim.scenario.resolve import location_of, party_timings
 from vflsim.scenario.sections import Evaluate
 from vflsim.stopping import RULES, Stop
 from vflsim.timing.activation import Immediate
@@ -54,60 +50,6 @@ def obstacles(scenario: Scenario, name: str) -> list[Problem]:
         *_unknown(scenario.evaluate_of(name), lambda key: location_of(scenario, name, "evaluate", key)),
     ]
     return list({problem.key: problem for problem in reversed(problems)}.values())[::-1]
-
-
-def obstacles_to_training(scenario: Scenario, name: str) -> list[Problem]:
-    """List the obstacles to training runs of protocol ``name`` on the vectorised path.
-
-    ``NoProgramError`` tells the others, for which data and models have to be there.
-    """
-    protocol, loc = scenario.protocols[name].protocol, ("protocols", name)
-    problems: list[Problem] = []
-    if scenario.record.tables == "events":
-        what = "training on the vectorised path records no events"
-        problems.append(Problem(("record",), what, "rounds, summary", "set `record: rounds`"))
-    if scenario.record.views is not None:
-        what = "on the vectorised path parties receive no messages"
-        problems.append(Problem(("record", "views"), what, "none", "leave it out"))
-    by_hand = vectorised_by_hand(protocol)
-    plain = type(protocol).learners is Protocol.learners and not protocol.traits.reference
-    if not plain or (by_hand is not None and not by_hand.trains):
-        what = f"{protocol.kind} has rounds or learners of its own, which have no program"
-        problems.append(Problem(loc, what, "rounds that wait for all clients, or own pace, with plain learners"))
-    if scenario.codec_of(name).kind != "plain":
-        problems.append(Problem((*loc, "codec"), "programs send values as they are", "plain", "leave it out"))
-    for key, there in (("blinding", scenario.blinding_of(name)), ("mechanism", scenario.protocols[name].mechanism)):
-        if there is not None:
-            problems.append(Problem((*loc, key), "programs send values as they are", "none", "leave it out"))
-    problems += _learning(scenario, name)
-    for rule in scenario.stop_of(name).each():
-        if rule.by in ("row", "update"):
-            what = f"stop.{rule.key} ends a run in the middle of what a program computes at once"
-            place = location_of(scenario, name, "stop", rule.key)
-            problems.append(Problem(place, what, "time, rounds, epochs, precision", "leave it out"))
-    return [*problems, *obstacles(scenario, name)]
-
-
-def _learning(scenario: Scenario, name: str) -> Iterator[Problem]:
-    """Yield models, rules and rows that no program knows."""
-    models, training = client_models(scenario, name), scenario.training_of(name)
-    for model in {type(model): model for model in models}.values():
-        if isinstance(why := KERNELS[type(model)], str):
-            yield Problem(("models", "client"), f"{model.kind}: {why}", "linear, polynomial, mlp")
-    for rule in {type(rule): rule for rule in training.client_optimizers(len(models))}.values():
-        if type(rule) not in STACKED:
-            yield Problem(("training", "client_optimizer"), f"{rule.kind}: no stack has it", "sgd, adam")
-    if isinstance(server := scenario.models_of(name).server, ModuleServer):
-        yield Problem(
-            ("models", "server"), f"{server.kind}: code from outside may do anything in a step", "mlp, linear"
-        )
-    if training.party_dropout:
-        place = location_of(scenario, name, "training", "dropout")
-        yield Problem(place, "the server leaves parties out of steps", "none", "leave it out, or `--path event`")
-    if scenario.data.align == "outer":
-        yield Problem(("data", "align"), "parties may lack rows", "inner, exact")
-    if scenario.data.categorical and scenario.data.encoding == "codes":
-        yield Problem(("data", "encoding"), "codes: no stack reads codes of categories", "one_hot")
 
 
 def _recorded(scenario: Scenario, name: str) -> Iterator[Problem]:

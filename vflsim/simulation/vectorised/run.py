@@ -34,7 +34,6 @@ from vflsim.streams import BLOCK, SERVER, party_name
 from vflsim.tables.arrow import lists
 from vflsim.timing.floats import Floats
 from vflsim.tracing.node import Untraceable
-from vflsim.vocabulary.on_demand import torch
 from vflsim.world.own_tables import OwnTables
 from vflsim.world.run_tables import ROUNDS, RoundRow, values_of
 
@@ -122,29 +121,14 @@ def _of_equal_length(members: NDArray[np.int32]) -> pa.Array:
     return lists(offsets, members.reshape(-1))
 
 
-class RoundTraining(Protocol):
-    """What trains along the rounds of a run, and adds to its rows of metrics, facts and weights."""
-
-    began: float
-    """When the run began, by the clock of the wall: earlier by what it took before it was interrupted."""
-    rounds: int
-    """The rounds before the latest row that was asked for."""
-
-    @property
-    def note(self) -> str:
-        """A note for the user about the run."""
+class RoundSchedule(Protocol):
+    """What learns of the rounds of a run, chunk by chunk, and of its rows of metrics."""
 
     def follow(self, chunk: Chunk) -> None:
         """Take the times of the next rounds."""
 
     def scored(self, now: float, rounds: int, updates: int) -> tuple[float, Mapping[str, float]]:
-        """Train until ``now``: see ``Scored``."""
-
-    def facts(self) -> dict[str, Any]:
-        """Return the fields of ``run.json`` that runs of timing alone lack."""
-
-    def weights(self) -> Mapping[str, torch.Tensor]:
-        """Return the weights of all parties at the end of the run, whose memory may then be given back."""
+        """Take a row: see ``Scored``."""
 
 
 _ELEMENTS = 2**18
@@ -162,10 +146,10 @@ def run_vectorised(
     data: LoadedData,
     report: Callable[[Progress], None] | None = None,
     seen: Callable[[Chunk, int], None] | None = None,
-    training: RoundTraining | None = None,
+    schedule: RoundSchedule | None = None,
     ages: bool = True,
 ) -> Outcome:
-    """Run protocol ``name``, which has no ``obstacles``, with ``seed``: its timing, and the ``training`` along it.
+    """Time a run of protocol ``name``, which has no ``obstacles``, with ``seed``; the ``schedule`` follows it.
 
     If only the event path can decide how the run continues, the outcome's error is an ``UndecidedError``. ``seen``
     gets every chunk of rounds, and how many of them belong to the run. Without ``ages`` rows of metrics have none.
@@ -178,7 +162,7 @@ def run_vectorised(
     energy = EnergyBooks(resolved.powers, np.array(resolved.clients, np.int64)) if resolved.powers else None
     log = EventBooks(np.array(resolved.clients, np.int64)) if scenario.record.tables == "events" else None
     rules = RunPlan(scenario, name, seed, resolved).rules(batches.per_epoch)
-    books = Books(rules, scenario.evaluate_of(name).every, energy, None if training is None else training.scored, ages)
+    books = Books(rules, scenario.evaluate_of(name).every, energy, None if schedule is None else schedule.scored, ages)
     columns = RoundColumns(np.array(resolved.clients, np.int32))
     least = BLOCK if clients <= WIDE else _PART
     first, count = 0, least
@@ -193,8 +177,8 @@ def run_vectorised(
             world = world or timed_world_of(protocol, resolved, seed, log is not None)
             course = course or recurrence_of(protocol, world)
             chunk = course.advance(first, count)
-            if training is not None:
-                training.follow(chunk)
+            if schedule is not None:
+                schedule.follow(chunk)
             done = books.take(chunk)
             if log is not None:
                 log.add(chunk)
@@ -208,15 +192,13 @@ def run_vectorised(
             break
         except VflsimError as cause:
             error = cause
-            if training is not None and chunk is not None and energy is None:
-                columns.add(chunk, max(0, training.rounds - chunk.first))
             break
         if scenario.record.tables != "summary":
             columns.add(chunk, done)
         if seen is not None:
             seen(chunk, done)
         first += count
-        if report is not None and training is None:
+        if report is not None:
             now = float(chunk.ends[-1])
             share = share_of(rules, Tally(first, books.counts.updates, books.embeddings_used, time_s=now))
             report(Progress(now, first, books.counts.updates, dict(books.row), share))
@@ -229,22 +211,21 @@ def run_vectorised(
     measures, failed = measured(scenario.measures, name, seed, tables, error)
     facts = {
         "stop_reason": None if books.end is None or failed is not None else books.end.reason,
-        "timing_only": training is None,
+        "timing_only": True,
         "path": "vectorised",
         "measures": measures,
         "blinding": None if resolved.blinded_sum is None else BlindingFacts.of(resolved.blinded_sum, ()),
         "counts": books.counts.of_run(0 if log is None else len(log.events)),
         "steps": () if log is None else log.events.named_steps,
-        "wall_clock_s": time.monotonic() - (began if training is None else training.began),
+        "wall_clock_s": time.monotonic() - began,
     }
-    info = run_info(scenario, name, seed, failed, **facts, **({} if training is None else training.facts()))
+    info = run_info(scenario, name, seed, failed, **facts)
     ends = (rule.note(info.stop_reason, books.counts.rounds, books.row["time_s"]) for rule in rules)
-    notes = ["" if training is None else training.note, *cautions(info), *ends]
+    notes = [*cautions(info), *ends]
     records = OwnTables()
     for table, row in records_of(protocol, world):
         records.add(table, {"time_s": 0.0, "party": party_name(SERVER)}, row)
     extra = records.tables()
     if energy is not None:
         extra[ENERGY_BY_PARTY] = energy_by_party(energy.energy.by_party(books.row["time_s"]))
-    weights = {} if training is None else training.weights()
-    return Outcome(tables, weights, info, extra, failed, "; ".join(filter(None, notes)))
+    return Outcome(tables, {}, info, extra, failed, "; ".join(filter(None, notes)))

@@ -1,26 +1,21 @@
 """Two ways to simulate a run: event by event (general), or by arrays (faster, where rounds allow it)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from vflsim.errors import ScenarioError
+from vflsim.errors import ScenarioError, VflsimError
 from vflsim.files import machine_memory
 from vflsim.learning.data.loaded_data import LoadedData
 from vflsim.results.store.pages import SimulationPath
 from vflsim.scenario.document import Problem, failure
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.checkpoints import Keeper
+from vflsim.simulation.programs import NoProgramError, TimedRun, TrainedRun, obstacles_to_program, timed, trained
+from vflsim.simulation.programs.eligibility import obstacles_to_arrays
 from vflsim.simulation.reporter import Progress
 from vflsim.simulation.run import Outcome, run_protocol
-from vflsim.simulation.vectorised import (
-    NoProgramError,
-    UndecidedError,
-    obstacles,
-    obstacles_to_training,
-    run_trained,
-    run_vectorised,
-)
+from vflsim.simulation.vectorised import UndecidedError, obstacles, run_vectorised
 from vflsim.vocabulary.amounts import quantity
 from vflsim.vocabulary.execution_options import USUAL, Execution
 
@@ -34,12 +29,15 @@ PathWish: TypeAlias = Literal["auto", "event", "vectorised"]
 class Choice:
     """The path of a protocol's runs; ``why`` it cannot be the vectorised one (empty if it is, or was not requested).
 
-    ``forced``: the user requires this path.
+    ``forced``: the user requires this path. ``program``: a program trains them, along the times of the path;
+    ``no_program`` says why not, where nobody has forbidden it.
     """
 
     path: SimulationPath
     why: str = ""
     forced: bool = False
+    program: bool = False
+    no_program: str = ""
 
 
 def choices(scenario: Scenario, wish: PathWish, timing_only: bool) -> Mapping[str, Choice]:
@@ -51,18 +49,23 @@ def choices(scenario: Scenario, wish: PathWish, timing_only: bool) -> Mapping[st
         )  # fmt: skip
     if wish == "event":
         return _fitting(scenario, dict.fromkeys(scenario.protocols, Choice("event")))
-    of = obstacles if timing_only else obstacles_to_training
-    by_protocol = {name: of(scenario, name) for name in scenario.protocols}
-    problems = [problem for each in by_protocol.values() for problem in each]
-    if wish == "vectorised":
-        if problems:
-            raise failure(problems, scenario.document)
-        return dict.fromkeys(scenario.protocols, Choice("vectorised", forced=True))
-    chosen = {
-        name: Choice("event", f"{each[0].key}: {each[0].what}") if each else Choice("vectorised")
-        for name, each in by_protocol.items()
-    }
+    chosen, problems = dict[str, Choice](), list[Problem]()
+    for name in scenario.protocols:
+        to_program = [] if timing_only else obstacles_to_program(scenario, name)
+        to_arrays = [*([] if timing_only else obstacles_to_arrays(scenario, name)), *obstacles(scenario, name)]
+        problems += [*to_program, *to_arrays]
+        program, no_program = not (timing_only or to_program), _why(to_program)
+        if to_program or to_arrays:
+            chosen[name] = Choice("event", _why([*to_program, *to_arrays]), False, program, no_program)
+        else:
+            chosen[name] = Choice("vectorised", "", wish == "vectorised", program)
+    if wish == "vectorised" and problems:
+        raise failure(problems, scenario.document)
     return _fitting(scenario, chosen)
+
+
+def _why(problems: Sequence[Problem]) -> str:
+    return f"{problems[0].key}: {problems[0].what}" if problems else ""
 
 
 def _fitting(scenario: Scenario, chosen: Mapping[str, Choice]) -> Mapping[str, Choice]:
@@ -103,23 +106,42 @@ def run_on(
     ``keeper`` serves training runs only. Raises ``NoProgramError`` if a required path cannot train.
     """
     note = ""
-    if choice.path == "vectorised" and not execution.eager:
+    if choice.program and not execution.eager:
         try:
-            if timing_only:
-                outcome = run_vectorised(scenario, name, seed, data, report)
-            else:
-                outcome = run_trained(scenario, name, seed, data, execution, report, keeper)
-            if choice.forced or not isinstance(outcome.error, UndecidedError):
-                return outcome
-            error = outcome.error
-            where = f"in {error.where} " if error.where else ""
-            note = f"event by event: {where}{error.what.partition(': only')[0]}"
+            run, note = _timed(choice, scenario, name, seed, data, execution)
+            ((_, outcome),) = trained([TrainedRun(run, report, keeper)])
+            if isinstance(outcome, Outcome):
+                return replace(outcome, note="; ".join(filter(None, [note, outcome.note])))
         except NoProgramError as why:
             if choice.forced:
                 raise
-            note = f"event by event: {why.what}"
+            note = f"trained operation by operation: {why.what}"
         keeper = None if keeper is None else keeper.apart("event")
+    elif choice.path == "vectorised" and timing_only:
+        outcome = run_vectorised(scenario, name, seed, data, report)
+        if choice.forced or not isinstance(outcome.error, UndecidedError):
+            return outcome
+        note = _undecided(outcome.error)
     outcome = run_protocol(
         scenario, name, seed, data, timing_only=timing_only, report=report, execution=execution, keeper=keeper
     )
     return replace(outcome, note="; ".join(filter(None, [note, outcome.note])))
+
+
+def _timed(
+    choice: Choice, scenario: Scenario, name: str, seed: int, data: LoadedData, execution: Execution
+) -> tuple[TimedRun, str]:
+    """Time a run that a program will train, event by event if arrays cannot decide; return why, too."""
+    if choice.path == "vectorised":
+        try:
+            return timed(scenario, name, seed, data, execution, by_arrays=True), ""
+        except UndecidedError as why:
+            if choice.forced:
+                raise
+            return timed(scenario, name, seed, data, execution, by_arrays=False), _undecided(why)
+    return timed(scenario, name, seed, data, execution, by_arrays=False), ""
+
+
+def _undecided(error: VflsimError) -> str:
+    where = f"in {error.where} " if error.where else ""
+    return f"event by event: {where}{error.what.partition(': only')[0]}"

@@ -1,4 +1,4 @@
-"""Training along arrays leaves the very bytes of the event path: tables, facts and weights, also when interrupted."""
+"""Programs leave what the event path leaves: tables, facts and weights, side by side, and also when interrupted."""
 
 from __future__ import annotations
 
@@ -16,17 +16,14 @@ from worlds_by_name import ENERGY, WORLDS
 
 import vflsim
 from vflsim.errors import NonFiniteError, ScenarioError
+from vflsim.learning.programs.rounds import JointProgram
 from vflsim.results.verify import verify_run
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.checkpoints import Keeper
+from vflsim.simulation.programs import NoProgramError, TrainedRun, obstacles_to_program, timed, trained
+from vflsim.simulation.programs.eligibility import obstacles_to_arrays
 from vflsim.simulation.run import Outcome, run_protocol
-from vflsim.simulation.vectorised import (
-    NoProgramError,
-    UndecidedError,
-    obstacles_to_training,
-    programs,
-    run_trained,
-)
+from vflsim.simulation.vectorised import UndecidedError, obstacles
 from vflsim.studies.runs.simulator_choice import Choice, choices, run_on
 from vflsim.trained.models import StudyResults
 from vflsim.vocabulary.execution_options import USUAL
@@ -64,11 +61,23 @@ LEARNING: dict[str, dict[str, Any]] = {
 IN_TIME = [name for name, said in WORLDS.items() if "codec" not in said and "updates" not in said.get("stop", {})]
 
 
+def run_trained(scenario: Scenario, seed: int = 0, keeper: Keeper | None = None, by_arrays: bool = True) -> Outcome:
+    """Train one run by a program."""
+    run = timed(scenario, "it", seed, data_of(scenario, "it"), USUAL, by_arrays)
+    ((_, outcome),) = trained([TrainedRun(run, None, keeper)])
+    assert isinstance(outcome, Outcome), outcome
+    return outcome
+
+
 def both(scenario: Scenario, seed: int = 0) -> tuple[Outcome, Outcome]:
     """What both paths leave."""
-    assert obstacles_to_training(scenario, "it") == []
-    data = data_of(scenario, "it")
-    return run_trained(scenario, "it", seed, data, USUAL), run_protocol(scenario, "it", seed, data)
+    assert obstacles_to_training(scenario) == []
+    return run_trained(scenario, seed), run_protocol(scenario, "it", seed, data_of(scenario, "it"))
+
+
+def obstacles_to_training(scenario: Scenario) -> list[Any]:
+    """List what is in the way of a program whose times are arrays."""
+    return [*obstacles_to_program(scenario, "it"), *obstacles_to_arrays(scenario, "it"), *obstacles(scenario, "it")]
 
 
 def assert_near(quick: Outcome, event: Outcome, near: float = NEAR) -> None:
@@ -87,7 +96,7 @@ def assert_same(quick: Outcome, event: Outcome) -> None:
         assert written(quick, Path(folder) / "arrays") == written(event, Path(folder) / "events")
     assert quick.weights.keys() == event.weights.keys()
     assert all(torch.equal(quick.weights[name], tensor) for name, tensor in event.weights.items())
-    ours, theirs = (outcome.info.model_dump(exclude={"path", "wall_clock_s"}) for outcome in (quick, event))
+    ours, theirs = (outcome.info.model_dump(exclude={"path", "wall_clock_s", "together"}) for outcome in (quick, event))
     assert ours == theirs
     assert verify_run(quick.tables, quick.info) == []
 
@@ -95,7 +104,7 @@ def assert_same(quick: Outcome, event: Outcome) -> None:
 @pytest.mark.parametrize("name", sorted({**KINDS, **KEYS}))
 def test_kinds_with_a_program_leave_what_the_event_path_leaves(name: str) -> None:
     scenario = quick({**KINDS, **KEYS}[name], **RANDOM)
-    assert (obstacles_to_training(scenario, "it") == []) == (name in TOGETHER | OWN_PACE)
+    assert (obstacles_to_training(scenario) == []) == (name in TOGETHER | OWN_PACE)
     if name in TOGETHER:
         assert_same(*both(scenario))
     if name in OWN_PACE:
@@ -105,7 +114,8 @@ def test_kinds_with_a_program_leave_what_the_event_path_leaves(name: str) -> Non
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", LEARNING)
 def test_models_aggregates_and_rules_leave_the_bytes_of_the_event_path(name: str) -> None:
-    assert_same(*both(quick("synchronous", **{**RANDOM, **LEARNING[name]})))
+    same = assert_near if name == "batch normalisation" else assert_same
+    same(*both(quick("synchronous", **{**RANDOM, **LEARNING[name]})))
 
 
 @pytest.mark.sampled(4)
@@ -122,10 +132,11 @@ def test_models_aggregates_and_rules_train_at_their_own_pace_as_on_the_event_pat
 @pytest.mark.parametrize("kind", ["synchronous", "asynchronous", "t-synchronous"])
 def test_evaluations_and_ends_fall_into_rounds_as_on_the_event_path(name: str, kind: str) -> None:
     scenario = quick({**KINDS, **KEYS}[kind], **WORLDS[name])
-    if kind in OWN_PACE and obstacles_to_training(scenario, "it"):
+    if kind in OWN_PACE and obstacles_to_training(scenario):
         return
-    by_arrays, event = both(scenario)
-    if isinstance(by_arrays.error, UndecidedError):
+    try:
+        by_arrays, event = both(scenario)
+    except UndecidedError:
         at_once = {"only the server", "only the server, in time", "two rules at one instant", "ties"}
         assert kind in OWN_PACE or name in at_once
         return
@@ -144,26 +155,119 @@ def test_evaluations_in_the_middle_of_rounds_see_the_clients_that_have_stepped(s
     assert (updates % 3 > 0).any()
 
 
+# --- side by side -----------------------------------------------------------------------------------------------------
+
+
+def together(runs: list[TrainedRun]) -> dict[int, Outcome]:
+    """Train runs as one program, by their places."""
+    assert len({run.shapes() for run in runs}) == 1
+    ended = dict(trained(runs))
+    assert all(isinstance(outcome, Outcome) for outcome in ended.values())
+    return {place: outcome for place, outcome in ended.items() if isinstance(outcome, Outcome)}
+
+
+def assert_alone_and_together(scenarios: list[Scenario], seeds: list[int], by_arrays: bool, near: float = NEAR) -> None:
+    pairs = list(zip(scenarios, seeds, strict=True))
+    data = data_of(scenarios[0], "it")
+    runs = [TrainedRun(timed(scenario, "it", seed, data, USUAL, by_arrays)) for scenario, seed in pairs]
+    ended = together(runs)
+    assert sorted(ended) == [*range(len(pairs))]
+    for place, (scenario, seed) in enumerate(pairs):
+        assert ended[place].info.together == len(pairs)
+        assert_near(ended[place], run_protocol(scenario, "it", seed, data), near)
+
+
+@pytest.mark.parametrize("name", sorted(TOGETHER | OWN_PACE))
+def test_seeds_side_by_side_leave_what_each_leaves_alone(name: str) -> None:
+    scenario = quick({**KINDS, **KEYS}[name], **{**RANDOM, "stop": {"time": "0.15 s"}, "evaluate": {"every": "7 ms"}})
+    assert_alone_and_together([scenario] * 4, [0, 1, 2, 3], by_arrays=True)
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("name", LEARNING)
+@pytest.mark.parametrize("kind", ["synchronous", "t-synchronous"])
+def test_models_aggregates_and_rules_train_side_by_side(name: str, kind: str) -> None:
+    scenario = quick({**KINDS, **KEYS}[kind], **{**RANDOM, "stop": {"rounds": 30}, **LEARNING[name]})
+    assert_alone_and_together([scenario] * 3, [0, 1, 2], by_arrays=True, near=2e-6 if "single" in name else NEAR)
+
+
+@pytest.mark.parametrize("kind", ["synchronous", "asynchronous", "t-synchronous"])
+def test_rates_rules_of_one_kind_and_delays_may_differ_side_by_side(kind: str) -> None:
+    def rates(client: float, server: float, delay: str) -> Scenario:
+        timing = {**RANDOM["timing"], "server": {"compute": delay}}
+        rules = {
+            "training__client_optimizer": {**ADAM, "lr": client},
+            "training__server_optimizer": {"kind": "sgd", "lr": server},
+        }
+        return quick({**KINDS, **KEYS}[kind], **{**RANDOM, "stop": {"rounds": 30}, **rules, "timing": timing})
+
+    points = [rates(0.01, 0.1, "1 ms"), rates(0.02, 0.1, "1 ms"), rates(0.01, 0.3, "4 ms"), rates(0.01, 0.1, "1 ms")]
+    assert_alone_and_together(points, [0, 0, 1, 2], by_arrays=True)
+
+
+@pytest.mark.parametrize(
+    ("said", "changes"),
+    [
+        ({"kind": "t_synchronous", "t": 2, "cancel": True}, {}),
+        ("asynchronous", {"record": "events"}),
+        ("synchronous", {"timing": {**RANDOM["timing"], "network": "fair"}}),
+        ("asynchronous", {"timing": {**RANDOM["timing"], "network": "fair"}, "stop": {"updates": 50}}),
+        ("t_synchronous", {"timing": {**RANDOM["timing"], "network": "fifo"}}),
+        ({"kind": "ignore", "deadline": "12 ms"}, {}),
+        ({"kind": "ignore", "fastest": 2}, {}),
+    ],
+)
+def test_what_arrays_do_not_time_is_timed_by_events_and_trained_side_by_side(
+    said: Any, changes: dict[str, Any]
+) -> None:
+    said = {"kind": "t_synchronous", "t": 3} if said == "t_synchronous" else said
+    scenario = quick(said, **{**RANDOM, "stop": {"rounds": 40}, "evaluate": {"every": "9 ms"}, **changes})
+    assert_alone_and_together([scenario] * 3, [0, 1, 2], by_arrays=False)
+
+
+def test_a_run_that_diverges_leaves_those_beside_it_as_they_are() -> None:
+    def rate(value: float) -> Scenario:
+        rule = {"kind": "sgd", "lr": value}
+        return quick(
+            "asynchronous", **{**RANDOM, "training__client_optimizer": rule, "training__server_optimizer": rule}
+        )
+
+    scenarios, data = [rate(0.1), rate(1e200), rate(0.1)], data_of(rate(0.1), "it")
+    runs = [TrainedRun(timed(each, "it", 0, data, USUAL, by_arrays=True)) for each in scenarios]
+    ended = dict(trained(runs))
+    assert isinstance(ended[1], NonFiniteError)
+    for place in (0, 2):
+        outcome = ended[place]
+        assert isinstance(outcome, Outcome)
+        assert_near(outcome, run_protocol(scenarios[0], "it", 0, data))
+
+
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_run_that_diverges_keeps_its_rows_and_names_party_and_round() -> None:
     rate = {"kind": "sgd", "lr": 1e200}
     rates = {"training__client_optimizer": rate, "training__server_optimizer": rate}
-    by_arrays, event = both(quick("synchronous", **{**RANDOM, "evaluate": {"every": "1 rounds"}, **rates}))
-    assert isinstance(by_arrays.error, NonFiniteError)
-    assert isinstance(event.error, NonFiniteError)
-    assert "round 1" in by_arrays.error.where or "round 2" in by_arrays.error.where
-    assert by_arrays.info.status == event.info.status == "diverged"
-    ours, theirs = (outcome.tables.named()["metrics"].to_pandas() for outcome in (by_arrays, event))
+    scenario = quick("synchronous", **{**RANDOM, "evaluate": {"every": "1 rounds"}, **rates})
+    data = data_of(scenario, "it")
+    run = timed(scenario, "it", 0, data, USUAL, by_arrays=True)
+    ((_, ended),) = trained([TrainedRun(run)])
+    assert isinstance(ended, NonFiniteError)
+    outcome, event = (
+        run_on(Choice("vectorised", program=True), scenario, "it", 0, data),
+        run_protocol(scenario, "it", 0, data),
+    )
+    assert "client-" in str(outcome.error) or "server" in str(outcome.error)
+    assert "round 1" in str(outcome.error) or "round 2" in str(outcome.error)
+    assert outcome.info.status == event.info.status == "diverged"
+    ours, theirs = (each.tables.metrics.to_pandas() for each in (outcome, event))
     pd.testing.assert_frame_equal(ours, theirs, check_exact=True)
 
 
 @pytest.mark.parametrize(
     ("said", "changes", "key"),
     [
-        ("synchronous", {"record": "events"}, "record"),
-        ("synchronous", {"stop": {"updates": 9}}, "stop.updates"),
+        ("asynchronous", {"record": "events"}, "record"),
         ("synchronous", {"training__dropout": {"party": 0.3}}, "training.dropout"),
         ("synchronous", {"stop": {"target": {"test_accuracy": 0.9}, "rounds": 9}}, "stop.target"),
         ({"kind": "synchronous", "codec": "float16"}, {}, "protocols.it.codec"),
@@ -179,7 +283,7 @@ def test_a_run_that_diverges_keeps_its_rows_and_names_party_and_round() -> None:
 )  # fmt: skip
 def test_what_has_no_program_is_refused_with_its_key(said: Any, changes: dict[str, Any], key: str) -> None:
     scenario = quick(said, **{**RANDOM, **changes})
-    assert key in [problem.key for problem in obstacles_to_training(scenario, "it")]
+    assert key in [problem.key for problem in obstacles_to_training(scenario)]
     with pytest.raises(ScenarioError):
         choices(scenario, "vectorised", False)
     assert choices(scenario, "auto", False)["it"].path == "event"
@@ -200,17 +304,18 @@ def test_what_no_program_knows_is_trained_event_by_event(said: Any, changes: dic
     scenario = quick(said, **{**RANDOM, **changes})
     data = data_of(scenario, "it")
     with pytest.raises(NoProgramError, match=why):
-        run_trained(scenario, "it", 0, data, USUAL)
-    outcome = run_on(Choice("vectorised"), scenario, "it", 0, data)
+        timed(scenario, "it", 0, data, USUAL, by_arrays=True)
+    outcome = run_on(Choice("vectorised", program=True), scenario, "it", 0, data)
     assert outcome.info.path == "event"
+    assert outcome.info.together is None
     assert why in outcome.note
     with pytest.raises(NoProgramError):
-        run_on(Choice("vectorised", forced=True), scenario, "it", 0, data)
+        run_on(Choice("vectorised", forced=True, program=True), scenario, "it", 0, data)
 
 
 def test_a_run_that_gives_way_to_the_event_path_can_be_interrupted_and_resumed(tmp_path: Path) -> None:
     scenario = quick("synchronous", **{**RANDOM, "models__client": CNN, "partition": ROWS})
-    data, choice = data_of(scenario, "it"), Choice("vectorised")
+    data, choice = data_of(scenario, "it"), Choice("vectorised", program=True)
     whole, keeper = run_on(choice, scenario, "it", 0, data), Keeper(tmp_path, None, {}, resume=False)
     keeper.request(stop=True)
     with pytest.raises(KeyboardInterrupt):
@@ -219,10 +324,15 @@ def test_a_run_that_gives_way_to_the_event_path_can_be_interrupted_and_resumed(t
     assert_same(again, whole)
 
 
-def test_what_only_the_event_path_can_decide_shows_before_anything_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_only_events_can_decide_is_timed_event_by_event_and_trained_by_a_program() -> None:
     scenario = quick("asynchronous", **{**WORLDS["two rules at one instant"]})
-    monkeypatch.setattr(programs.RoundProgram, "play", None)
-    assert isinstance(run_trained(scenario, "it", 0, data_of(scenario, "it"), USUAL).error, UndecidedError)
+    data = data_of(scenario, "it")
+    with pytest.raises(UndecidedError):
+        timed(scenario, "it", 0, data, USUAL, by_arrays=True)
+    outcome = run_on(Choice("vectorised", program=True), scenario, "it", 0, data)
+    assert (outcome.info.path, outcome.info.together) == ("event", 1)
+    assert outcome.note.startswith("event by event: in round")
+    assert_near(outcome, run_protocol(scenario, "it", 0, data))
 
 
 # --- interruptions ----------------------------------------------------------------------------------------------------
@@ -237,23 +347,22 @@ def test_an_interrupted_run_leaves_the_bytes_of_a_whole_one(
 ) -> None:
     world = {**RANDOM, "evaluate": {"every": "3 ms"}, **LEARNING[learning]}
     scenario = quick({**KINDS, **KEYS}[kind], **world)
-    data = data_of(scenario, "it")
-    whole = run_trained(scenario, "it", 0, data, USUAL)
+    whole = run_trained(scenario)
     keeper = Keeper(tmp_path, None, {}, resume=False)
     played: list[int] = []
-    step_on = programs.RoundProgram._step_on
+    notes = JointProgram._note
 
-    def stepping(program: programs.RoundProgram, used: Any) -> Any:
-        played.append(program.rounds)
+    def noting(program: JointProgram, losses: Any) -> None:
+        played.append(program.runs[0].cursor.round)
         if len(played) == at:
             keeper.request(stop=True)
-        return step_on(program, used)
+        notes(program, losses)
 
-    monkeypatch.setattr(programs.RoundProgram, "_step_on", stepping)
+    monkeypatch.setattr(JointProgram, "_note", noting)
     with pytest.raises(KeyboardInterrupt):
-        run_trained(scenario, "it", 0, data, USUAL, keeper=keeper)
+        run_trained(scenario, keeper=keeper)
     before = len(played)
-    resumed = run_trained(scenario, "it", 0, data, USUAL, keeper=Keeper(tmp_path, None, {}, resume=True))
+    resumed = run_trained(scenario, keeper=Keeper(tmp_path, None, {}, resume=True))
     assert f"round {before}" in resumed.note
     assert played == [*range(len(played))]
     assert_same(resumed, whole)
