@@ -21,6 +21,7 @@ from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.privacy.blinding import private_key
 from vflsim.protocols.capabilities import Peering
 from vflsim.protocols.fedvs.messages import DataShare, ModelShare
+from vflsim.protocols.fedvs.shares import data_shares, model_shares
 from vflsim.remote.frames import pack_message
 from vflsim.remote.party import LocalParty, local_party, refuse_unfit
 from vflsim.remote.private_data import PrivateData, label_splits, largest_between_clients, private_data
@@ -152,7 +153,7 @@ def test_masks_of_shares_are_nobodys_to_compute() -> None:
     learners.append(scenario_of("fedvs").protocols["only"].protocol.learners(seeded, 0).clients[1])
     places = np.arange(3)
     drawn, repeated = (
-        [torch.stack([each.data_secret.shares_at(places, (holder,)) for holder in (1, 2)]) for each in learners]
+        [torch.stack([data_shares((each.data_secret,), places, (holder,)) for holder in (1, 2)]) for each in learners]
         for _ in range(2)
     )
     assert all(torch.equal(*both) for both in zip(drawn, repeated, strict=True)), "repeated shares are equal"
@@ -162,7 +163,7 @@ def test_masks_of_shares_are_nobodys_to_compute() -> None:
         operation = learner.share_model(0)
         operation.run()
         once, again = (
-            torch.stack([operation.result[client].value.tensor((place, 3)) for place, client in ((1, 2), (2, 3))])
+            torch.stack([model_shares((operation.result[n].value.secret,), (n - 1, 3))[0] for n in (2, 3)])
             for _ in range(2)
         )
         assert torch.equal(once, again)

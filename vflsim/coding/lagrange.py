@@ -132,7 +132,8 @@ class LagrangeCode:
             )
         order = sorted(range(len(numbers)), key=numbers.__getitem__)[:needed]
         matrix = self._decoding_matrix(tuple(numbers[i] for i in order))
-        return self._apply(matrix, values[torch.tensor(order, device=values.device)])
+        in_order = order == [*range(len(values))]
+        return self._apply(matrix, values if in_order else values[torch.tensor(order, device=values.device)])
 
     def _decoding_matrix(self, holders: tuple[int, ...]) -> Tensor:
         """(K, R): from the values at these holders' points to those at β_1..β_K."""

@@ -34,49 +34,49 @@ class Limbs(ABC):
 
     @abstractmethod
     def fixed(self, x: Tensor) -> Tensor:
-        """Split the factor that is reused: elements (..., r, c) to float64 (..., limbs, r, c)."""
+        """Split the left factor, which is reused: elements (..., n, k) to float64, as ``join`` takes the products."""
 
     @abstractmethod
     def moving(self, x: Tensor) -> Tensor:
-        """Split a chunk of the other factor; its limbs are multiplied one by one with those of the first."""
+        """Split columns of the right factor (..., k, m)."""
 
     @abstractmethod
     def join(self, products: Tensor) -> Tensor:
-        """Join products of limbs (..., limbs, n, m), overwriting them, to elements (..., n, m), int64 or float64."""
+        """Join the product of split factors, overwriting it, to elements (..., n, m), int64 or float64."""
 
 
 @final
 class DigitLimbs(Limbs):
-    """For p < 2^31: the one factor whole, the other split into ``limbs`` = 1 or 2 digits.
+    """For p < 2^31: the right factor whole, the left split into ``limbs`` = 1 or 2 digits, whose rows are stacked.
 
-    Both factors are centred: |a|, |b| ≤ h = (p − 1)/2. Two digits to the base B = ⌈√p⌉, b = B b₁ + b₀ with b₁ = ⌊b/B⌉,
-    have |b₀| ≤ B/2 and |b₁| ≤ h/B + 1/2 ≤ (B + 1)/2; call D = (B + 1)/2, or D = h where there is one digit and B = 0.
-    With an inner dimension k such that k h D ≤ 2^53 − p (B + 1), C₁ = Σ a b₁ and C₀ = Σ a b₀ are exact. Centring C₁
-    leaves at most (p + 3)/2 ≤ p, so |B C₁ + C₀| ≤ 2^53 − p, which ``_floored`` reduces exactly. That is k ≤ 358 for
-    p = 2^31 − 1.
+    The left one is centred: |a| ≤ h = (p − 1)/2. Two digits to the base B = ⌈√p⌉, a = B a₁ + a₀ with a₁ = ⌊a/B⌉, have
+    |a₀| ≤ B/2 and |a₁| ≤ h/B + 1/2 ≤ (B + 1)/2; call D = (B + 1)/2, or D = h where there is one digit and B = 0. With
+    an inner dimension k such that k p D ≤ 2^53 − p (B + 1), C₁ = Σ a₁ b and C₀ = Σ a₀ b are exact. Centring C₁ leaves
+    at most (p + 3)/2 ≤ p, so |B C₁ + C₀| ≤ 2^53 − p, which ``_floored`` reduces exactly. That is k ≤ 179 for
+    p = 2^31 − 1: centring the longer factor would double it, and take longer than joining twice as many blocks.
     """
 
     def __init__(self, p: int, limbs: int) -> None:
         half = (p - 1) // 2
         self.p, self.limbs = p, limbs
         self.base = isqrt(p) + 1 if limbs == 2 else 0
-        self.block = (EXACT - p * (self.base + 1)) // (half * ((self.base + 2) // 2 if limbs == 2 else half))
+        self.block = (EXACT - p * (self.base + 1)) // (p * ((self.base + 2) // 2 if limbs == 2 else half))
 
     @override
     def fixed(self, x: Tensor) -> Tensor:
         low = _centred(x.double(), self.p)
         if self.limbs == 1:
-            return low.unsqueeze(-3)
+            return low
         high = low.div(self.base).round_()
-        return torch.stack((high, low.sub_(high, alpha=self.base)), -3)
+        return torch.cat((high, low.sub_(high, alpha=self.base)), -2)
 
     @override
     def moving(self, x: Tensor) -> Tensor:
-        return _centred(x.double(), self.p).unsqueeze(-3)
+        return x.double()
 
     @override
     def join(self, products: Tensor) -> Tensor:
-        *high, low = products.unbind(-3)
+        *high, low = products.chunk(self.limbs, -2)
         for product in high:
             low.add_(_centred(product, self.p), alpha=self.base)
         return _floored(low, self.p)
@@ -118,10 +118,10 @@ class MersenneLimbs(Limbs):
 
 
 def product(a: Tensor, b: Tensor, p: int) -> Tensor:
-    """Give the product of int64 matrices with values in [0, p), modulo p: (..., n, k) @ (..., k, m), batches broadcast.
+    """Give the product of integer matrices with values in [0, p), modulo p: (..., n, k) @ (..., k, m), as int64.
 
-    p is a prime below 2^31, or 2^61 − 1. Raises ValueError for shapes that do not match and for devices that are not
-    in ``AT_A_TIME``.
+    Batches broadcast. p is a prime below 2^31, or 2^61 − 1. Raises ValueError for shapes that do not match and for
+    devices that are not in ``AT_A_TIME``.
     """
     if min(a.ndim, b.ndim) < 2 or a.shape[-1] != b.shape[-2]:
         raise ValueError(
@@ -131,22 +131,21 @@ def product(a: Tensor, b: Tensor, p: int) -> Tensor:
     if a.device.type not in AT_A_TIME:
         raise ValueError(f"exact products on {a.device.type} are not known; allowed: {', '.join(AT_A_TIME)}")
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])  # PyTorch's own imports sympy
-    result = a.new_empty((*batch, a.shape[-2], b.shape[-1]))
+    result = a.new_empty((*batch, a.shape[-2], b.shape[-1]), dtype=torch.int64)
     if 0 in (result.numel(), a.shape[-1]):
         return result.zero_()
     limbs = _limbs(p, a.shape[-1])
-    # The longer side of the result is cut into chunks, so the limbs of the other factor are made only once.
-    cut = -1 if result.shape[-1] > result.shape[-2] else -2
-    fixed, moving = (a, b) if cut == -1 else (b, a)
-    chunk = max(1, AT_A_TIME[a.device.type] * result.shape[cut] // result.numel())
+    # A result is cut into chunks of columns, so the left limbs are made once; wide products are faster than tall ones.
+    fixed, moving, wide = (a, b, result) if a.shape[-2] < b.shape[-1] else (b.mT, a.mT, result.mT)
+    chunk = max(1, AT_A_TIME[a.device.type] * wide.shape[-1] // result.numel())
     blocks = -(-a.shape[-1] // limbs.block)
     length = -(-a.shape[-1] // blocks)
-    left = torch.split(limbs.fixed(fixed), length, cut)
-    for into, part in zip(torch.split(result, chunk, cut), torch.split(moving, chunk, cut), strict=True):
-        right = torch.split(limbs.moving(part), length, -3 - cut)
+    left = torch.split(limbs.fixed(fixed), length, -1)
+    for into, part in zip(torch.split(wide, chunk, -1), torch.split(moving, chunk, -1), strict=True):
+        right = torch.split(limbs.moving(part), length, -2)
         total: Tensor | None = None
         for x, y in zip(left, right, strict=True):
-            joined = limbs.join(x @ y if cut == -1 else y @ x)
+            joined = limbs.join(x @ y)
             total = joined if total is None else total.add_(joined).remainder_(p)
         assert total is not None
         into.copy_(total)

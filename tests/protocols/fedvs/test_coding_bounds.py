@@ -75,7 +75,7 @@ def shared_and_decoded(
         run_operation(operation)
         answers.append(operation.result.value)
     holders = random.Random(rows).sample(range(len(answers)), plan.threshold)
-    values = torch.stack([answers[holder].evaluate() for holder in holders])
+    values = torch.stack([answers[holder].on_wire().long() for holder in holders])
     decoded = plan.quantiser.field.signed(plan.code.decode(values, holders)).reshape(-1, plan.embedding)
     exact = np.zeros((len(batch.rows), plan.embedding), dtype=object)
     for n in clients:

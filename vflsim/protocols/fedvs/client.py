@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -227,9 +228,9 @@ class CodedClientLearner(ClientLearner):
 
     def check_weights(self, weights: Tensor) -> None:
         """Raise ``NonFiniteError`` or ``WeightBoundError`` for weights Ŵ that must not be shared."""
-        if not torch.isfinite(weights).all():
-            raise NonFiniteError("a weight is not finite")
         largest, quantiser, bound = float(weights.abs().max()), self.plan.quantiser, self.plan.weight_bound
+        if not math.isfinite(largest):
+            raise NonFiniteError("a weight is not finite")
         if largest > bound:
             raise WeightBoundError(
                 f"a weight of {party_name(self.party)} is {largest:.6g}, and weight_bound is "

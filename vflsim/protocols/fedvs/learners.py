@@ -15,7 +15,7 @@ from vflsim.learning.learners.staleness import StepFacts
 from vflsim.learning.optimizers import Optimizer
 from vflsim.protocols.fedvs.client import CodedClientLearner, ShareWork
 from vflsim.protocols.fedvs.plan import CodingPlan, SegmentedBatch, flops
-from vflsim.protocols.fedvs.shares import CodedSum, HeldData, HeldModel, ModelSecret
+from vflsim.protocols.fedvs.shares import CodedSum, HeldData, HeldModel, KeptShares, ModelSecret
 from vflsim.setting import Learners, Setting, client_parts, server_parts
 from vflsim.vocabulary.on_demand import Tensor, torch
 
@@ -44,8 +44,9 @@ class CodedStack(ProductStack):
 
     def gradients(self, places: Sequence[int], batches: Sequence[Batch], received: Tensor) -> Sequence[Tensor]:
         """Compute X̂'ᵀ ∂ℓ/∂h_m, split into the parts of powers and biases."""
-        rows = [self._coded(place).data_secret.quantised[b.tensor()] for place, b in zip(places, batches, strict=True)]
-        x = self._coded(0).plan.quantiser.data_values(torch.stack(rows)).to(received.dtype)
+        every = zip([self._coded(place).data_secret.quantised for place in places], batches, strict=True)
+        rows = torch.stack([quantised.index_select(0, batch.tensor()) for quantised, batch in every])
+        x = self._coded(0).plan.quantiser.data_values(rows).to(received.dtype)
         whole = torch.bmm(x.transpose(1, 2), received)
         width = self.features.width
         products = [whole[:, n * width : (n + 1) * width] for n in range(self._degree)]
@@ -74,6 +75,7 @@ class CodedServerLearner(ServerLearner):
     def __init__(self, parts: ServerParts, plan: CodingPlan) -> None:
         super().__init__(parts)
         self.plan = plan
+        self._kept = KeptShares()
 
     def decode(
         self, batch: SegmentedBatch, embeddings: Sequence[Any], sharers: Sequence[int]
@@ -94,10 +96,9 @@ class CodedServerLearner(ServerLearner):
                 total = answers[0].decoded()
             else:
                 holders = tuple(plan.places[message.sender] for message in ordered)
-                sums = [each.long() if isinstance(each, Tensor) else each.evaluate(holders) for each in answers]
-                values = torch.stack(sums)
-                field = plan.quantiser.field
-                total = field.signed(plan.code.decode(values, holders)).reshape(-1, plan.embedding)
+                known = isinstance(answers[0], CodedSum)  # else in a live run
+                values = answers[0].all_of(holders, self._kept) if known else torch.stack(answers).long()
+                total = plan.quantiser.field.signed(plan.code.decode(values, holders)).reshape(-1, plan.embedding)
             mean = plan.quantiser.mean(total, count)
             result.set(mean[torch.from_numpy(batch.real.copy())].to(self.parts.dtype))
 

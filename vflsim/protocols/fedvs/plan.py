@@ -20,6 +20,8 @@ from vflsim.streams import SHARED
 Arithmetic = Literal["coded", "decoded"]
 _PER_PRODUCT = 2.0
 """FLOPs of a multiplication and an addition; field operations count like others."""
+MOST_KEPT = 2**25
+"""The most bytes of data shares that a simulation keeps; more are computed batch by batch."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from vflsim.protocols.fedvs.exchange import Answers, CodedRounds, ShareExchange,
 from vflsim.protocols.fedvs.keys import MAGNITUDE, CodedKeys, coding_plan, expanded_columns, magnitude
 from vflsim.protocols.fedvs.learners import coded_learners
 from vflsim.protocols.fedvs.messages import coded_acts, coded_contents, data_acts
-from vflsim.protocols.fedvs.plan import SegmentedBatches
+from vflsim.protocols.fedvs.plan import MOST_KEPT, SegmentedBatches
 from vflsim.protocols.fedvs.rounds import choices_of, coded
 from vflsim.protocols.fedvs.stages import CodedStages
 from vflsim.recurrences import Acts, Obstacle, Recurrence, SynchronousRounds, TimedWorld
@@ -126,12 +126,13 @@ class FedVS(ActsByHand, Peering, Answering, CodedKeys):
         return "arithmetic: decoded computes from the data and models behind the shares; allowed: arithmetic: coded"
 
     def extra_bytes(self, setting: Setting) -> int:
-        """Count quantised features, masks of computed shares, rounded weights with draws, and a round's answers."""
+        """Count quantised features, shares that are kept with their masks, rounded weights with draws, and answers."""
         columns, rows, width = expanded_columns(setting), setting.data.rows, setting.widths[0]
-        masks = self.T * -(-rows // self.K) if self.arithmetic == "coded" else 0
+        segment = -(-rows // self.K) if self.arithmetic == "coded" else 0
+        shares = (_QUANTISED if self.prime == "2^31-1" else _ELEMENT) * len(setting.clients) * segment * columns
         answers = setting.batch if self.arithmetic == "decoded" else self.threshold * -(-setting.batch // self.K)
         round_ = _ELEMENT * width * (2 * columns + answers)
-        return columns * (_QUANTISED * rows + _ELEMENT * masks) + round_
+        return columns * (_QUANTISED * rows + _ELEMENT * self.T * segment) + shares * (shares <= MOST_KEPT) + round_
 
     def extra_view_bytes(self, setting: Setting, rows: int) -> int:
         """Count every client's shares of the data of all others, masks of their rows, embeddings and gradients."""

@@ -7,16 +7,18 @@ first use; unused shares are never computed. In a live run it is a tensor, which
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vflsim.coding.field import Words
+from vflsim.coding.limbs import product
 from vflsim.learning.learners.inputs import KeptValue, Plain, RecipeReader, RecipeWriter
-from vflsim.protocols.fedvs.plan import CodingPlan, SegmentedBatch
+from vflsim.protocols.fedvs.plan import MOST_KEPT, CodingPlan, SegmentedBatch
 from vflsim.streams import generator
 from vflsim.vocabulary.on_demand import Tensor, torch
 
@@ -51,24 +53,10 @@ class DataSecret:
         self.quantised = torch.cat([quantised, quantised.new_zeros(padding, quantised.shape[1])])
         self._words = words
         self._masks: Tensor | None = None
-        self._latest: tuple[SegmentedBatch, Holders, Tensor] | None = None
 
     def rows(self, batch: SegmentedBatch) -> Tensor:
         """Return the K|B| rows of a batch, (K|B|, columns), signed."""
         return self.quantised[torch.from_numpy(np.array(batch.rows))]
-
-    def shares(self, batch: SegmentedBatch, holders: Holders) -> Tensor:
-        """Return the |B| rows of a batch of the shares of ``holders``, (holders, |B|, columns) (Eq. 2)."""
-        if self._latest is None or self._latest[:2] != (batch, holders):
-            self._latest = batch, holders, self.shares_at(batch.positions, holders)
-        return self._latest[2]
-
-    def shares_at(self, positions: NDArray[np.int64], holders: Holders) -> Tensor:
-        """Return the rows at some places of the shares of ``holders``, (holders, places, columns)."""
-        plan, places = self.plan, torch.from_numpy(np.array(positions))
-        segments = self.quantised.reshape(plan.segments, plan.segment_rows, -1)[:, places]
-        secrets = torch.cat([plan.quantiser.field.embed(segments.to(torch.int64)), self.masks()[:, places]])
-        return plan.code.encode(secrets, holders)
 
     def has(self, masks: Tensor) -> None:
         """Take up masks that another process has drawn."""
@@ -96,7 +84,6 @@ class ModelSecret(KeptValue):
         self.quantised = quantised
         self._words = words
         self._masks: Tensor | None = None
-        self._latest: tuple[Holders, Tensor] | None = None
 
     def written(self, writer: RecipeWriter) -> Plain:
         """Write client, round and the quantised weights."""
@@ -109,13 +96,10 @@ class ModelSecret(KeptValue):
         learner = reader.learner(client)
         return cls(learner.plan, client, round_, reader.tensor(quantised), learner.words)
 
-    def shares(self, holders: Holders) -> Tensor:
-        """Return the shares of ``holders``, (holders, columns, h) (Eq. 4)."""
-        if self._latest is None or self._latest[0] != holders:
-            plan, field = self.plan, self.plan.quantiser.field
-            shares = plan.code.encode_repeated(field.embed(self.quantised), self.masks(), holders)
-            self._latest = holders, shares
-        return self._latest[1]
+    @cached_property
+    def shares(self) -> Tensor:
+        """The shares of all clients as on the wire, (clients, columns, h)."""
+        return model_shares((self,))
 
     def has(self, masks: Tensor) -> None:
         """Take up masks that another process has drawn."""
@@ -130,6 +114,38 @@ class ModelSecret(KeptValue):
         if isinstance(words, SystemWords):
             self._masks = masks
         return masks
+
+
+def data_shares(secrets: Sequence[DataSecret], positions: NDArray[np.int64], holders: Holders | None = None) -> Tensor:
+    """Compute rows of shares of data, side by side, as on the wire, (holders, positions, columns) (Eq. 2)."""
+    plan, places = secrets[0].plan, torch.from_numpy(np.array(positions))
+    segments = [each.quantised.reshape(plan.segments, plan.segment_rows, -1)[:, places] for each in secrets]
+    embedded = plan.quantiser.field.embed(torch.cat(segments, -1).to(torch.int64))
+    masks = torch.cat([each.masks()[:, places] for each in secrets], -1)
+    return plan.code.encode(torch.cat([embedded, masks]), holders).to(plan.quantiser.field.wire_dtype)
+
+
+def model_shares(secrets: Sequence[ModelSecret], holders: Holders | None = None) -> Tensor:
+    """Compute shares of models, one above the other, as on the wire, (holders, columns, h) (Eq. 4)."""
+    plan, masks = secrets[0].plan, torch.cat([each.masks() for each in secrets], 1)
+    weights = plan.quantiser.field.embed(torch.cat([each.quantised for each in secrets]))
+    return plan.code.encode_repeated(weights, masks, holders).to(plan.quantiser.field.wire_dtype)
+
+
+class KeptShares:
+    """Everybody's shares of everybody's data in a simulation, as on the wire: computed once, unless they are many."""
+
+    _kept: Tensor | None = None
+
+    def rows(self, secrets: Sequence[DataSecret], positions: NDArray[np.int64], holders: Holders) -> Tensor:
+        """Return what ``data_shares`` computes."""
+        plan = secrets[0].plan
+        if len(secrets) < len(plan.clients) or len(secrets) * plan.storage > MOST_KEPT:
+            return data_shares(secrets, positions, holders)
+        if self._kept is None:
+            self._kept = data_shares(secrets, np.arange(plan.segment_rows)).flatten(0, 1)
+        at = np.add.outer(np.array(holders) * plan.segment_rows, positions)
+        return self._kept.index_select(0, torch.from_numpy(at.ravel())).view(*at.shape, -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,12 +177,7 @@ class HeldData(KeptValue):
 
     def rows_at(self, places: NDArray[np.int64]) -> Tensor:
         """Return the share's rows at some places, (places, columns), as on the wire."""
-        return self.secret.shares_at(places, (self.place,))[0].to(self.secret.plan.quantiser.field.wire_dtype)
-
-    def rows(self, batch: SegmentedBatch, among: Holders | None = None) -> Tensor:
-        """Return the |B| rows of a batch, (|B|, columns); ``among`` lists all needed holders, computed together."""
-        among = among or (self.place,)
-        return self.secret.shares(batch, among)[among.index(self.place)]
+        return data_shares((self.secret,), places, (self.place,))[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,13 +200,7 @@ class HeldModel(KeptValue):
 
     def on_wire(self) -> Tensor:
         """Return the share, (columns, h); those of all holders are computed together."""
-        plan = self.secret.plan
-        return self.tensor(tuple(range(len(plan.clients)))).to(plan.quantiser.field.wire_dtype).clone()
-
-    def tensor(self, among: Holders | None = None) -> Tensor:
-        """Return the share, (columns, h); ``among`` lists all needed holders, computed together."""
-        among = among or (self.place,)
-        return self.secret.shares(among)[among.index(self.place)]
+        return self.secret.shares[self.place].clone()
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,22 +231,20 @@ class CodedSum(KeptValue):
 
     def on_wire(self) -> Tensor:
         """Return the sum, (|B|, h)."""
-        return self.evaluate().to(self.plan.quantiser.field.wire_dtype)
-
-    def evaluate(self, among: Holders | None = None) -> Tensor:
-        """Compute Σ_n X̃_n[B] W̃_n over F_p, (|B|, h); ``among`` lists the places of all needed answers."""
-        data = torch.cat([self._rows(share, among) for share, _ in self.summands], dim=1)
-        weights = torch.cat(
-            [share.long() if isinstance(share, Tensor) else share.tensor(among) for _, share in self.summands]
-        )
-        return self.plan.quantiser.field.matmul(data, weights)
+        return self.rows_at(np.arange(len(self.batch.positions)))
 
     def rows_at(self, places: NDArray[np.int64]) -> Tensor:
-        """Return the sum's rows at some places of the batch, (places, h), as on the wire."""
-        field, positions, pairs = self.plan.quantiser.field, self.batch.positions[places], self._secrets()
-        data = torch.cat([share.secret.shares_at(positions, (share.place,))[0] for share, _ in pairs], dim=1)
-        weights = torch.cat([share.tensor() for _, share in pairs])
-        return field.matmul(data, weights).to(field.wire_dtype)
+        """Compute rows of Σ_n X̃_n[B] W̃_n over F_p at some places of the batch, (places, h), as on the wire (Eq. 5)."""
+        field, at = self.plan.quantiser.field, self.batch.positions[places]
+        data = [x[torch.from_numpy(at)] if isinstance(x, Tensor) else x.rows_at(at) for x, _ in self.summands]
+        weights = [share if isinstance(share, Tensor) else share.on_wire() for _, share in self.summands]
+        return product(torch.cat(data, 1), torch.cat(weights), field.p).to(field.wire_dtype)
+
+    def all_of(self, holders: Holders, kept: KeptShares) -> Tensor:
+        """Compute the sums of some clients at once, (holders, |B|, h), where the secrets behind shares are known."""
+        pairs = self._secrets()
+        data = kept.rows([share.secret for share, _ in pairs], self.batch.positions, holders)
+        return product(data, model_shares([share.secret for _, share in pairs], holders), self.plan.quantiser.field.p)
 
     def decoded(self) -> Tensor:
         """Compute what any R sums decode to in the clear: Σ_n X̄_n W̄_n of the batch, (K|B|, h), signed.
@@ -255,11 +258,6 @@ class CodedSum(KeptValue):
             return (data.double() @ weights.double()).to(torch.int64)
         field = self.plan.quantiser.field
         return field.signed(field.matmul(field.embed(data.to(torch.int64)), field.embed(weights)))
-
-    def _rows(self, share: HeldData | Tensor, among: Holders | None) -> Tensor:
-        if isinstance(share, Tensor):
-            return share[torch.from_numpy(np.array(self.batch.positions))].long()
-        return share.rows(self.batch, among)
 
     def _secrets(self) -> list[tuple[HeldData, HeldModel]]:
         """Return the summands of a simulation, where the secrets behind shares are known."""
