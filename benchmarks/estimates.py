@@ -34,6 +34,7 @@ def measured(path: str, seconds: float) -> list[dict[str, float | str]]:
     from vflsim.studies.checks.data import read_and_check
     from vflsim.studies.checks.estimates import expectation
     from vflsim.studies.checks.run_speed import measured_speed
+    from vflsim.studies.runs.group import Member, carry_out
     from vflsim.studies.runs.interrupt import Interrupt
     from vflsim.studies.runs.progress import StudyRun
     from vflsim.studies.runs.simulator_choice import Choice
@@ -58,7 +59,8 @@ def measured(path: str, seconds: float) -> list[dict[str, float | str]]:
         with tempfile.TemporaryDirectory() as folder:
             spec = StudySpec(shortened, Path(folder), {name: Choice("events")}, False, options)
             cpu, wall = time.process_time(), time.perf_counter()
-            report = spec.carry_out(StudyRun(name, 0, 1, 1), data, lambda progress: None, Interrupt())
+            member = Member(spec, StudyRun(name, 0, 1, 1), lambda progress: None)
+            ((_, report),) = carry_out([member], data, Interrupt())
             real, passed = time.process_time() - cpu, time.perf_counter() - wall
         assert report.error is None, report.error
         found.append(

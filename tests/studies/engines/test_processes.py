@@ -31,7 +31,7 @@ from vflsim.scenario import load
 from vflsim.scenario.load import dump
 from vflsim.simulation.reporter import Progress
 from vflsim.studies import sweep as sweeping
-from vflsim.studies.engines import processes as workers_module
+from vflsim.studies.engines import Group, processes as workers_module
 from vflsim.studies.engines.processes import _Worker
 from vflsim.studies.plan import axes_of, planned
 from vflsim.studies.runs.progress import Report, StudyRun, Watcher
@@ -405,7 +405,7 @@ def test_who_has_not_begun_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, tm
     crew = workers_module.Crew(2)
     for begun in (True, False):
         worker = crew._free(1)
-        worker.begun, worker.unit = begun, Mock(**{"spec.log_of.return_value": tmp_path / "log"})
+        worker.begun, worker.group = begun, Group([Mock(**{"spec.log_of.return_value": tmp_path / "log"})])
     crew.dismiss()
     assert waited == [1]
 

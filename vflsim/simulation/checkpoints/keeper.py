@@ -137,7 +137,12 @@ class Keeper:
             course.world.visit(self._visit)
 
     def _newest(self) -> Checkpoint | None:
-        """Return the checkpoint to resume from, if any; note it, and those that are passed over."""
+        """Return the checkpoint to resume from, if any; note it, and those that are passed over.
+
+        Raises ``KeyboardInterrupt`` for a run that was asked to stop before it began.
+        """
+        if self._stop:
+            raise KeyboardInterrupt
         checkpoint = self._files.newest() if self._resume else None
         self._notes |= dict.fromkeys(self._files.passed_over)
         if checkpoint is not None:

@@ -12,9 +12,10 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.spawn import import_main_path
@@ -35,6 +36,7 @@ from vflsim.results.store.write import write_run
 from vflsim.scenario.resolve import ScenarioData
 from vflsim.simulation.info import run_info
 from vflsim.simulation.reporter import Progress
+from vflsim.studies.runs.group import Member, carry_out
 from vflsim.studies.runs.interrupt import SIGNALS, Interrupt
 from vflsim.studies.runs.progress import Report, StudyRun
 from vflsim.studies.runs.spec import StudySpec
@@ -43,17 +45,23 @@ _TAIL = 5
 
 
 def executed(
-    spec: StudySpec, run: StudyRun, data: ScenarioData, report: Callable[[Progress], None], interrupt: Interrupt
-) -> Report | VflsimError:
-    """Execute a run in another process; return its report, or the error of a run that could not start."""
+    members: Sequence[Member], data: ScenarioData, interrupt: Interrupt
+) -> Iterator[tuple[int, Report | VflsimError]]:
+    """Execute runs in another process; yield position and report of each, or the error of one that could not go on."""
+    left = {*range(len(members))}
     try:
-        return spec.carry_out(run, data, report, interrupt)
+        for position, report in carry_out(members, data, interrupt):
+            left.remove(position)
+            yield position, report
+        return
     except VflsimError as error:
         traceback.print_exc()
-        return error if isinstance(error, ResultsError | RunError) else RunError(*error.args)
+        word = error if isinstance(error, ResultsError | RunError) else RunError(*error.args)
     except Exception as error:
         traceback.print_exc()
-        return RunError(f"{type(error).__name__}: {error}")
+        word = RunError(f"{type(error).__name__}: {error}")
+    for position in left:
+        yield position, word
 
 
 def report_of_lost(spec: StudySpec, run: StudyRun, error: VflsimError, seconds: float) -> Report:
@@ -198,13 +206,13 @@ class Parcel:
 
 
 _interrupt = Interrupt()
-_links: list[Connection[Progress | None, Any]] = []
+_links: list[Connection[tuple[int, Progress] | None, Any]] = []
 """This side's end of the pipe to the process that started this one."""
 _held: list[tuple[int, StudySpec, ScenarioData]] = []
 """The latest study: the runs of a study follow each other."""
 
 
-def begin(link: Connection[Progress | None, Any]) -> None:
+def begin(link: Connection[tuple[int, Progress] | None, Any]) -> None:
     """Make this process a worker: a message through the pipe ends the run under way, and its end this process."""
     for each in SIGNALS:  # sent to the whole process group; the parent decides when a worker ends
         signal.signal(each, signal.SIG_IGN)
@@ -222,18 +230,21 @@ def _listen(link: Connection[Any, Any]) -> None:
         os._exit(1)  # the pipe is closed; half-written files have temporary names
 
 
-def execute(parcel: Parcel, run: StudyRun, log: Path) -> Report | VflsimError:
-    """Execute a run; return its report or its error.
+def execute(parcel: Parcel, runs: Sequence[StudyRun], logs: Sequence[Path]) -> VflsimError | None:
+    """Execute runs together; send position and report, or error, of each through the pipe once it is written.
 
-    A ResultsError and a ScenarioError end the whole study: all its runs would fail alike.
+    Return a ResultsError or a ScenarioError, which ends the whole study: all its runs would fail alike.
     """
     try:
-        with _printing_to(log):
+        with _printing_to(logs):
             spec, data = _study(parcel)
             _links[0].send(None)
-            return executed(spec, run, data, _report, _interrupt)
+            members = [Member(spec, run, partial(_report, position)) for position, run in enumerate(runs)]
+            for word in executed(members, data, _interrupt):
+                _links[0].send_bytes(cloudpickle.dumps(word))  # an error's class may go by value: see ``pickled``
     except (ResultsError, ScenarioError) as error:
         return error
+    return None
 
 
 def _study(parcel: Parcel) -> tuple[StudySpec, ScenarioData]:
@@ -257,18 +268,24 @@ def _mapped(parcel: Parcel) -> dict[str, LoadedData]:
     return mapped
 
 
-def _report(progress: Progress) -> None:
+def _report(position: int, progress: Progress) -> None:
     _interrupt.check()
-    _links[0].send(progress)
+    _links[0].send((position, progress))
 
 
 @contextlib.contextmanager
-def _printing_to(log: Path) -> Iterator[None]:
-    """Redirect all output of this process to a file, including output of C code and crash dumps."""
+def _printing_to(logs: Sequence[Path]) -> Iterator[None]:
+    """Redirect all output of this process to a file with several names, with that of C code and crash dumps."""
     with contextlib.ExitStack() as stack:
-        with errors_named(log):
-            log.parent.mkdir(parents=True, exist_ok=True)
-            file = stack.enter_context(open(log, "w", encoding="utf-8"))
+        for log in logs:
+            with errors_named(log):
+                log.parent.mkdir(parents=True, exist_ok=True)
+                log.unlink(missing_ok=True)
+                if log is logs[0]:
+                    file = stack.enter_context(open(log, "w", encoding="utf-8"))
+                else:
+                    with suppress(OSError):  # a disk without links: the first run's log has it all
+                        os.link(logs[0], log)
         for stream, number in ((sys.stdout, 1), (sys.stderr, 2)):
             if isinstance(stream, io.TextIOWrapper):  # so that a crash loses no line
                 stream.reconfigure(line_buffering=True, errors="backslashreplace")

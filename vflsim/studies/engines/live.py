@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from tempfile import mkdtemp
@@ -27,7 +28,7 @@ from vflsim.simulation.answers import later_answers, not_answerable
 from vflsim.simulation.replay import ORDER, orders_of, refuse_unreplayable, replayed
 from vflsim.simulation.run import Outcome
 from vflsim.streams import SERVER, party_name
-from vflsim.studies.engines import OneByOne, Reports, Unit, reporting
+from vflsim.studies.engines import OneByOne, Reports, Unit, reporting, singly
 from vflsim.studies.engines.handover import forking, pickled, without_main_module
 from vflsim.studies.runs.interrupt import Interrupt
 from vflsim.studies.runs.progress import Report
@@ -79,13 +80,13 @@ class LivePool:
 
     def carry_out(self, units: Iterable[Unit], interrupt: Interrupt) -> Reports:
         """Start all parties, then execute units in the given order. Raises ``RunError`` if a party is lost."""
-        for unit in units:
+        for unit in singly(units):
             interrupt.check()
             server = self._server or (self._started() if self._hosting is None else self._hosted(self._hosting))
             unit.watcher.began(unit.run)
             name, seed = unit.run.protocol, unit.run.seed
             try:
-                outcome = server.run(name, seed, reporting(unit, interrupt))
+                outcome = server.run(name, seed, reporting(partial(unit.watcher.progressed, unit.run), interrupt))
             except LostError as error:
                 raise self._explained(error) from None
             server.idle()  # what is computed from the run may take longer than parties wait for a sign of life
@@ -213,5 +214,7 @@ class Replays(OneByOne):
     def _executed(self, unit: Unit, interrupt: Interrupt) -> Report:
         name, seed = unit.run.protocol, unit.run.seed
         data, order = self._data.of(self._scenario.training_of(name)), self._orders[name, seed]
-        outcome = replayed(self._scenario, name, seed, data, order, reporting(unit, interrupt))
+        outcome = replayed(
+            self._scenario, name, seed, data, order, reporting(partial(unit.watcher.progressed, unit.run), interrupt)
+        )
         return unit.spec.write(unit.run, outcome, data)

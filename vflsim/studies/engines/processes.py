@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
@@ -17,11 +18,11 @@ from typing import Self
 from joblib.externals.loky.backend import get_context
 from joblib.externals.loky.process_executor import BrokenProcessPool, ProcessPoolExecutor
 
-from vflsim.errors import DataError, ResultsError, RunError, ScenarioError, VflsimError
+from vflsim.errors import DataError, ResultsError, RunError, VflsimError
 from vflsim.learning.data.shelf import SharedData, Shelf, can_share
 from vflsim.scenario.resolve import ScenarioData
 from vflsim.simulation.reporter import Progress
-from vflsim.studies.engines import Reports, Unit
+from vflsim.studies.engines import Group, Reports, Unit
 from vflsim.studies.engines.handover import Parcel, begin, death, execute, mention_log, pickled, report_of_lost
 from vflsim.studies.runs.interrupt import SIGNALS, Interrupt
 from vflsim.studies.runs.progress import Report
@@ -50,7 +51,7 @@ def _blocked() -> Iterator[None]:
 
 
 class _Worker:
-    """One process of loky's, this side's end of its pipe, and its current unit.
+    """One process of loky's, this side's end of its pipe, and the group of units that it executes.
 
     ``begun``: it has begun at least one run. loky gives up all processes of an executor if one of them dies, so each
     has an executor of its own.
@@ -61,43 +62,60 @@ class _Worker:
         self._executor = ProcessPoolExecutor(
             1, context=_CONTEXT, initializer=begin, initargs=(self._its,), env=dict.fromkeys(_POOLS, str(threads))
         )
-        self.unit: Unit | None = None
-        self.future: Future[Report | VflsimError] = Future()
+        self.group: Group | None = None
+        self.future: Future[VflsimError | None] = Future()
         self.begun = self.dead = False
 
-    def take(self, unit: Unit, study: _Study) -> None:
-        """Begin a unit. The process inherits blocked signals: interrupts reach it through its pipe."""
-        self.unit, self._study, self._since = unit, study, time.monotonic()
-        self._latest: Progress | None = None
+    def take(self, group: Group, study: _Study) -> None:
+        """Begin a group. The process inherits blocked signals: interrupts reach it through its pipe."""
+        self.group, self.study, self._since = group, study, time.monotonic()
+        self.latest: dict[int, Progress] = {}
+        runs, logs = zip(*((each.run, each.spec.log_of(each.run)) for each in group.left.values()), strict=True)
         resource_tracker.ensure_running()  # starting it later would unblock the signals
         with _blocked():
-            self.future = self._executor.submit(execute, study.parcel, unit.run, unit.spec.log_of(unit.run))
+            self.future = self._executor.submit(execute, study.parcel, runs, logs)
+        self._its.close()  # the process has it: half a word of one that is killed then ends the pipe
 
-    def news(self) -> Iterator[Progress]:
-        """Yield the progress of the unit since the last time."""
+    def words(self) -> Iterator[tuple[int, Progress | Report | VflsimError]]:
+        """Yield what the runs have said since the last time, each with its position in the group."""
         with contextlib.suppress(EOFError, OSError):
             while self.link.poll():
                 self.begun, word = True, self.link.recv()
                 if word is not None:
-                    self._latest = word
+                    if isinstance(word[1], Progress):
+                        self.latest[word[0]] = word[1]
                     yield word
 
-    def word(self) -> Report | VflsimError:
-        """Return the report or the error of the unit that has ended. Raises RunError if no run can begin."""
+    def status(self) -> int | None:
+        """Return the exit status of a process that has died, if it is known, and note that it has.
+
+        Raises the error that ends the study: of units that no worker can execute, and RunError if no run can begin.
+        """
         try:
-            return self.future.result()
-        except BrokenProcessPool as error:
-            match = re.search(r"\((-?\d+)\)", str(error))  # the exit status stands nowhere else
+            if (error := self.future.result()) is not None:
+                raise error
+        except BrokenProcessPool as broken:
+            match = re.search(r"\((-?\d+)\)", str(broken))  # the exit status stands nowhere else
             status = None if match is None else int(match[1])
             self.dead = True
             if not self.begun and status is not None and status >= 0:
                 what = f"a worker process ended with status {status} before its first run"
                 raise RunError(what, "workers", remedy="use one worker") from None
-            return death(status, self._latest)
+            return status
+        return None
 
-    def lost(self, unit: Unit, error: VflsimError) -> Report:
-        """Write the unit as failed; return its report."""
-        return report_of_lost(unit.spec, unit.run, error, time.monotonic() - self._since)
+    def report(self, unit: Unit, word: Report | VflsimError) -> Report:
+        """Return the report of a unit that has ended; write the unit as failed if there is none.
+
+        Raises ResultsError, which ends the whole study.
+        """
+        if isinstance(word, ResultsError):
+            raise word
+        if isinstance(word, VflsimError):
+            word = report_of_lost(unit.spec, unit.run, word, time.monotonic() - self._since)
+        if word.error is not None:
+            mention_log(word.error, unit.spec.log_of(unit.run))
+        return word
 
     def end(self) -> None:
         """Kill the process."""
@@ -112,8 +130,8 @@ class Crew:
     This process reads the data of a study, unless they are on the ``shelf`` already, and workers map its memory (on
     Linux; elsewhere each worker reads them by itself). Libraries have as many threads in a worker as a run has.
 
-    Invariants: a worker executes at most one run; a run fails if its worker dies; no worker outlives the ``with`` block
-    or the process that started it.
+    Invariants: a worker executes at most one group; a run fails if its worker dies while it is alone, and begins again
+    alone after a death in a group; no worker outlives the ``with`` block or the process that started it.
     """
 
     def __init__(self, size: int, shelf: Shelf | None = None) -> None:
@@ -132,22 +150,36 @@ class Crew:
         Raises ResultsError if a run cannot be written, ScenarioError if workers cannot read a study, and RunError if
         workers cannot start. After an error, or if the iterator is closed early, all workers end.
         """
-        queue = self._with_studies(units)
+        queue, again = self._with_studies(units), deque[tuple[Group, _Study]]()
+
+        def ready() -> tuple[Group, _Study] | None:
+            return again.popleft() if again else next(queue, None)
+
         try:
             while True:
                 interrupt.check()
-                for unit, study in islice(queue, self._size - len(self._busy())):
-                    self._hand_over(unit, study)
-                    unit.watcher.began(unit.run)
+                for group, study in islice(iter(ready, None), self._size - len(self._busy())):
+                    self._hand_over(group, study)
+                    group.begin()
                 if not self._busy():
                     break
                 wait([worker.future for worker, _ in self._busy()], _PAUSE_S, FIRST_COMPLETED)
-                for worker, unit in self._busy():
-                    ended = worker.future.done()  # asked first: no news comes after the end
-                    for progress in worker.news():
-                        unit.watcher.progressed(unit.run, progress)
+                for worker, group in self._busy():
+                    ended = worker.future.done()  # asked first: no words come after the end
+                    for position, word in worker.words():
+                        if isinstance(word, Progress):
+                            group.progressed(position, word)
+                        else:
+                            unit = group.ended(position)
+                            yield unit, worker.report(unit, word)
                     if ended:
-                        yield unit, self._report(worker, unit)
+                        status = self._freed(worker)
+                        if len(group.left) > 1:
+                            again.extend((each, worker.study) for each in group.apart())
+                            continue
+                        for position in [*group.left]:
+                            unit = group.ended(position)
+                            yield unit, worker.report(unit, death(status, worker.latest.get(position)))
         finally:
             if self._busy():
                 self.dismiss()
@@ -163,25 +195,25 @@ class Crew:
             for worker, _ in busy:
                 with contextlib.suppress(OSError):
                     worker.link.send(None)
-                [*worker.news()]
+                [*worker.words()]
             wait([worker.future for worker, _ in busy if worker.begun], GRACE_S)
         finally:
             for worker in workers:
                 worker.end()
-            for _, unit in busy:
+            for unit in (unit for _, group in busy for unit in group.left.values()):
                 with contextlib.suppress(OSError):
                     unit.spec.log_of(unit.run).unlink()
 
-    def _busy(self) -> list[tuple[_Worker, Unit]]:
-        return [(worker, worker.unit) for worker in self._workers if worker.unit is not None]
+    def _busy(self) -> list[tuple[_Worker, Group]]:
+        return [(worker, worker.group) for worker in self._workers if worker.group is not None]
 
-    def _hand_over(self, unit: Unit, study: _Study) -> None:
-        worker = self._free(unit.spec.options.execution.threads)
+    def _hand_over(self, group: Group, study: _Study) -> None:
+        worker = self._free(study.spec.options.execution.threads)
         try:
-            worker.take(unit, study)
-        except BrokenProcessPool:  # it has died without a unit
+            worker.take(group, study)
+        except BrokenProcessPool:  # it has died without a group
             self._remove(worker)
-            self._hand_over(unit, study)
+            self._hand_over(group, study)
 
     def _remove(self, worker: _Worker) -> None:
         self._workers.remove(worker)
@@ -190,30 +222,25 @@ class Crew:
     def _free(self, threads: int) -> _Worker:
         """Return an idle worker, or make one whose libraries have ``threads``: fewer than ``size`` are busy."""
         for worker in self._workers:
-            if worker.unit is None:
+            if worker.group is None:
                 return worker
         self._workers.append(_Worker(threads))
         return self._workers[-1]
 
-    def _with_studies(self, units: Iterable[Unit]) -> Iterator[tuple[Unit, _Study]]:
-        """Yield every unit with its study, made ready once for units that follow each other."""
+    def _with_studies(self, units: Iterable[Unit]) -> Iterator[tuple[Group, _Study]]:
+        """Yield every unit as a group with its study, made ready once for units that follow each other."""
         study: _Study | None = None
         for unit in units:
             if study is None or unit.spec is not study.spec:
                 study = _Study.of(unit.spec, self._shelf)
-            yield unit, study
+            yield Group(unit.members), study
 
-    def _report(self, worker: _Worker, unit: Unit) -> Report:
-        """Return the report of a unit that has ended, or whose process has."""
-        worker.unit, word = None, worker.word()
+    def _freed(self, worker: _Worker) -> int | None:
+        """Take the group from a worker that has ended it, or has died; return the exit status of a dead one."""
+        worker.group, status = None, worker.status()
         if worker.dead:
             self._remove(worker)
-        if isinstance(word, ResultsError | ScenarioError):
-            raise word
-        report = word if isinstance(word, Report) else worker.lost(unit, word)
-        if report.error is not None:
-            mention_log(report.error, unit.spec.log_of(unit.run))
-        return report
+        return status
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from vflsim.results.store.folder import RUN
 from vflsim.results.store.pages import RunInfo
 from vflsim.results.store.write import write_arrived
 from vflsim.simulation.info import versions
-from vflsim.studies.engines import Reports, Unit
+from vflsim.studies.engines import Reports, Unit, singly
 from vflsim.studies.engines.handover import not_handed_over, pickled, report_of_lost
 from vflsim.studies.engines.ray_task import Luggage, execute
 from vflsim.studies.runs.interrupt import SIGNALS, Interrupt
@@ -111,7 +111,7 @@ class RayEngine:
         Raises ResultsError if a run cannot be written, ScenarioError if workers cannot read a study. After an error, or
         if the iterator is closed early, the other tasks are cancelled.
         """
-        queue, numbers, waiting = iter(units), count(), dict[Any, _Task]()
+        queue, numbers, waiting = singly(units), count(), dict[Any, _Task]()
         looked, room = time.monotonic(), self._room()
         try:
             while True:

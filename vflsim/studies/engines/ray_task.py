@@ -22,6 +22,7 @@ from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import ScenarioData
 from vflsim.simulation.reporter import Progress
 from vflsim.studies.engines.handover import executed, not_handed_over
+from vflsim.studies.runs.group import Member
 from vflsim.studies.runs.interrupt import Interrupt
 from vflsim.studies.runs.progress import Report, StudyRun
 from vflsim.studies.runs.spec import StudySpec
@@ -161,7 +162,7 @@ def execute(
 
     with tempfile.TemporaryDirectory(prefix="vflsim-run-") as folder:
         spec = replace(held.spec, folder=Path(folder))
-        word = executed(spec, run, held.data, report, Interrupt())
+        ((_, word),) = executed([Member(spec, run, report)], held.data, Interrupt())
         written = spec.address(run.protocol, run.seed).iterdir() if isinstance(word, Report) else ()
         return word, {path.name: path.read_bytes() for path in sorted(written)}
 

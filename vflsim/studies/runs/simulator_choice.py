@@ -1,6 +1,6 @@
 """Two ways to simulate a run: event by event (general), or by arrays (faster, where rounds allow it)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -38,6 +38,11 @@ class Choice:
     forced: bool = False
     program: bool = False
     no_program: str = ""
+
+    @property
+    def side_by_side(self) -> bool:
+        """Whether runs of training with different seeds are trained as one program."""
+        return self.program
 
 
 def choices(scenario: Scenario, wish: PathWish, timing_only: bool) -> Mapping[str, Choice]:
@@ -89,6 +94,18 @@ def _fitting(scenario: Scenario, chosen: Mapping[str, Choice]) -> Mapping[str, C
     return chosen
 
 
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """The arguments of a run: what ``run_on`` takes of each."""
+
+    scenario: Scenario
+    name: str
+    seed: int
+    data: LoadedData
+    report: Callable[[Progress], None] | None = None
+    keeper: Keeper | None = None
+
+
 def run_on(
     choice: Choice,
     scenario: Scenario,
@@ -101,45 +118,82 @@ def run_on(
     execution: Execution = USUAL,
     keeper: Keeper | None = None,
 ) -> Outcome:
-    """Execute one run on the chosen path; fall back to the event path if the vectorised one cannot decide.
+    """Execute one run on the chosen path: see ``run_together``."""
+    request = RunRequest(scenario, name, seed, data, report, keeper)
+    ((_, outcome),) = run_together(choice, [request], execution, timing_only)
+    return outcome
 
-    ``keeper`` serves training runs only. Raises ``NoProgramError`` if a required path cannot train.
+
+def run_together(
+    choice: Choice, requests: Sequence[RunRequest], execution: Execution = USUAL, timing_only: bool = False
+) -> Iterator[tuple[int, Outcome]]:
+    """Execute runs of one protocol on the chosen path; yield position and outcome of each as it ends.
+
+    Runs of equal shapes are trained as one program. What has none, or diverges there, runs event by event; so does
+    what arrays cannot decide, of timing alone. Keepers serve training only. Runs whose keepers are asked to stop write
+    a checkpoint each, and then the iterator raises ``KeyboardInterrupt``. Another error than that of an outcome ends
+    the runs that are left, and does not say whose it is: ``NoProgramError`` if a required path cannot train.
     """
-    note = ""
-    if choice.program and not execution.eager:
+    if not choice.program or execution.eager:
+        for position, each in enumerate(requests):
+            yield position, _without_program(choice, each, execution, timing_only)
+        return
+    alike: dict[object, dict[int, TrainedRun]] = {}
+    notes: dict[int, str] = {}
+    for position, each in enumerate(requests):
         try:
-            run, note = _timed(choice, scenario, name, seed, data, execution)
-            ((_, outcome),) = trained([TrainedRun(run, report, keeper)])
-            if isinstance(outcome, Outcome):
-                return replace(outcome, note="; ".join(filter(None, [note, outcome.note])))
+            run, notes[position] = _timed(choice, each, execution)
+            trained_run = TrainedRun(run, each.report, each.keeper)
+            alike.setdefault(trained_run.shapes(), {})[position] = trained_run
         except NoProgramError as why:
             if choice.forced:
                 raise
-            note = f"trained operation by operation: {why.what}"
-        keeper = None if keeper is None else keeper.apart("event")
-    elif choice.path == "vectorised" and timing_only:
-        outcome = run_vectorised(scenario, name, seed, data, report)
+            yield position, _by_events(each, execution, f"trained operation by operation: {why.what}")
+    for runs in alike.values():
+        places = [*runs]
+        for place, outcome in trained([*runs.values()]):
+            position, note = places[place], notes[places[place]]
+            if isinstance(outcome, Outcome):
+                yield position, replace(outcome, note="; ".join(filter(None, [note, outcome.note])))
+            else:  # it has diverged: the event path tells the party and the round
+                yield position, _by_events(requests[position], execution, note)
+
+
+def _without_program(choice: Choice, request: RunRequest, execution: Execution, timing_only: bool) -> Outcome:
+    note = ""
+    if choice.path == "vectorised" and timing_only:
+        outcome = run_vectorised(request.scenario, request.name, request.seed, request.data, request.report)
         if choice.forced or not isinstance(outcome.error, UndecidedError):
             return outcome
         note = _undecided(outcome.error)
     outcome = run_protocol(
-        scenario, name, seed, data, timing_only=timing_only, report=report, execution=execution, keeper=keeper
-    )
+        request.scenario, request.name, request.seed, request.data, timing_only=timing_only, report=request.report,
+        execution=execution, keeper=request.keeper,
+    )  # fmt: skip
     return replace(outcome, note="; ".join(filter(None, [note, outcome.note])))
 
 
-def _timed(
-    choice: Choice, scenario: Scenario, name: str, seed: int, data: LoadedData, execution: Execution
-) -> tuple[TimedRun, str]:
+def _by_events(request: RunRequest, execution: Execution, note: str) -> Outcome:
+    """Run what a program does not train, with checkpoints of its own."""
+    keeper = None if request.keeper is None else request.keeper.apart("event")
+    outcome = run_protocol(
+        request.scenario, request.name, request.seed, request.data, report=request.report, execution=execution,
+        keeper=keeper,
+    )  # fmt: skip
+    return replace(outcome, note="; ".join(filter(None, [note, outcome.note])))
+
+
+def _timed(choice: Choice, request: RunRequest, execution: Execution) -> tuple[TimedRun, str]:
     """Time a run that a program will train, event by event if arrays cannot decide; return why, too."""
+    its = request.scenario, request.name, request.seed, request.data, execution
     if choice.path == "vectorised":
         try:
-            return timed(scenario, name, seed, data, execution, by_arrays=True), ""
+            return timed(*its, by_arrays=True), ""
         except UndecidedError as why:
             if choice.forced:
                 raise
-            return timed(scenario, name, seed, data, execution, by_arrays=False), _undecided(why)
-    return timed(scenario, name, seed, data, execution, by_arrays=False), ""
+            return timed(*its, by_arrays=False), _undecided(why)
+    return timed(*its, by_arrays=False), ""
 
 
 def _undecided(error: VflsimError) -> str:

@@ -1,37 +1,31 @@
-"""A study as a value: a scenario and the folder of its runs; one run up to its written folder; what stays of others."""
+"""A study as a value: a scenario and the folder of its runs, how one is written, and what stays of others."""
 
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from vflsim.errors import CheckpointError, ResultsError
+from vflsim.errors import ResultsError
 from vflsim.learning.data.loaded_data import LoadedData
-from vflsim.party_names import with_names
 from vflsim.results.store.folder import MANIFEST, SCENARIO, VIEWS, WEIGHTS, run_folder
 from vflsim.results.store.manifest import Manifest, entry_of
 from vflsim.results.store.pages import MOST_VALUES, FileFacts, RunInfo, read_info, read_scenario
 from vflsim.results.store.write import changes, write_run
 from vflsim.scenario.load import dump
 from vflsim.scenario.models import Scenario
-from vflsim.scenario.resolve import ScenarioData
 from vflsim.simulation.checkpoints import Keeper
 from vflsim.simulation.checkpoints.files import CheckpointFiles
 from vflsim.simulation.info import versions
-from vflsim.simulation.reporter import Progress
 from vflsim.simulation.run import Outcome
 from vflsim.simulation.variation import with_facts_of_laws
 from vflsim.studies.runs.identity import Identity, Rules
-from vflsim.studies.runs.interrupt import Interrupt
 from vflsim.studies.runs.progress import Report, StudyRun
-from vflsim.studies.runs.simulator_choice import Choice, run_on
+from vflsim.studies.runs.simulator_choice import Choice
 from vflsim.vocabulary.execution_options import DEFAULT_OPTIONS, Execution, RunOptions
 from vflsim.vocabulary.plain_yaml import at_most, changed, parse_value
 
@@ -72,47 +66,6 @@ class StudySpec:
         """The scenario text that is stored with the results."""
         return stored_text(self.scenario, self.timing_only)
 
-    @with_names(lambda spec, *_: spec.scenario.document.raw)
-    def carry_out(
-        self, run: StudyRun, data: ScenarioData, report: Callable[[Progress], None], interrupt: Interrupt
-    ) -> Report:
-        """Execute one run; write it whole or not at all. A checkpoint that misleads it counts only with ``resume``.
-
-        Raises ResultsError if it cannot be written or (with ``resume``) cannot resume from its checkpoint, and, if
-        interrupted, KeyboardInterrupt after a checkpoint.
-        """
-        try:
-            return self._carried_out(run, data, report, interrupt)
-        except CheckpointError as error:
-            if self.options.resume:
-                raise
-            done = self._carried_out(replace(run, continued=False), data, report, interrupt)
-            return replace(done, note="; ".join(filter(None, [f"computed anew: {error.what}", done.note])))
-
-    def _carried_out(
-        self, run: StudyRun, data: ScenarioData, report: Callable[[Progress], None], interrupt: Interrupt
-    ) -> Report:
-        keeper = self._keeper(run)
-        stopping = nullcontext() if keeper is None else interrupt.softened(partial(keeper.request, stop=True))
-        with stopping:  # the checkpoint stays until all is written: an ended run must not look unfinished
-            its = data.of(self.scenario.training_of(run.protocol))
-            outcome = run_on(
-                self.paths[run.protocol],
-                self.scenario,
-                run.protocol,
-                run.seed,
-                its,
-                timing_only=self.timing_only,
-                report=report,
-                execution=self.options.execution,
-                keeper=keeper,
-            )
-            report_ = self.write(run, outcome, its)
-            self.settle(run.protocol, run.seed)
-            if outcome.error is None:
-                self.log_of(run).unlink(missing_ok=True)
-        return report_
-
     def write(self, run: StudyRun, outcome: Outcome, data: LoadedData) -> Report:
         """Write a run that has ended, whole or not at all; return its report. Raises ResultsError."""
         info = with_facts_of_laws(outcome.info, outcome.tables.metrics, self.scenario, data)
@@ -149,7 +102,7 @@ class StudySpec:
         """Return the log file of a worker's run; it exists only while the run lasts, and after a failure."""
         return self._beside(run.protocol, run.seed, "log")
 
-    def _keeper(self, run: StudyRun) -> Keeper | None:
+    def keeper_of(self, run: StudyRun) -> Keeper | None:
         """Make the keeper of a run's checkpoints; None for timing-only runs, since replaying one saves no time."""
         options, resume = self.options, self.options.resume or run.continued
         if self.timing_only or (options.checkpoint_every is None and not resume):
