@@ -36,7 +36,7 @@ def test_commands_and_functions_take_every_option_with_one_default(command: str)
 
 @pytest.mark.parametrize(
     ("command", "some"),
-    [("plan", set(RECORDED)), ("work", {"workers", "checkpoint_every"})],
+    [("plan", set(RECORDED)), ("work", {"workers", "checkpoint_every", "together"})],
 )
 def test_other_commands_take_some_with_the_same_defaults(command: str, some: set[str]) -> None:
     own = said(command)

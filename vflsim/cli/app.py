@@ -186,7 +186,7 @@ def option(name: str) -> Any:
     """Return an option of execution as Typer takes it."""
     kind, wording = OPTIONS[name]
     flags = (flag(name),) if kind is bool else ()
-    in_text = str if str in get_args(kind) and float in get_args(kind) else kind
+    in_text = str if str in get_args(kind) and wording.number is not None else kind
     return Annotated[in_text, typer.Option(*flags, help=wording.help, metavar=wording.metavar)]
 
 

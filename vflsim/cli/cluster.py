@@ -77,7 +77,7 @@ def plan(
 
 
 @app.command()
-@with_execution("workers", "checkpoint_every")
+@with_execution("workers", "checkpoint_every", "together")
 def work(
     units: UnitsFile,
     out_folder: Annotated[Path, typer.Option("--out", help="The shard's own folder goes here: shard-03-of-20.")],

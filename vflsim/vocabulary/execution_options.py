@@ -24,7 +24,8 @@ EngineName: TypeAlias = Literal["processes", "ray"]
 class Option:
     """An option of execution: its default, its ``help``, and which numbers it takes, if it takes numbers.
 
-    ``none`` says in words what it takes besides None, which is written ``off`` on the command line.
+    ``none`` says in words what it takes besides None, which is written ``off`` on the command line; ``word`` is a text
+    that it takes besides numbers.
     """
 
     default: Any
@@ -32,11 +33,14 @@ class Option:
     metavar: str | None = None
     number: Quantity | None = None
     none: str = ""
+    word: str | None = None
 
     def read(self, value: Any, name: str) -> Any:
         """Return the value that a user gives the option ``name``. Raises ValueError for one that is not allowed."""
         if value is None or (self.none and str(value).strip().casefold() == "off"):
             return None
+        if value == self.word:
+            return value
         if self.number is None:
             known = [each for each in get_args(OPTIONS[name][0]) if isinstance(each, str)]
             if known and value not in known:
@@ -63,7 +67,9 @@ class ExecutionOptions(TypedDict, total=False):
     ``resume``: refuse a folder with results of another scenario. ``anew``: use no earlier run.
     ``checkpoint_every``: wall-clock time between checkpoints, in seconds or such as ``"5 min"``; None or ``"off"`` for
     none. ``eager``: train client by client. ``device``, ``threads``, ``tf32``: where and how PyTorch computes; the last
-    digits depend on ``threads``, and ``tf32`` lets a GPU round the factors of float32 products.
+    digits depend on ``threads``, and ``tf32`` lets a GPU round the factors of float32 products. ``together``: the most
+    runs of a protocol that one process trains side by side, where it can; ``"auto"`` goes by memory and workers, None
+    or ``"off"`` is one alone.
     ``engine``: ``"ray"`` executes runs on the Ray cluster at ``address`` (``"auto"``, ``"ray://host:port"``; None
     starts one here), each with ``num_cpus`` and ``num_gpus`` (None: one with ``device="cuda"``), and again up to
     ``max_retries`` times if its worker dies.
@@ -89,6 +95,13 @@ class ExecutionOptions(TypedDict, total=False):
     device: Annotated[DeviceWish, Option("auto", "Device of training; auto: cuda if available.")]
     threads: Annotated[int, Option(1, "PyTorch threads per run; the last digits depend on it.", "N", _COUNT)]
     tf32: Annotated[bool, Option(False, "Let a GPU round the factors of float32 products (TF32).")]
+    together: Annotated[
+        str | int | None,
+        Option(
+            "auto", "Runs of a protocol that a process trains side by side, at most; auto: by memory; off: one.", "N",
+            _COUNT, "auto or off", "auto",
+        ),
+    ]  # fmt: skip
     engine: Annotated[
         EngineName,
         Option("processes", "What executes runs: processes of this machine, or a Ray cluster (vflsim\\[ray])."),
@@ -199,12 +212,13 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """Options of a study. Only ``execution`` affects what the runs compute.
+    """Options of a study. Only ``execution`` affects what the runs compute, but for rounding by ``together``.
 
     ``workers``: number of runs at a time, each in its own process; 1 uses this process. ``resume``: refuse a folder
     with results of another scenario; ``anew``: use no earlier run. ``checkpoint_every``: seconds of wall-clock time,
     None for no checkpoints. ``cluster``: Ray executes the runs, without checkpoints. ``quick``: the scenario is to be
-    that of a first look (``scenario.load.quickened``).
+    that of a first look (``scenario.load.quickened``). ``together``: the most runs that one process trains side by
+    side, None for one alone.
     """
 
     workers: int = 1
@@ -214,6 +228,7 @@ class RunOptions:
     anew: bool = False
     cluster: Cluster | None = None
     quick: bool = False
+    together: int | Literal["auto"] | None = "auto"
 
     @classmethod
     def of(cls, **options: Unpack[ExecutionOptions]) -> RunOptions:

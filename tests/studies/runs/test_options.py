@@ -43,6 +43,17 @@ def test_what_checkpoint_every_may_be_is_said() -> None:
         RunOptions.of(checkpoint_every="banana")
 
 
+@pytest.mark.parametrize(("said", "runs"), [("auto", "auto"), ("off", None), (None, None), (8, 8), ("8", 8)])
+def test_runs_go_together_as_memory_allows_up_to_a_number_or_not(said: str | int | None, runs: object) -> None:
+    assert RunOptions.of(together=said).together == runs
+
+
+@pytest.mark.parametrize("said", ["0", "many", 1.5])
+def test_what_together_may_be_is_said(said: str) -> None:
+    with pytest.raises(ScenarioError, match=rf"--together {said}: .*; auto or off"):
+        RunOptions.of(together=said)
+
+
 def test_cuda_that_is_not_there_is_the_cpu_and_that_is_said(cuda: bool) -> None:
     made = RunOptions.of(device="cuda")
     assert made.execution.device == ("cuda" if cuda else "cpu")
