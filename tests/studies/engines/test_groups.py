@@ -12,6 +12,7 @@ import pytest
 from tiny_worlds import raw, tiny
 
 from vflsim.errors import CheckpointError, RunError
+from vflsim.results.store.pages import read_info
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.reporter import Progress
@@ -76,6 +77,7 @@ def test_each_member_is_written_and_reported_as_if_it_were_alone(engine: str, tm
     for unit in whole.members:
         dict(executed(Here(), replace(unit, companions=())))
     assert tables(tmp_path / "group") == tables(tmp_path / "alone")
+    assert [read_info(place).together for place in sorted(tmp_path.glob("group/*/seed-*"))] == [None] * 3
 
 
 class Alone(OneByOne):

@@ -15,7 +15,7 @@ from vflsim.results.store.pages import read_tensors
 from vflsim.results.store.run import StoredRun
 from vflsim.results.store.schema import read_table
 
-_MAY_DIFFER = {"scenario", "wall_clock_s", "files", "inputs", "versions", "path"}
+_MAY_DIFFER = {"scenario", "wall_clock_s", "files", "inputs", "versions", "path", "together"}
 """Facts of ``run.json`` that a repetition need not have."""
 
 
