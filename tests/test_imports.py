@@ -98,6 +98,7 @@ ROOMS: dict[str, list[set[str]]] = {
         {"calibrate", "runs"},
         {"checks"},
         {"engines"},
+        {"groups"},
         {"pool"},
         {"study"},
         {"plan", "rerun"},

@@ -9,6 +9,8 @@ from typing import Any, cast
 from rich.console import Console
 from tiny_worlds import raw
 
+from vflsim.scenario import load
+from vflsim.simulation.reporter import Progress
 from vflsim.studies.display import Display
 from vflsim.studies.plan import axes_of, planned
 from vflsim.studies.runs.progress import Remaining, Report, StudyRun
@@ -45,3 +47,22 @@ def test_the_time_left_is_that_of_all_points_and_shared_runs_take_none() -> None
     second.ended(fast, ended(10.0))
     second.ended(wait, ended(10.0))  # shared
     assert display._left().strip() == "40 s left"
+
+
+def test_many_runs_of_a_protocol_have_one_line_with_the_least_far_of_them() -> None:
+    display = Display(Console(file=StringIO()), load(raw(BOTH, seeds=[*range(8)])))
+    assert display.alone is not None
+    fast = StudyRun("fast", 0, 9, 16)
+    display.alone.began(fast)
+    for seed in range(4):
+        display.alone.began(run := StudyRun("wait", seed, seed + 1, 16))
+        display.alone.progressed(run, Progress(5.0 - seed, 20 - seed, 0))
+    text = [str(line) for line in display.alone.lines()]
+    assert text[0] == "starting fast, seed 0"
+    assert text[1].startswith("timing wait, seed 0  5 s  round 20")
+    assert len(text) == 5
+    display.alone.began(run := StudyRun("wait", 4, 5, 16))
+    display.alone.progressed(run, Progress(3.0, 18, 0))
+    assert [str(line).strip() for line in display.alone.lines()] == [
+        "starting fast, seed 0", "timing wait, 5 seeds  2 s  round 17"
+    ]  # fmt: skip

@@ -81,7 +81,7 @@ def test_every_point_has_the_files_of_a_study_of_its_own_and_shared_runs_are_don
     made, out, counting = plan(), tmp_path / "swept", Counting()
     for point in made.points:
         run_study(point.scenario, tmp_path / "alone" / point.folder)
-    _, engine = run(made, out, monkeypatch, size, watcher=counting)
+    _, engine = run(made, out, monkeypatch, size, watcher=counting, together=None)
     assert (len(engine.done), counting.shared) == (12, 4)
     assert len(set(engine.done)) == 12  # wait at two of four points
     assert {folder for folder, name, _ in engine.done if name == "wait"} == {"t-1_batch-20", "t-1_batch-50"}

@@ -28,6 +28,8 @@ from vflsim.vocabulary.plain_yaml import at_most
 _BAR = 8
 _PLAIN_WIDTH = 120
 _NAMED = 8
+_SINGLY = 4
+"""The most runs of a protocol that have a line each."""
 _AFTER_S = 0.1
 """What the summary and the closed forms of a protocol take at the end of a study."""
 
@@ -234,12 +236,18 @@ class StudyDisplay(Watcher):
         return f"{min(self.total, self.count + max(1, len(self._under_way)))}/{self.total}"
 
     def lines(self) -> Iterator[Text]:
-        """Yield a line for every run under way; without any, one with what else the study does."""
+        """Yield a line for every run under way, or for many of a protocol; without any, one with what else it does."""
         head = "" if self._alone else f"{self._step.setting}  "
         if self._doing and not self._under_way:
             yield Text.assemble((head, "bold"), f"{self._doing} …")
-        for stage, progress in self._under_way.items():
-            yield Text.assemble((head, "bold"), self._line(stage, progress))
+        counts = Counter(stage.protocol for stage in self._under_way)
+        for protocol, many in counts.items():
+            runs = [each for each in self._under_way.items() if each[0].protocol == protocol]
+            if many > _SINGLY:  # one process trains them side by side: the one that is least far stands for them
+                runs = [min(runs, key=lambda each: -1 if each[1] is None else each[1].rounds)]
+            for stage, progress in runs:
+                seeds = f"seed {stage.seed}" if many <= _SINGLY else f"{many} seeds"
+                yield Text.assemble((head, "bold"), self._line(stage, progress, seeds))
 
     def interrupted(self, again: str, folder: Path) -> str:
         """Describe an interruption: how many runs are kept and where, and how to resume."""
@@ -280,15 +288,15 @@ class StudyDisplay(Watcher):
         note = f"  ({report.note})" if report.note else ""
         self._console.print(Text.assemble(*head, count, metric, f"stop: {report.info.stop_reason}{note}"))
 
-    def _line(self, stage: StudyRun, progress: Progress | None) -> Text:
+    def _line(self, stage: StudyRun, progress: Progress | None, seeds: str) -> Text:
         if progress is None:
-            return Text.assemble("starting ", (stage.protocol, "bold"), f", seed {stage.seed}")
+            return Text.assemble("starting ", (stage.protocol, "bold"), f", {seeds}")
         stop = self._scenario.stop_of(stage.protocol)
         trains = any(name.startswith(("train_", "test_")) for name in progress.metrics)
         return Text.assemble(
             f"{progress.doing or ('training' if trains else 'timing')} ",
             (stage.protocol, "bold"),
-            f", seed {stage.seed}  {quantity(progress.time_s, 's')}",
+            f", {seeds}  {quantity(progress.time_s, 's')}",
             "" if stop.time is None else f" of {quantity(stop.time, 's')}",
             f"  round {progress.rounds:,}  {main_metric(self._scenario, progress.metrics)}",
         )

@@ -27,6 +27,7 @@ from vflsim.scenario.resolve import ScenarioData
 from vflsim.simulation.collector import patient_collector
 from vflsim.studies.checks.rounds import closed_forms
 from vflsim.studies.engines import Engine, Unit
+from vflsim.studies.groups import grouped
 from vflsim.studies.runs.interrupt import Interrupt
 from vflsim.studies.runs.progress import Report, StudyRun, Watcher
 from vflsim.studies.runs.spec import StudySpec, refuse_another
@@ -68,18 +69,19 @@ class Pool:
 
     A study opens when its first run is due, and finishes when its last has ended; ``opened`` and ``finished`` are then
     called with its position. ``owners`` maps a (position, protocol) to the first study with the same runs, which alone
-    executes them; the pool then links the results here. ``data_of`` gives the data of a study for its closed forms;
-    None for none. Invariant: ``run`` closes every open study, which keeps its written runs or restores its folder.
+    executes them; the pool then links the results here. ``data_of`` gives the data of a study, for the sizes of its
+    runs and its closed forms. Invariant: ``run`` closes every open study, which keeps its written runs or restores its
+    folder.
     """
 
     def __init__(
         self,
         specs: Sequence[StudySpec],
         watcher_of: Callable[[int], Watcher],
+        data_of: Callable[[StudySpec], ScenarioData],
         owners: Mapping[tuple[int, str], int] | None = None,
         opened: Callable[[int], None] = lambda _: None,
         finished: Callable[[int, Study], None] = lambda *_: None,
-        data_of: Callable[[StudySpec], ScenarioData | None] = lambda _: None,
     ) -> None:
         self._specs, self._watcher_of, self._owners = specs, watcher_of, owners or {}
         self._begun, self._finished, self._data_of = opened, finished, data_of
@@ -112,17 +114,21 @@ class Pool:
                 stack.push(each)
 
     def _units(self) -> Iterator[Unit]:
-        """Yield every run to execute, study after study. Raises ResultsError if a study's folder cannot be used."""
+        """Yield every run to execute, study after study, those of a group together.
+
+        Raises ResultsError if a study's folder cannot be used.
+        """
         for position, spec in enumerate(self._specs):
-            study = self._opened(position, spec)
+            study, own = self._opened(position, spec), list[Unit]()
             for unit in study.units:
                 run = self._run(position, unit.run)
                 if run[0] == position:
-                    yield unit
+                    own.append(unit)
                 elif run in self._done:
                     self._share(run, study, unit.run)
                 else:
                     self._waiting.setdefault(run, []).append((study, unit.run))
+            yield from grouped(own, self._data_of(spec))
             self._finish_if_done(study)
 
     def _ended(self, unit: Unit, report: Report) -> None:
@@ -225,15 +231,15 @@ class _OpenStudy:
             self._failures[run.protocol, run.seed] = report.error
         self._watcher.ended(run, report)
 
-    def finish(self, data: ScenarioData | None) -> Study:
-        """Write the summary and, from the study's data if they are given, the closed forms. Raises ResultsError."""
+    def finish(self, data: ScenarioData) -> Study:
+        """Write the summary and, from its data, the closed forms of a whole study. Raises ResultsError."""
         self._whole = True
         folder = self.spec.folder
         try:
             self._watcher.doing("writing the summary")
             results = Results.open(folder, trust=True)
             write_summary(results)
-            if data is not None:
+            if self.spec.only is None:
                 self._watcher.doing("deriving closed forms")
                 forms = closed_forms(self.spec.scenario, data)  # comes last, because nothing depends on it
                 write_closed_forms(folder, forms.table)

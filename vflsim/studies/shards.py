@@ -18,6 +18,7 @@ from vflsim.results.store.folder import RUN, SCENARIO, locked
 from vflsim.results.store.manifest import Manifest, entry_of
 from vflsim.results.store.pages import read_info
 from vflsim.results.store.write import changes, facts_of, foreign, write_arrived
+from vflsim.scenario.resolve import ScenarioData
 from vflsim.studies.engines import OneByOne, Unit
 from vflsim.studies.pool import Pool, Study
 from vflsim.studies.runs.interrupt import Interrupt
@@ -101,7 +102,8 @@ def work_on(
     with locked(folder) if plan.head.keys else contextlib.nullcontext():
         for spec in specs:
             refuse_another(spec.folder, spec.text)
-        return Pool(specs, lambda position: watcher_of(studies[position])).run(engine_of(options, len(units), shelf))
+        pool = Pool(specs, lambda place: watcher_of(studies[place]), lambda spec: ScenarioData(spec.scenario, shelf))
+        return pool.run(engine_of(options, len(units), shelf))
 
 
 def _of_slurm(environment: Mapping[str, str]) -> tuple[int, int]:

@@ -35,8 +35,9 @@ def run_study(
     """Run every protocol with every seed and write ``results/<scenario>`` (``…-timing``; or ``out``).
 
     A failed run keeps its partial tables and does not stop the others. All protocols run with one seed before the next
-    seed begins, so that an interrupted study has compared all protocols on its first seeds. An interrupted study keeps
-    its finished runs; without any it restores the folder. ``path`` selects how to simulate. Neither ``path`` nor what
+    seed begins, so that an interrupted study has compared all protocols on its first seeds. Runs that are trained side
+    by side (``options.together``) begin with the first of them. An interrupted study keeps its finished runs; without
+    any it restores the folder. ``path`` selects how to simulate. Neither ``path`` nor what
     executes the runs (``engine``, or this study's own workers) changes the files, but for the rounding of training.
     Raises ``ScenarioError``, ``DataError`` and ``ResultsError`` (also if another process uses the folder).
     """
@@ -47,7 +48,7 @@ def run_study(
     data = checked(scenario, timing_only, options.workers)  # report all errors before writing anything
     spec = StudySpec(scenario, folder, paths, timing_only, options, described=tuple(described(scenario, data)))
     context = contextlib.nullcontext(engine) if engine else engine_of(options, len(spec.runs), data.shelf, spec, data)
-    return Pool([spec], lambda _: watcher, data_of=lambda _: data).run(context)[0]
+    return Pool([spec], lambda _: watcher, lambda _: data).run(context)[0]
 
 
 def engine_of(

@@ -223,7 +223,7 @@ def run_sweep(
             watcher.planned(steps)
             if room.grown:
                 watcher.grown(room.stay, room.gone)
-            pool = Pool(specs, watcher_of, plan.owners(), room.opened, finished, data_of)
+            pool = Pool(specs, watcher_of, data_of, plan.owners(), room.opened, finished)
             pool.run(engine or engine_of(options, plan.runs, plan.shelf))
         except BaseException:
             room.withdraw()

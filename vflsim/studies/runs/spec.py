@@ -57,7 +57,7 @@ class StudySpec:
 
     @property
     def runs(self) -> list[tuple[str, int]]:
-        """The runs in their order: all protocols with one seed before the next seed."""
+        """The runs in their order: all protocols with one seed before the next seed; groups go by their first run."""
         runs = [(name, seed) for seed in self.scenario.seeds for name in self.scenario.protocols]
         return [run for run in runs if self.only is None or run in self.only]
 
