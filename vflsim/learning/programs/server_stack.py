@@ -10,7 +10,6 @@ from typing import Any
 from vflsim.learning.batches import Batch
 from vflsim.learning.batching.products import layers_of, through_layers
 from vflsim.learning.learners.server import ServerLearner
-from vflsim.learning.models.layers import ACTIVATIONS
 from vflsim.learning.optimizers import JoinedOptimizer, StackedOptimizer, joined
 from vflsim.vocabulary.on_demand import Tensor, nn, torch
 
@@ -26,6 +25,8 @@ class Aggregated:
 
 def is_chain(server: ServerLearner) -> bool:
     """Return whether a server's model is a chain of linear layers and activations with weights of its own alone."""
+    from vflsim.learning.models.layers import ACTIVATIONS  # imports PyTorch
+
     kinds = nn.Linear, *ACTIVATIONS.values()
     module = server.top.module
     layers = [*module] if isinstance(module, nn.Sequential) else [module]
