@@ -23,6 +23,8 @@ from vflsim.simulation.programs import TrainedRun, timed, trained
 from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.vocabulary.execution_options import Execution
 
+JOINING = 40
+"""Launches a round that runs side by side may add to those of one, however many they are: they join their rows."""
 ROUNDS, EVERY = (6, 3) if is_thorough() else (4, 2)
 EVALUATION = {"vocabulary/metrics.py", "learning/execution/operations.py"}
 SET_UP = {"learning/learners/inputs.py"}
@@ -79,6 +81,30 @@ def test_a_program_reads_nothing_in_rounds(model: str, aggregate: str) -> None:
     few, many = reads(3), reads(9)
     assert set(few) <= EVALUATION | SET_UP | END | {"learning/programs/rounds.py", "simulation/programs/training.py"}
     assert many == few
+
+
+@pytest.mark.parametrize("name", ["synchronous", "asynchronous", "t-synchronous"])
+def test_more_runs_side_by_side_launch_no_more_and_read_nothing_in_rounds(name: str) -> None:
+    def rehearsed(runs: int, rounds: int) -> Rehearsal:
+        end = {"stop": {"rounds": rounds}, "evaluate": {"every": f"{rounds} rounds"}}
+        timing = {"network": "dedicated", "server": {"compute": "1 ms"}, "clients": {"compute": "2 ms"}}
+        scenario = tiny({"it": KINDS[name]}, record="rounds", timing=timing, training__batch="all", **end)
+        data, on_meta = data_of(scenario, "it"), Execution(device="meta")  # type: ignore[arg-type]
+        with Rehearsal() as rehearsal:
+            many = [TrainedRun(timed(scenario, "it", seed, data, on_meta, by_arrays=False)) for seed in range(runs)]
+            assert all(isinstance(outcome, Outcome) for _, outcome in trained(many))
+        assert not rehearsal.mixed
+        return rehearsal
+
+    launches = []
+    for runs in (1, 5, 9):
+        many, few = rehearsed(runs, 21), rehearsed(runs, 9)
+        assert many.reads == few.reads
+        launches.append((many.launches - few.launches) / 12)
+    alone, five, nine = launches
+    assert alone < 45
+    assert five <= alone + JOINING
+    assert nine <= five + 1
 
 
 @pytest.mark.sampled(3)

@@ -31,14 +31,15 @@ class Rehearsal(TorchDispatchMode):
 
     ``reads`` counts, by the file of the package, what waits for the device: values as Python numbers, copies to the
     CPU, and rows chosen by a mask, whose number the host has to know. A value that is read is a constant: finite,
-    positive; ``all()`` holds. ``mixed`` has operations on tensors of several devices; a CPU scalar beside others is
-    allowed, as PyTorch allows it.
+    positive; ``all()`` holds. ``launches`` counts operations there, but no views. ``mixed`` has operations on tensors
+    of several devices; a CPU scalar beside others is allowed, as PyTorch allows it.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.reads: Counter[str] = Counter()
         self.mixed: list[str] = []
+        self.launches = 0
         self._any: list[Tensor] = []
         self._asked = 0
 
@@ -49,6 +50,7 @@ class Rehearsal(TorchDispatchMode):
         tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
         first = tensors[0] if tensors else None
         away = first is not None and first.device.type == "meta"
+        self.launches += away and not func.is_view
         if len({each.device.type for each in tensors if each.ndim}) > 1 and func not in MOVES:
             self.mixed.append(f"{func} at {_place()}")
         if away and func is aten._local_scalar_dense.default:

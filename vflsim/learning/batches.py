@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -48,6 +49,13 @@ class Batch:
         if device not in known:
             known[device] = torch.tensor(self.ids, device=device)
         return known[device]
+
+
+def row_numbers(batches: Sequence[Batch], device: torch.device) -> Tensor:
+    """Return the rows of equally long batches, (G, b) of int64; they go to another device in one copy."""
+    if device.type == "cpu":
+        return torch.stack([batch.tensor(device) for batch in batches])
+    return torch.from_numpy(np.stack([batch.ids for batch in batches])).to(device)
 
 
 class BatchSequence:

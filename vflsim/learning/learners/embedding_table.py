@@ -14,11 +14,13 @@ from weakref import ref
 import numpy as np
 from numpy.typing import NDArray
 
-from vflsim.learning.batches import Batch
+from vflsim.learning.batches import Batch, row_numbers
 from vflsim.vocabulary.on_demand import Tensor, torch
 
 Arrived: TypeAlias = tuple[int, Batch, Tensor]
 """The place of a party, a batch, and the party's embeddings of it, (rows, width)."""
+Placed: TypeAlias = tuple[int, int, Batch, Tensor]
+"""The same, after the row at which its table begins among the rows of several."""
 
 
 _LARGE = 2**24
@@ -176,52 +178,49 @@ class SummedTable(EmbeddingTable):
 
     def write(self, arrived: Sequence[Arrived]) -> None:
         """Replace rows, and bring their sums up to date."""
-        self.write_together([[each] for each in arrived])
+        self.write_together([[(0, *each)] for each in arrived])
 
-    def write_together(self, layers: Sequence[Sequence[Arrived]]) -> Tensor | None:
-        """Replace rows layer by layer; embeddings that arrived in one layer share no row.
+    def write_together(self, layers: Sequence[Sequence[Placed]]) -> Tensor | None:
+        """Replace rows layer by layer; embeddings that arrived in one layer are equally long, and share no row.
 
         Returns the sums of a single layer's rows, (rows, width), in its order, if they are at hand.
         """
         self.written = True
         sums: Tensor | None = None
-        batches = {_key(batch): batch for layer in layers for _, batch, _ in layer}
-        counts = Counter(_key(batch) for layer in layers for _, batch, _ in layer)
+        batches = {_key(begin, batch): (begin, batch) for layer in layers for begin, _, batch, _ in layer}
+        counts = Counter(_key(begin, batch) for layer in layers for begin, _, batch, _ in layer)
         anew = {key for key in batches if _READ_ALL * counts[key] >= self._parties}
         for layer in layers:
-            ids = [batch.tensor(self.device) for _, batch, _ in layer]
-            pieces = [its * self._parties + place for its, (place, _, _) in zip(ids, layer, strict=True)]
-            embeddings, every = [each for _, _, each in layer], range(len(layer))
-            all_of_them = [_of(each, every) for each in (ids, pieces, embeddings)]
-            some = [n for n, (_, batch, _) in enumerate(layer) if _key(batch) not in anew]
-            if some:
-                whole = len(some) == len(layer)
-                rows, at, new = all_of_them if whole else [_of(each, some) for each in (ids, pieces, embeddings)]
-                change, sums = new.double() - self._pieces.index_select(0, at), self._sums.index_select(0, rows)
-                if self._factor is not None:
-                    sums.add_(change)
-                else:
-                    sizes = [len(ids[n]) for n in some]
-                    parts = zip(some, torch.split(sums, sizes), torch.split(change, sizes), strict=True)
-                    for n, part, its in parts:
-                        part.add_(its, alpha=self._coefficient(layer[n][0]))
-                self._sums.index_copy_(0, rows, sums)
-            for n in some:
-                batch = layer[n][1]
-                changes = self._changes[batch.ids] + 1
-                self._changes[batch.ids] = changes
+            places = [(begin, batch) for begin, _, batch, _ in layer]
+            rows, new = self._rows(places), _joined([each for _, _, _, each in layer])
+            at = self._pieces_of(rows, [place for _, place, _, _ in layer])
+            some = [n for n, each in enumerate(places) if _key(*each) not in anew]
+            if len(some) == len(layer):
+                sums = self._changed(layer, rows, at, new)
+            elif some:
+                size = len(new) // len(layer)
+                parts = [_joined([torch.split(each, size)[n] for n in some]) for each in (rows, at, new)]
+                self._changed([layer[n] for n in some], *parts)
+            for begin, batch in (places[n] for n in some):
+                changes = self._changes[batch.ids + begin] + 1
+                self._changes[batch.ids + begin] = changes
                 if changes.max() >= self._parties:
-                    anew.add(_key(batch))
-            self._pieces.index_copy_(0, *all_of_them[1:])
+                    anew.add(_key(begin, batch))
+            self._pieces.index_copy_(0, at, new)
+        by_length: dict[int, list[tuple[int, Batch]]] = {}
         for key in sorted(anew):
-            self._sum_anew(batches[key])
+            by_length.setdefault(len(batches[key][1]), []).append(batches[key])
+        for equally_long in by_length.values():
+            self._sum_anew(equally_long)
         return sums if len(layers) == 1 and not anew else None
 
-    def joined_together(self, batches: Sequence[Batch], sums: Tensor | None = None) -> Tensor:
-        """Return Σ c_m h_m of the rows of equally long batches, (G, rows, width), whose ``sums`` may be at hand."""
+    def joined_together(self, batches: Sequence[tuple[int, Batch]], sums: Tensor | None = None) -> Tensor:
+        """Return Σ c_m h_m of the rows of equally long batches, (G, rows, width), whose ``sums`` may be at hand.
+
+        Each batch comes with the row at which its table begins.
+        """
         if sums is None:
-            rows = _of([batch.tensor(self.device) for batch in batches], range(len(batches)))
-            sums = self._sums.index_select(0, rows)
+            sums = self._sums.index_select(0, self._rows(batches))
         scaled = sums if self._factor is None else sums.mul_(self._factor)
         return scaled.to(self._values.dtype).view(len(batches), -1, self._width)
 
@@ -265,26 +264,52 @@ class SummedTable(EmbeddingTable):
         self._sums.copy_(state["sums"])
         self._changes[:] = state["changes"].numpy()
 
+    def _changed(self, layer: Sequence[Placed], rows: Tensor, at: Tensor, new: Tensor) -> Tensor:
+        """Bring the sums of a layer's ``rows`` up to date and return them; ``new`` embeddings replace those ``at``."""
+        change, sums = new.double() - self._pieces.index_select(0, at), self._sums.index_select(0, rows)
+        if self._factor is not None:
+            sums.add_(change)
+        else:
+            size = len(new) // len(layer)
+            for (_, place, _, _), part, its in zip(
+                layer, torch.split(sums, size), torch.split(change, size), strict=True
+            ):
+                part.add_(its, alpha=self._coefficients[place])
+        self._sums.index_copy_(0, rows, sums)
+        return sums
+
+    def _rows(self, batches: Sequence[tuple[int, Batch]]) -> Tensor:
+        """Return the rows of equally long batches, one after the other, each from the row at which its table begins."""
+        ids = row_numbers([batch for _, batch in batches], self.device)
+        begins = [begin for begin, _ in batches]
+        return (ids + torch.tensor(begins, device=self.device)[:, None] if any(begins) else ids).flatten()
+
+    def _pieces_of(self, rows: Tensor, places: Sequence[int]) -> Tensor:
+        """Return where the embeddings of parties at ``places`` are, of as many of the ``rows`` each."""
+        by_place = (rows * self._parties).view(len(places), -1)
+        return (by_place + torch.tensor(places, device=self.device)[:, None]).flatten()
+
     def _coefficient(self, place: int) -> float:
         return 1.0 if self._factor is not None else self._coefficients[place]
 
     def _rows_of_block(self) -> int:
         return max(1, _BLOCK // (self._parties * self._width * self._values.itemsize))
 
-    def _sum_anew(self, batch: Batch) -> None:
-        each = self._rows_of_block() if self.device.type == "cpu" else len(batch)
-        for ids in torch.split(batch.tensor(self.device), each):
+    def _sum_anew(self, batches: Sequence[tuple[int, Batch]]) -> None:
+        rows = self._rows(batches)
+        for ids in torch.split(rows, self._rows_of_block() if self.device.type == "cpu" else len(rows)):
             self._sums.index_copy_(0, ids, self._sum(self._values.index_select(0, ids)))
-        self._changes[batch.ids] = 0
+        for begin, batch in batches:
+            self._changes[batch.ids + begin] = 0
 
     def _sum(self, rows: Tensor) -> Tensor:
         values = rows.double().view(len(rows), self._parties, self._width)
         return values.sum(1) if self._factor is not None else (self._weights @ values).squeeze(1)
 
 
-def _of(tensors: Sequence[Tensor], places: Sequence[int]) -> Tensor:
-    return tensors[places[0]] if len(places) == 1 else torch.cat([tensors[place] for place in places])
+def _joined(tensors: Sequence[Tensor]) -> Tensor:
+    return tensors[0] if len(tensors) == 1 else torch.cat(list(tensors))
 
 
-def _key(batch: Batch) -> tuple[int, int]:
-    return batch.origin, batch.index
+def _key(begin: int, batch: Batch) -> tuple[int, int, int]:
+    return begin, batch.origin, batch.index

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vflsim.errors import RunError
-from vflsim.learning.batches import Batch, Split
+from vflsim.learning.batches import Batch, Split, row_numbers
 from vflsim.learning.execution.operations import Handle
 from vflsim.learning.learners.releases import Release
 from vflsim.learning.privacy.base import Mechanism
@@ -214,8 +214,8 @@ class StackedFeatures:
 
     def rows_of(self, places: Sequence[int], batches: Sequence[Batch]) -> Tensor:
         """Each client's rows of its own training batch, all equally long: (G, rows, width)."""
-        ids = torch.stack([self._ids(batch) for batch in batches])
         joint = self._joint["train"]
+        ids = row_numbers(batches, joint.device)
         index = torch.tensor(places, device=joint.device)
         columns = joint.shape[1]
         if self._block is not None and self._block.start % self.width == 0 and columns % self.width == 0:
@@ -224,6 +224,17 @@ class StackedFeatures:
             return joint.reshape(-1, self.width).index_select(0, flat.flatten()).view(*ids.shape, self.width)
         rows = joint[ids[:, :, None], self._index[index][:, None, :]]
         return rows if self._padding is None else rows * self._padding[index][:, None, :]
+
+    def same_rows_of(self, batches: Sequence[Batch]) -> Tensor:
+        """The rows of equally long training batches of all clients: (len(batches), rows, S · width)."""
+        ids = row_numbers(batches, self._index.device)
+        rows = self._joint["train"].index_select(0, ids.flatten())
+        return self._columns_of(rows).reshape(*ids.shape, -1)
+
+    def equals(self, other: StackedFeatures) -> bool:
+        """Return whether these are the same columns of the same tensors."""
+        same = all(self._joint[split] is other._joint[split] for split in self._joint)
+        return same and torch.equal(self._index, other._index)
 
     def blocks(self, rows: Rows) -> Iterator[Tensor]:
         """``same_rows`` in pieces: what is computed of a whole split is never much larger than a piece."""

@@ -36,6 +36,9 @@ class ClientStack:
         self.parameters = [joined(each) for each in zip(*(stack.parameters for stack in stacks), strict=True)]
         self._optimizer = JoinedOptimizer([stack.optimizer for stack in stacks], self.parameters)
         self._graph: tuple[list[int], list[Batch], Backward] | None = None
+        first = stacks[0].features
+        self._features = first if all(first.equals(stack.features) for stack in stacks[1:]) else None
+        """Those of all runs, if they have the same."""
 
     def embed(self, shares: Sequence[Share]) -> Tensor:
         """Embed equally long batches, (G, rows, width): those of all shares, one after the other."""
@@ -59,8 +62,11 @@ class ClientStack:
 
         The way back takes ∂ℓ/∂Σ and returns the gradients of all their clients.
         """
-        pairs = zip(runs, batches, strict=True)
-        x = _stacked([self.stacks[run].features.same_rows(batch) for run, batch in pairs])
+        if self._features is not None:
+            x = self._features.same_rows_of(batches)
+        else:
+            pairs = zip(runs, batches, strict=True)
+            x = torch.stack([self.stacks[run].features.same_rows(batch) for run, batch in pairs])
         where = self._where_all(runs)
         return self._first.totals(those_at(where, len(self.parameters[0]), self.parameters), x)
 
@@ -81,6 +87,9 @@ class ClientStack:
         self._graph = None
 
     def _x(self, shares: Sequence[Share]) -> Tensor:
+        if self._features is not None:
+            places = [place for share in shares for place in share.places]
+            return self._features.rows_of(places, [batch for share in shares for batch in share.batches])
         parts = [self.stacks[each.run].features.rows_of(each.places, each.batches) for each in shares]
         return joined(parts)
 
@@ -89,7 +98,3 @@ class ClientStack:
 
     def _where_all(self, runs: Sequence[int]) -> list[int]:
         return [place for run in runs for place in range(run * self.size, (run + 1) * self.size)]
-
-
-def _stacked(tensors: Sequence[Tensor]) -> Tensor:
-    return tensors[0][None] if len(tensors) == 1 else torch.stack(list(tensors))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vflsim.learning.batches import Batch
+from vflsim.learning.batches import Batch, row_numbers
 from vflsim.learning.batching.products import layers_of, through_layers
 from vflsim.learning.learners.server import ServerLearner
 from vflsim.learning.optimizers import JoinedOptimizer, StackedOptimizer, joined
@@ -43,6 +43,8 @@ class ServerStack:
 
     def __init__(self, servers: Sequence[ServerLearner]) -> None:
         self._servers = servers
+        labels = [server.labels("train") for server in servers]
+        self._same_labels = all(each is labels[0] for each in labels)
         for server in servers:
             server.top.train()
         self._layers = layers_of(servers[0].top.module)
@@ -92,15 +94,24 @@ class ServerStack:
         index = torch.tensor(runs, device=self._vector.device)
         return [parameter.index_select(0, index) for parameter in self._parameters]
 
+    def _y(self, inputs: Aggregated) -> Tensor:
+        """The labels of the batches, (G, rows, …)."""
+        if not self._same_labels:
+            pairs = zip(inputs.runs, inputs.batches, strict=True)
+            return torch.stack([self._servers[run].y(batch) for run, batch in pairs])
+        labels = self._servers[0].labels("train")
+        ids = row_numbers(inputs.batches, labels.device)
+        return labels.index_select(0, ids.flatten()).view(*ids.shape, *labels.shape[1:])
+
     def _losses(self, inputs: Aggregated, prediction: Tensor) -> tuple[Tensor, Tensor]:
         """Return the loss of each batch, (G,), and the gradients by the predictions."""
-        labels = [self._servers[run].y(batch) for run, batch in zip(inputs.runs, inputs.batches, strict=True)]
+        labels = self._y(inputs)
         task, leaf = self._servers[0].parts.task, prediction.detach().requires_grad_()
         with torch.enable_grad():
             if len(labels) == 1 or leaf.device.type == "cpu":  # a call each costs less than vmap, which sums otherwise
                 losses = torch.stack([task.loss(*each) for each in zip(leaf, labels, strict=True)])
             else:
-                losses = torch.func.vmap(task.loss)(leaf, torch.stack(labels))
+                losses = torch.func.vmap(task.loss)(leaf, labels)
             (by_prediction,) = torch.autograd.grad(losses.sum(), leaf)
         return losses.detach(), by_prediction
 

@@ -9,7 +9,7 @@ from itertools import zip_longest
 
 from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Handle
-from vflsim.learning.learners.embedding_table import Arrived, SummedTable
+from vflsim.learning.learners.embedding_table import Placed, SummedTable
 from vflsim.learning.learners.joint import groups_of
 from vflsim.learning.learners.server import ServerLearner
 from vflsim.learning.programs.server_stack import Aggregated, ServerStack, is_chain
@@ -99,35 +99,37 @@ class SummedServers(Servers):
 
     def step(self, uses: Sequence[Use]) -> tuple[dict[int, Tensor], list[Sequence[Tensor]]]:
         """Write all tables, then step on the sums of their rows."""
-        rows = [{_key(batch): self._placed(use.run, batch) for batch in use.batches} for use in uses]
         arrived = [
-            [(client, its[_key(batch)], h) for client, batch, h in zip(use.clients, use.batches, use.h, strict=True)]
-            for use, its in zip(uses, rows, strict=True)
+            [
+                (use.run * self._rows, client, batch, h)
+                for client, batch, h in zip(use.clients, use.batches, use.h, strict=True)
+            ]
+            for use in uses
         ]
-        layers: list[list[Arrived]] = [[each for each in layer if each is not None] for layer in zip_longest(*arrived)]
-        sums = self._table.write_together(layers)
-        groups: dict[int, list[tuple[int, Batch, Batch]]] = {}
-        for use, its in zip(uses, rows, strict=True):
-            batches = {_key(batch): batch for batch in use.batches}
+        layers = [[each for each in layer if each is not None] for layer in zip_longest(*arrived)]
+        sums = self._table.write_together([part for layer in layers for part in _equally_long(layer)])
+        groups: dict[int, list[tuple[int, Batch]]] = {}
+        for use in uses:
+            batches = {(batch.origin, batch.index): batch for batch in use.batches}
             for key in sorted(batches):
-                groups.setdefault(len(batches[key]), []).append((use.run, batches[key], its[key]))
+                groups.setdefault(len(batches[key]), []).append((use.run, batches[key]))
         sums = sums if len(groups) == 1 else None  # in the order of the runs, as the groups of one length
-        inputs = [
-            Aggregated([run for run, _, _ in some], [batch for _, batch, _ in some],
-                   self._table.joined_together([placed for _, _, placed in some], sums))
-            for some in groups.values()
-        ]  # fmt: skip
+        inputs = []
+        for some in groups.values():
+            values = self._table.joined_together([(run * self._rows, batch) for run, batch in some], sums)
+            inputs.append(Aggregated([run for run, _ in some], [batch for _, batch in some], values))
         losses, by_sums = self._stack.step(inputs)
-        received: dict[tuple[int, tuple[int, int]], Tensor] = {}
+        received: dict[tuple[int, Batch], Tensor] = {}
         for each, by_sum in zip(inputs, by_sums, strict=True):
             scaled = by_sum if self._factor is None else by_sum * self._factor
-            keys = ((run, _key(batch)) for run, batch in zip(each.runs, each.batches, strict=True))
-            received.update(zip(keys, scaled, strict=True))
+            received.update(zip(zip(each.runs, each.batches, strict=True), scaled, strict=True))
         return losses, [
-            [self._scaled(received[use.run, _key(batch)], client)
-             for client, batch in zip(use.clients, use.batches, strict=True)]
+            [
+                self._scaled(received[use.run, batch], client)
+                for client, batch in zip(use.clients, use.batches, strict=True)
+            ]
             for use in uses
-        ]  # fmt: skip
+        ]
 
     def store(self, run: int, table: bool) -> None:
         """Copy the model and, if asked, the rows of the run's table."""
@@ -138,12 +140,9 @@ class SummedServers(Servers):
     def _scaled(self, gradient: Tensor, client: int) -> Tensor:
         return gradient if self._factor is not None else gradient * self._coefficients[client]
 
-    def _placed(self, run: int, batch: Batch) -> Batch:
-        """Return a batch with its rows in the joint table."""
-        if run == 0:
-            return batch
-        return Batch(batch.index, batch.ids + run * self._rows, batch.origin + (run << 32))
 
-
-def _key(batch: Batch) -> tuple[int, int]:
-    return batch.origin, batch.index
+def _equally_long(layer: Sequence[Placed]) -> list[list[Placed]]:
+    by_length: dict[int, list[Placed]] = {}
+    for each in layer:
+        by_length.setdefault(len(each[2]), []).append(each)
+    return [*by_length.values()]
