@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from command_line import Ended
 
-from vflsim.learning.learners.server import ServerLearner
+from vflsim.learning.programs.lockstep import SumProgram
 from vflsim.results.store.write import write_run
 
 SCENARIO = """\
@@ -143,28 +143,29 @@ def test_ctrl_c_in_the_first_run_keeps_a_checkpoint_from_which_the_results_are_t
 ) -> None:
     assert vflsim("run", "tiny.yaml", "--out", "whole").status == 0
     assert vflsim("run", "tiny.yaml", "--timing-only", "--out", "results/tiny").status == 0
-    step = ServerLearner.server_step
+    play = SumProgram.play
 
-    def interrupted(learner: ServerLearner, *arguments: object) -> object:
-        if learner.staleness.step == 3:
+    def interrupted(program: SumProgram) -> None:
+        if program.runs[0].cursor.round == 3:
             signal.raise_signal(signal.SIGINT)
-        return step(learner, *arguments)  # type: ignore[arg-type]
+        play(program)
 
     with monkeypatch.context() as patch:
-        patch.setattr(ServerLearner, "server_step", interrupted)
+        patch.setattr(SumProgram, "play", interrupted)
         ended = vflsim("run", "tiny.yaml")
     assert ended.status == 130
     assert "(training or timing alone (--timing-only))" in ended.out
     first, second = ended.err.splitlines()
     assert first == "interrupted before the first run had ended: a checkpoint is kept in results/tiny"
     assert second == "  resume with: vflsim run tiny.yaml --no-report --resume"
-    assert list(Path("results/tiny/wait").iterdir()) == [Path("results/tiny/wait/.seed-0.checkpoint")]
+    checkpoints = {f".seed-{seed}.checkpoint" for seed in (0, 1)}
+    assert {path.name for path in Path("results/tiny/wait").iterdir()} == checkpoints
     resumed = vflsim("run", "tiny.yaml", "--resume")
     assert resumed.status == 0
     assert "no run has finished yet" in resumed.out
     for path in Path("whole").rglob("*.parquet"):
         assert Path("results/tiny", path.relative_to("whole")).read_bytes() == path.read_bytes()
-    assert {path.name for path in Path("results/tiny").rglob(".*")} == {".seed-0.checkpoint"}
+    assert {path.name for path in Path("results/tiny").rglob(".*")} == checkpoints
 
 
 @pytest.mark.slow

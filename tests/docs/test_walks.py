@@ -34,7 +34,7 @@ def called(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str]]:
     sys.setprofile(note)
     try:
         scenario = vflsim.load("quickstart", {"seeds": [0], "stop": {"rounds": 2}})
-        vflsim.run(scenario, out, protocols=["wait"], progress=False)
+        vflsim.run(scenario, out, path="event", protocols=["wait"], progress=False)
     finally:
         sys.setprofile(before)
     return calls

@@ -69,6 +69,11 @@ class Keeper:
         if course is not None and (stop or self._return is None):
             course.world.visit(self._visit)
 
+    def check(self) -> None:
+        """Raise ``KeyboardInterrupt`` if the run is to stop: before it begins, when there is nothing to keep."""
+        if self._stop:
+            raise KeyboardInterrupt
+
     def apart(self, name: str) -> Keeper:
         """Return a keeper of the same run on another path: in a folder ``name`` of this one's, with its requests."""
         folder, every, fingerprint, resume, until = self._settings
@@ -141,8 +146,7 @@ class Keeper:
 
         Raises ``KeyboardInterrupt`` for a run that was asked to stop before it began.
         """
-        if self._stop:
-            raise KeyboardInterrupt
+        self.check()
         checkpoint = self._files.newest() if self._resume else None
         self._notes |= dict.fromkeys(self._files.passed_over)
         if checkpoint is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from vflsim.errors import VflsimError
@@ -19,6 +20,7 @@ from vflsim.simulation.build import Parties, brings_code, parties
 from vflsim.simulation.collector import patient_collector
 from vflsim.simulation.programs.arrays import ArraySchedule
 from vflsim.simulation.programs.recorder import ScheduleRecorder
+from vflsim.simulation.reporter import Progress
 from vflsim.simulation.run import EventRun, Outcome, RunPlan
 from vflsim.simulation.vectorised import run_vectorised
 from vflsim.streams import SHARED, torch_seed
@@ -45,7 +47,13 @@ class TimedRun:
 
 @patient_collector()
 def timed(
-    scenario: Scenario, name: str, seed: int, data: LoadedData, execution: Execution, by_arrays: bool
+    scenario: Scenario,
+    name: str,
+    seed: int,
+    data: LoadedData,
+    execution: Execution,
+    by_arrays: bool,
+    report: Callable[[Progress], None] | None = None,
 ) -> TimedRun:
     """Time a run that has no obstacles to a program: by arrays, or event by event.
 
@@ -68,11 +76,11 @@ def timed(
     if by_arrays:
         _check_rounds(plan)
         arrays = ArraySchedule(len(clients))
-        outcome = run_vectorised(scenario, name, seed, data, schedule=arrays)
+        outcome = run_vectorised(scenario, name, seed, data, report, schedule=arrays)
         schedule = arrays.schedule
     else:
         recorder.begin(resolved.clients, sequences)
-        outcome = EventRun(plan, nodes).play()
+        outcome = EventRun(plan, nodes, report=report).play()
         schedule = recorder.schedule()
     if isinstance(outcome.error, UndecidedError):
         raise outcome.error

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from vflsim.errors import ScenarioError, VflsimError
+from vflsim.errors import RunError, ScenarioError, VflsimError
 from vflsim.files import machine_memory
 from vflsim.learning.data.loaded_data import LoadedData
 from vflsim.results.store.pages import SimulationPath
@@ -151,12 +151,24 @@ def run_together(
             yield position, _by_events(each, execution, f"trained operation by operation: {why.what}")
     for runs in alike.values():
         places = [*runs]
-        for place, outcome in trained([*runs.values()]):
+        for place, outcome in _trained([*runs.values()]):
             position, note = places[place], notes[places[place]]
             if isinstance(outcome, Outcome):
                 yield position, replace(outcome, note="; ".join(filter(None, [note, outcome.note])))
-            else:  # it has diverged: the event path tells the party and the round
+            else:  # the event path tells the party and the round
                 yield position, _by_events(requests[position], execution, note)
+
+
+def _trained(runs: Sequence[TrainedRun]) -> Iterator[tuple[int, Outcome | VflsimError]]:
+    """Train runs side by side; of a single one, yield PyTorch's error, such as that of a rate that no float holds."""
+    try:
+        yield from trained(runs)
+    except VflsimError:
+        raise
+    except Exception as error:
+        if len(runs) > 1:
+            raise
+        yield 0, RunError(f"training failed: {error}")
 
 
 def _without_program(choice: Choice, request: RunRequest, execution: Execution, timing_only: bool) -> Outcome:
@@ -186,14 +198,21 @@ def _by_events(request: RunRequest, execution: Execution, note: str) -> Outcome:
 def _timed(choice: Choice, request: RunRequest, execution: Execution) -> tuple[TimedRun, str]:
     """Time a run that a program will train, event by event if arrays cannot decide; return why, too."""
     its = request.scenario, request.name, request.seed, request.data, execution
+
+    def report(progress: Progress) -> None:
+        if request.keeper is not None:
+            request.keeper.check()
+        if request.report is not None:
+            request.report(progress)
+
     if choice.path == "vectorised":
         try:
-            return timed(*its, by_arrays=True), ""
+            return timed(*its, by_arrays=True, report=report), ""
         except UndecidedError as why:
             if choice.forced:
                 raise
-            return timed(*its, by_arrays=False), _undecided(why)
-    return timed(*its, by_arrays=False), ""
+            return timed(*its, by_arrays=False, report=report), _undecided(why)
+    return timed(*its, by_arrays=False, report=report), ""
 
 
 def _undecided(error: VflsimError) -> str:
