@@ -13,6 +13,7 @@ from vflsim.learning.data.loaded_data import LoadedData
 from vflsim.learning.data.shelf import can_share
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import ScenarioData, party_timings
+from vflsim.simulation.programs.eligibility import obstacles_to_program
 from vflsim.stopping import COUNTED
 from vflsim.streams import few, party_name
 from vflsim.studies.checks.estimates import TRIAL_STEPS, Expectation
@@ -227,6 +228,7 @@ def expectation_table(
     if waits := [f"{each.protocol}: {each.longest_wait}" for each in expectations if each.longest_wait]:
         notes.append(f"Links: {few(waits, '; ')}.")
     notes += _idle_line(expectations)
+    notes += _programs(scenario)
     notes += [f"{each.protocol}: {each.promise}." for each in expectations if each.promise]
     notes += [f"{each.protocol}: {each.particulars}." for each in expectations if each.particulars]
     if speeds is not None:
@@ -271,6 +273,18 @@ def _few_evaluations(scenario: Scenario, expectations: Sequence[Expectation]) ->
             "Evaluated seldom: a target that is met before the first evaluation counts from there, so protocols may "
             f"look alike. {'. '.join(many)}."
         )
+
+
+def _programs(scenario: Scenario) -> Iterator[str]:
+    """Say which protocols a program trains, and why it does not train the others."""
+    by_reason: dict[str, list[str]] = {}
+    for name in scenario.protocols:
+        problems = obstacles_to_program(scenario, name)
+        by_reason.setdefault(f"{problems[0].key}: {problems[0].what}" if problems else "", []).append(name)
+    if names := by_reason.pop("", []):
+        yield f"Trained by programs, seeds side by side: {', '.join(names)}."
+    if others := [f"{', '.join(names)} ({why})" for why, names in by_reason.items()]:
+        yield f"Trained operation by operation: {'; '.join(others)}."
 
 
 def _network(scenario: Scenario) -> Iterator[str]:
@@ -321,7 +335,8 @@ def _study_time(
     spreads = [speed.spread for speed in speeds.values()]
     low, high = min(low for low, _ in spreads), max(high for _, high in spreads)
     measured = (
-        "Real time: about, for a run with a core to itself, from some rounds of each protocol on this machine, half of "
+        "Real time: about, for a run trained by operations, with a core to itself (seeds side by side take less), from "
+        "some rounds of each protocol on this machine, half of "
         f"which took {low:.2g} to {high:.2g} times the median"
     )
     if not ended:
