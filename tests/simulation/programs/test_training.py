@@ -24,7 +24,8 @@ from vflsim.simulation.programs import NoProgramError, TrainedRun, obstacles_to_
 from vflsim.simulation.programs.eligibility import obstacles_to_arrays
 from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.simulation.vectorised import UndecidedError, obstacles
-from vflsim.studies.runs.simulator_choice import Choice, choices, run_on
+from vflsim.studies.runs import simulator_choice
+from vflsim.studies.runs.simulator_choice import Choice, RunRequest, choices, run_on, run_together
 from vflsim.trained.models import StudyResults
 from vflsim.vocabulary.execution_options import USUAL
 
@@ -240,6 +241,23 @@ def test_a_run_that_diverges_leaves_those_beside_it_as_they_are() -> None:
         outcome = ended[place]
         assert isinstance(outcome, Outcome)
         assert_near(outcome, run_protocol(scenarios[0], "it", 0, data))
+
+
+def test_runs_that_a_device_cannot_hold_together_are_trained_half_by_half(monkeypatch: pytest.MonkeyPatch) -> None:
+    scenario, sizes = quick("synchronous", **RANDOM), list[int]()
+
+    def limited(runs: list[TrainedRun]) -> Any:
+        sizes.append(len(runs))
+        if len(runs) > 2:
+            raise torch.OutOfMemoryError
+        return trained(runs)
+
+    monkeypatch.setattr(simulator_choice, "trained", limited)
+    requests = [RunRequest(scenario, "it", seed, data_of(scenario, "it")) for seed in range(5)]
+    ended = dict(run_together(Choice("vectorised", program=True), requests))
+    assert sizes == [5, 2, 3, 1, 2]
+    for seed in range(5):
+        assert_near(ended[seed], run_protocol(scenario, "it", seed, data_of(scenario, "it")))
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.simulation.vectorised import UndecidedError, obstacles, run_vectorised
 from vflsim.vocabulary.amounts import quantity
 from vflsim.vocabulary.execution_options import USUAL, Execution
+from vflsim.vocabulary.on_demand import torch
 
 BYTES_A_PARTY = 20_000
 """What a client takes at the least in a run event by event, with its node and draws (docs/performance.md)."""
@@ -129,10 +130,11 @@ def run_together(
 ) -> Iterator[tuple[int, Outcome]]:
     """Execute runs of one protocol on the chosen path; yield position and outcome of each as it ends.
 
-    Runs of equal shapes are trained as one program. What has none, or diverges there, runs event by event; so does
-    what arrays cannot decide, of timing alone. Keepers serve training only. Runs whose keepers are asked to stop write
-    a checkpoint each, and then the iterator raises ``KeyboardInterrupt``. Another error than that of an outcome ends
-    the runs that are left, and does not say whose it is: ``NoProgramError`` if a required path cannot train.
+    Runs of equal shapes are trained as one program; if a device's memory cannot hold them, half of them at a time. What
+    has none, or diverges there, runs event by event; so does what arrays cannot decide, of timing alone. Keepers serve
+    training only. Runs whose keepers are asked to stop write a checkpoint each, and then the iterator raises
+    ``KeyboardInterrupt``. Another error than that of an outcome ends the runs that are left, and does not say whose it
+    is: ``NoProgramError`` if a required path cannot train.
     """
     if not choice.program or execution.eager:
         for position, each in enumerate(requests):
@@ -150,20 +152,29 @@ def run_together(
                 raise
             yield position, _by_events(each, execution, f"trained operation by operation: {why.what}")
     for runs in alike.values():
-        places = [*runs]
-        for place, outcome in _trained([*runs.values()]):
-            position, note = places[place], notes[places[place]]
-            if isinstance(outcome, Outcome):
-                yield position, replace(outcome, note="; ".join(filter(None, [note, outcome.note])))
-            else:  # the event path tells the party and the round
-                yield position, _by_events(requests[position], execution, note)
+        left, places = dict(runs), [*runs]
+        try:
+            for place, outcome in _trained([*runs.values()]):
+                position, note = places[place], notes[places[place]]
+                del left[position]
+                if isinstance(outcome, Outcome):
+                    yield position, replace(outcome, note="; ".join(filter(None, [note, outcome.note])))
+                else:  # the event path tells the party and the round
+                    yield position, _by_events(requests[position], execution, note)
+        except torch.OutOfMemoryError:
+            if len(left) == 1:
+                raise
+            middle = len(left) // 2
+            for half in ([*left][:middle], [*left][middle:]):
+                for place, outcome in run_together(choice, [requests[position] for position in half], execution):
+                    yield half[place], outcome
 
 
 def _trained(runs: Sequence[TrainedRun]) -> Iterator[tuple[int, Outcome | VflsimError]]:
     """Train runs side by side; of a single one, yield PyTorch's error, such as that of a rate that no float holds."""
     try:
         yield from trained(runs)
-    except VflsimError:
+    except (VflsimError, torch.OutOfMemoryError):
         raise
     except Exception as error:
         if len(runs) > 1:
