@@ -204,6 +204,8 @@ class StackedOptimizer(ABC, Generic[R]):
         self.rule, self.parameters, self._lr = rule, parameters, rule.lr
         self.memory = {slot: [torch.zeros_like(parameter) for parameter in parameters] for slot in self.slots}
         self.steps = [0] * len(parameters[0])
+        self.apart = False
+        """Whether clients that step together get the bits of those that step one by one."""
 
     def step(self, places: Sequence[int], gradients: Sequence[Tensor]) -> None:
         """Step the clients at ``places`` (ascending) along their ``gradients``, (len(places), …) a parameter."""
@@ -279,7 +281,7 @@ class StackedAdam(StackedOptimizer[Adam]):
         square.mul_(beta2).addcmul_(direction, direction, value=1 - beta2)
         sizes = [rule.lr / (1 - beta1**count) for count in counts]
         roots = [(1 - beta2**count) ** 0.5 for count in counts]
-        if len(set(counts)) == 1:
+        if len(set(counts)) == 1 and not self.apart:
             parameter.addcdiv_(mean, square.sqrt().div_(roots[0]).add_(rule.eps), value=-sizes[0])
             return
         shape = (-1, *([1] * (parameter.dim() - 1)))
@@ -294,12 +296,16 @@ STACKED: dict[type[Optimizer], type[StackedOptimizer[Any]]] = {Sgd: StackedSgd, 
 class JoinedOptimizer:
     """The stacked optimisers of R runs as one, for ``parameters`` (R M, …): those of the runs one after the other.
 
-    Their rules are of one kind with the same slots, and may differ in their numbers.
+    Their rules are of one kind with the same slots, and may differ in their numbers. ``in_step``: all clients of a run
+    step together. Invariant: what a run learns does not depend on the others, to the bit.
     """
 
-    def __init__(self, optimizers: Sequence[StackedOptimizer[Any]], parameters: Sequence[Tensor]) -> None:
+    def __init__(
+        self, optimizers: Sequence[StackedOptimizer[Any]], parameters: Sequence[Tensor], in_step: bool
+    ) -> None:
         first, size = optimizers[0], len(optimizers[0].steps)
         self._joint = type(first)(first.rule, parameters)
+        self._joint.apart, self._in_step = not in_step, in_step
         self._joint.steps = [count for each in optimizers for count in each.steps]
         self._joint.memory = {
             slot: [joined(each) for each in zip(*(optimizer.memory[slot] for optimizer in optimizers), strict=True)]
@@ -308,19 +314,22 @@ class JoinedOptimizer:
         rules: dict[Optimizer, list[int]] = {}
         for run, optimizer in enumerate(optimizers):
             rules.setdefault(optimizer.rule, []).extend(range(run * size, (run + 1) * size))
-        self._rules = [(rule, frozenset(places)) for rule, places in rules.items()]
+        self._rules = [*rules]
+        self._rule_of = {place: number for number, places in enumerate(rules.values()) for place in places}
 
     def step(self, places: Sequence[int], gradients: Sequence[Tensor]) -> None:
         """Step those at ``places`` (ascending) along their ``gradients``, (len(places), …) a parameter."""
-        if len(self._rules) == 1:
-            self._joint.step(places, gradients)
-            return
-        for rule, its in self._rules:
-            some = [n for n, place in enumerate(places) if place in its]
-            if some:
-                index = torch.tensor(some, device=gradients[0].device)
-                self._joint.rule = rule
-                self._joint.step([places[n] for n in some], [each.index_select(0, index) for each in gradients])
+        alike: dict[tuple[int, int], list[int]] = {}
+        for n, place in enumerate(places):
+            count = self._joint.steps[place] if self._in_step else 0
+            alike.setdefault((self._rule_of[place], count), []).append(n)
+        for (rule, _), some in alike.items():
+            self._joint.rule = self._rules[rule]
+            if len(alike) == 1:
+                self._joint.step(places, gradients)
+                return
+            index = torch.tensor(some, device=gradients[0].device)
+            self._joint.step([places[n] for n in some], [each.index_select(0, index) for each in gradients])
 
     def store(self, optimizer: StackedOptimizer[Any], places: slice) -> None:
         """Copy the memory of those at ``places`` to the ``optimizer`` of their run."""

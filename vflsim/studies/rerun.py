@@ -177,10 +177,11 @@ class _Planned:
         """Return the study of a run, with the options with which the run was executed."""
         info, shortened = run.info, self._shortened(run)
         execution = Execution.of_facts(vars(info))
-        how = (execution, info.path, info.timing_only, shortened)
+        by_events = info.path == "event" and info.together is None  # by operations, if it trains
+        how = (execution, by_events, info.timing_only, shortened)
         if how not in specs:
             variant = _shorter(scenario, self._sample.rounds) if shortened else scenario
-            paths = choices(variant, "event" if info.path == "event" else "auto", info.timing_only)
+            paths = choices(variant, "event" if by_events else "auto", info.timing_only)
             folder = self._scratch / f"{len(self.units)}"
             options = RunOptions(checkpoint_every=None, execution=execution)
             specs[how] = StudySpec(variant, folder, paths, info.timing_only, options)

@@ -212,7 +212,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """Options of a study. Only ``execution`` affects what the runs compute, but for rounding by ``together``.
+    """Options of a study. Only ``execution`` affects what the runs compute, and on a GPU ``together``.
 
     ``workers``: number of runs at a time, each in its own process; 1 uses this process. ``resume``: refuse a folder
     with results of another scenario; ``anew``: use no earlier run. ``checkpoint_every``: seconds of wall-clock time,

@@ -176,6 +176,8 @@ def assert_alone_and_together(scenarios: list[Scenario], seeds: list[int], by_ar
     for place, (scenario, seed) in enumerate(pairs):
         assert ended[place].info.together == len(pairs)
         assert_near(ended[place], run_protocol(scenario, "it", seed, data), near)
+        (alone,) = together([TrainedRun(timed(scenario, "it", seed, data, USUAL, by_arrays))]).values()
+        assert_same(ended[place], alone)
 
 
 @pytest.mark.parametrize("name", sorted(TOGETHER | OWN_PACE))

@@ -27,14 +27,15 @@ class Share:
 class ClientStack:
     """A stack of S clients in each of R runs; client ``place`` of run r is at r S + place.
 
-    Each of ``parameters`` has the shape (R S, …). Invariants: only a client's own steps change its parameters;
-    ``store`` brings what has been learnt to the run's own stack. Clients send their embeddings as they are.
+    Each of ``parameters`` has the shape (R S, …). ``in_step``: all clients of a run step together. Invariants: only a
+    client's own steps change its parameters; ``store`` brings what has been learnt to the run's own stack. Clients send
+    their embeddings as they are.
     """
 
-    def __init__(self, stacks: Sequence[Stack]) -> None:
+    def __init__(self, stacks: Sequence[Stack], in_step: bool) -> None:
         self.stacks, self._first, self.size = stacks, stacks[0], len(stacks[0].learners)
         self.parameters = [joined(each) for each in zip(*(stack.parameters for stack in stacks), strict=True)]
-        self._optimizer = JoinedOptimizer([stack.optimizer for stack in stacks], self.parameters)
+        self._optimizer = JoinedOptimizer([stack.optimizer for stack in stacks], self.parameters, in_step)
         self._graph: tuple[list[int], list[Batch], Backward] | None = None
         first = stacks[0].features
         self._features = first if all(first.equals(stack.features) for stack in stacks[1:]) else None

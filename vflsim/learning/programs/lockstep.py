@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from vflsim.learning.batching.stack import Backward
 from vflsim.learning.programs.rounds import JointProgram, SplitRun
 from vflsim.learning.programs.server_stack import Aggregated, ServerStack, is_chain
-from vflsim.vocabulary.on_demand import Tensor
+from vflsim.vocabulary.on_demand import Tensor, torch
 
 
 def sum_alone(run: SplitRun) -> float | None:
@@ -26,7 +26,7 @@ class SumProgram(JointProgram):
     """
 
     def __init__(self, runs: Sequence[SplitRun]) -> None:
-        super().__init__(runs)
+        super().__init__(runs, in_step=True)
         factor = sum_alone(runs[0])
         assert factor is not None, "the caller has asked"
         self._factor, self._servers = factor, ServerStack([run.server for run in runs])
@@ -66,9 +66,18 @@ class SumProgram(JointProgram):
     def _settle(self, clients: Mapping[int, Sequence[int]]) -> None:
         """Have all clients of some runs step by one product a stack, and others one beside the other."""
         for runs, backs, received in self._backs:
-            if all(len(clients.get(number, ())) == len(self._places) for number in runs):
-                for stack, back in zip(self._stacks, backs, strict=True):
-                    stack.step_all(runs, back(received))
-                for number in runs:
-                    self.runs[number].received.clear()
+            whole = [n for n, number in enumerate(runs) if len(clients.get(number, ())) == len(self._places)]
+            if not whole:
+                continue
+            for stack, back in zip(self._stacks, backs, strict=True):
+                stack.step_all([runs[n] for n in whole], _only(whole, len(runs), back(received)))
+            for n in whole:
+                self.runs[runs[n]].received.clear()
         super()._settle({n: [each for each in some if each in self.runs[n].received] for n, some in clients.items()})
+
+
+def _only(some: Sequence[int], runs: int, gradients: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Return the gradients (R S, …) of some of R runs."""
+    if len(some) == runs:
+        return gradients
+    return [torch.cat([torch.chunk(each, runs)[n] for n in some]) for each in gradients]

@@ -21,7 +21,7 @@ class OwnPaceProgram(JointProgram):
     """
 
     def __init__(self, runs: Sequence[SplitRun]) -> None:
-        super().__init__(runs)
+        super().__init__(runs, in_step=False)
         servers = [run.server for run in runs]
         self._servers: Servers = SummedServers(servers) if SummedServers.take(servers[0]) else EachServer(servers)
         self._h: list[dict[int, Tensor]] = [{} for _ in runs]

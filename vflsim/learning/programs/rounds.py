@@ -66,19 +66,19 @@ class JointProgram(ABC):
     """Plays rounds of R runs together: some clients embed, the servers step, and the clients step on their gradients.
 
     Each run is at a round of its own. Invariants: nothing is read from another device than the CPU, but by ``losses``;
-    what a run learns depends on the others in the last bits at most. Runs have stacks of the same shapes.
+    on the CPU, what a run learns does not depend on the others, to the bit. Runs have stacks of the same shapes.
     """
 
-    def __init__(self, runs: Sequence[SplitRun]) -> None:
+    def __init__(self, runs: Sequence[SplitRun], in_step: bool) -> None:
         self.runs = runs
-        self._stacks = [ClientStack(stacks) for stacks in zip(*(run.stacks for run in runs), strict=True)]
+        self._stacks = [ClientStack(stacks, in_step) for stacks in zip(*(run.stacks for run in runs), strict=True)]
         numbers = {id(stack): n for n, stack in enumerate(runs[0].stacks)}
         self._stack_of = [numbers[id(each.stack)] for each in runs[0].clients]
         self._places = [each.place for each in runs[0].clients]
 
-    def settle(self) -> None:
-        """Have all clients step that have done so by the next row of their run."""
-        self._settle({n: self._due(run) for n, run in enumerate(self.runs)})
+    def settle(self, number: int) -> None:
+        """Have all clients of a run step that have done so by its next row."""
+        self._settle({number: self._due(self.runs[number])})
 
     def losses(self, number: int) -> list[float]:
         """Return and forget a run's losses since the row before; those on another device in one read."""

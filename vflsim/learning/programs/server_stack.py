@@ -50,7 +50,7 @@ class ServerStack:
         self._layers = layers_of(servers[0].top.module)
         optimizers = [_stacked(server) for server in servers]
         self._vector = joined([optimizer.parameters[0] for optimizer in optimizers])
-        self._optimizer = JoinedOptimizer(optimizers, [self._vector])
+        self._optimizer = JoinedOptimizer(optimizers, [self._vector], in_step=True)
         shapes = [parameter.shape for parameter in servers[0].top.vector_parts]
         parts = torch.split(self._vector, [shape.numel() for shape in shapes], 1)
         self._parameters = [part.view(-1, *shape) for part, shape in zip(parts, shapes, strict=True)]

@@ -115,7 +115,7 @@ class SummedServers(Servers):
                 groups.setdefault(len(batches[key]), []).append((use.run, batches[key]))
         sums = sums if len(groups) == 1 else None  # in the order of the runs, as the groups of one length
         inputs = []
-        for some in groups.values():
+        for _, some in sorted(groups.items()):  # in an order that does not depend on the other runs
             values = self._table.joined_together([(run * self._rows, batch) for run, batch in some], sums)
             inputs.append(Aggregated([run for run, _ in some], [batch for _, batch in some], values))
         losses, by_sums = self._stack.step(inputs)

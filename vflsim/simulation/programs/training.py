@@ -34,7 +34,7 @@ from vflsim.simulation.info import measured
 from vflsim.simulation.programs.timing import TimedRun
 from vflsim.simulation.reporter import Progress
 from vflsim.simulation.run import Outcome, facts_of_training, weights_of
-from vflsim.stopping.end_rule import Tally, share_of
+from vflsim.stopping.end_rule import EndRule, Tally, share_of
 from vflsim.streams import SHARED, torch_seed
 from vflsim.vocabulary.on_demand import Tensor, torch
 from vflsim.world.run_tables import AGES
@@ -56,6 +56,8 @@ class TrainedRun:
     seconds: float = 0.0
     state: Mapping[str, Tensor] = field(default_factory=dict)
     """What the program has to restore."""
+    rules: Sequence[EndRule] | None = None
+    """What ends it, for the share that is done."""
 
     @property
     def split(self) -> SplitRun:
@@ -104,8 +106,9 @@ class TrainedRun:
             table, place = self.timed.outcome.tables.metrics, len(self.rows) - 1
             now, rounds, updates = (table[name][place].as_py() for name in ("time_s", "round", "updates"))
             plan = self.timed.plan
-            rules = plan.rules(self.timed.nodes.shared.sequence.per_epoch)
-            share = share_of(rules, Tally(rounds, updates, 0, time_s=now))
+            if self.rules is None:
+                self.rules = plan.rules(self.timed.nodes.shared.sequence.per_epoch)
+            share = share_of(self.rules, Tally(rounds, updates, 0, time_s=now))
             self.report(Progress(now, rounds, updates, scores, share))
 
     def keep(self, program: JointProgram, number: int) -> None:
@@ -132,7 +135,7 @@ class TrainedRun:
             **({"together": together} if "together" in type(before.info).model_fields else {}),
             "one_by_one": nodes.alone,
             "measures": measures,
-            "wall_clock_s": self.seconds,
+            "wall_clock_s": before.info.wall_clock_s + self.seconds,
             **facts_of_training(plan, nodes),
             **({} if error is None else {"status": "failed", "error": str(error), "stop_reason": None}),
         }
@@ -226,7 +229,7 @@ def _until_one_ends(
             cursor = run.split.cursor
             try:
                 while not cursor.over and not cursor.ahead:
-                    program.settle()
+                    program.settle(number)
                     losses = program.losses(number)
                     program.store(number)
                     run.write_row(losses)
