@@ -63,9 +63,7 @@ def test_the_user_says_how_many_or_none() -> None:
     assert sizes(3, together="off") == sizes(3, together=1) == [1, 1, 1]
 
 
-@pytest.mark.parametrize(
-    "how", [{"timing_only": True}, {"eager": True}, {"record": "events"}, {"protocols": "few_shot"}], ids=str
-)
+@pytest.mark.parametrize("how", [{"timing_only": True}, {"eager": True}, {"protocols": "few_shot"}], ids=str)
 def test_runs_that_no_program_trains_stay_alone(how: dict[str, Any]) -> None:
     assert sizes(3, **how) == [1, 1, 1]
 

@@ -206,7 +206,7 @@ def test_a_model_that_fails_in_the_first_evaluation_leaves_empty_tables(tmp_path
     assert (stored.info.status, len(stored.frame("metrics"))) == ("failed", 0)
 
 
-def test_seeds_go_round_by_round_and_the_watcher_is_told(tmp_path: Path) -> None:
+def test_protocols_go_one_by_one_with_all_seeds_and_the_watcher_is_told(tmp_path: Path) -> None:
     told: list[tuple] = []
 
     class Listening(Watcher):
@@ -221,5 +221,6 @@ def test_seeds_go_round_by_round_and_the_watcher_is_told(tmp_path: Path) -> None
 
     both = {"a": {"kind": "synchronous"}, "b": {"kind": "asynchronous"}}
     run_study(load(raw(both, seeds=[4, 7], stop={"rounds": 3})), tmp_path, watcher=Listening())
-    order = [("a", 4, 1, 4), ("b", 4, 2, 4), ("a", 7, 3, 4), ("b", 7, 4, 4)]
-    assert told == [(what, *each) for each in order for what in ("began", "ended")]
+    order = [("a", 4, 1, 4), ("a", 7, 3, 4), ("b", 4, 2, 4), ("b", 7, 4, 4)]
+    began, ended = ([each[1:] for each in told if each[0] == what] for what in ("began", "ended"))
+    assert began == ended == order

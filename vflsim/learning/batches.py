@@ -55,7 +55,7 @@ def row_numbers(batches: Sequence[Batch], device: torch.device) -> Tensor:
     """Return the rows of equally long batches, (G, b) of int64; they go to another device in one copy."""
     if device.type == "cpu":
         return torch.stack([batch.tensor(device) for batch in batches])
-    return torch.from_numpy(np.stack([batch.ids for batch in batches])).to(device)
+    return torch.tensor(np.stack([batch.ids for batch in batches]), device=device)
 
 
 class BatchSequence:

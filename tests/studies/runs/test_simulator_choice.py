@@ -191,12 +191,13 @@ def test_the_quick_path_is_chosen_where_it_is_open_and_all_files_are_the_same(re
         assert json.loads((tmp_path / "event" / name / "seed-1" / "run.json").read_text())["path"] == "event"
 
 
-def test_training_with_events_goes_event_by_event() -> None:
+def test_events_of_clients_at_their_own_pace_are_timed_event_by_event() -> None:
     by_arrays = tiny(SYNCHRONOUS["kind"], timing=EXPONENTIAL, record="rounds")
-    assert choices(by_arrays, "auto", False) == {"synchronous": Choice("vectorised")}
+    assert choices(by_arrays, "auto", False) == {"synchronous": Choice("vectorised", program=True)}
     assert choices(by_arrays, "event", False) == {"synchronous": Choice("event")}
-    scenario = tiny(SYNCHRONOUS["kind"], timing=EXPONENTIAL)
-    assert choices(scenario, "auto", False)["synchronous"].path == "event"
+    scenario = tiny("asynchronous", timing=EXPONENTIAL)
+    choice = choices(scenario, "auto", False)["asynchronous"]
+    assert (choice.path, choice.program) == ("event", True)
     with pytest.raises(ScenarioError, match="set `record: rounds`"):
         choices(scenario, "vectorised", False)
 

@@ -65,7 +65,8 @@ def test_a_folder_that_is_removed_meanwhile_can_be_read_in_the_end(tmp_path: Pat
             if stage.seed == 1:
                 shutil.rmtree(out)
 
-    study = run_study(tiny("synchronous", seeds=[0, 1], stop={"rounds": 3}), out, watcher=Removing())
+    scenario, alone = tiny("synchronous", seeds=[0, 1], stop={"rounds": 3}), RunOptions(together=None)
+    study = run_study(scenario, out, watcher=Removing(), options=alone)
     assert [run.seed for run in study.results.runs] == [1]
 
 

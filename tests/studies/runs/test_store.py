@@ -14,7 +14,8 @@ from vflsim.errors import ResultsError, ScenarioError
 from vflsim.results.verify import verify_folder
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
-from vflsim.simulation.checkpoints.snapshot import Return, went_elsewhere
+from vflsim.simulation.checkpoints.snapshot import went_elsewhere
+from vflsim.simulation.programs import TrainedRun
 from vflsim.studies.runs.progress import Report, StudyRun, Watcher
 from vflsim.studies.study import run_study
 from vflsim.vocabulary.execution_options import RunOptions
@@ -57,7 +58,7 @@ def test_a_later_end_continues_from_checkpoints_and_keeps_the_shorter_runs(tmp_p
 
 
 def test_a_run_that_its_checkpoint_misleads_is_computed_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def elsewhere(_: Return) -> None:
+    def elsewhere(*_: object) -> None:
         raise went_elsewhere("rounds 3, not 4")
 
     notes: list[str] = []
@@ -69,7 +70,7 @@ def test_a_run_that_its_checkpoint_misleads_is_computed_anew(tmp_path: Path, mon
     begin(said("wait", seeds=[0]), tmp_path)
     longer = said("wait", seeds=[0], stop={"rounds": 14})
     with monkeypatch.context() as patch:
-        patch.setattr(Return, "arrive", elsewhere)
+        patch.setattr(TrainedRun, "resume", elsewhere)
         run_study(longer, tmp_path, options=OFTEN, watcher=Noting())
     assert notes == ["computed anew: the run did not come back to its checkpoint: rounds 3, not 4"]
     assert_like_fresh(tmp_path, longer)
