@@ -282,12 +282,12 @@ class SummedTable(EmbeddingTable):
         """Return the rows of equally long batches, one after the other, each from the row at which its table begins."""
         ids = row_numbers([batch for _, batch in batches], self.device)
         begins = [begin for begin, _ in batches]
-        return (ids + torch.tensor(np.array(begins), device=self.device)[:, None] if any(begins) else ids).flatten()
+        return (ids + torch.tensor(begins, device=self.device).view(-1, 1) if any(begins) else ids).flatten()
 
     def _pieces_of(self, rows: Tensor, places: Sequence[int]) -> Tensor:
         """Return where the embeddings of parties at ``places`` are, of as many of the ``rows`` each."""
         by_place = (rows * self._parties).view(len(places), -1)
-        return (by_place + torch.tensor(np.array(places), device=self.device)[:, None]).flatten()
+        return (by_place + torch.tensor(places, device=self.device).view(-1, 1)).flatten()
 
     def _coefficient(self, place: int) -> float:
         return 1.0 if self._factor is not None else self._coefficients[place]
