@@ -116,8 +116,8 @@ def test_members_that_diverge_are_written_and_stop_no_other(engine: str, tmp_pat
 def broken_after(first: int, error: Exception) -> Callable[..., Any]:
     """``run_together`` that fails after so many runs if there are several."""
 
-    def run(choice: Any, requests: Sequence[Any], *rest: Any) -> Iterator[Any]:
-        for done, each in enumerate(run_together(choice, requests, *rest)):
+    def run(requests: Sequence[Any], *rest: Any) -> Iterator[Any]:
+        for done, each in enumerate(run_together(requests, *rest)):
             if done == first and len(requests) > 1:
                 raise error
             yield each

@@ -208,8 +208,8 @@ class Parcel:
 _interrupt = Interrupt()
 _links: list[Connection[tuple[int, Progress] | None, Any]] = []
 """This side's end of the pipe to the process that started this one."""
-_held: list[tuple[int, StudySpec, ScenarioData]] = []
-"""The latest study: the runs of a study follow each other."""
+_held: dict[int, tuple[StudySpec, ScenarioData]] = {}
+"""The studies of the latest group, by number: their runs follow each other."""
 
 
 def begin(link: Connection[tuple[int, Progress] | None, Any]) -> None:
@@ -230,17 +230,22 @@ def _listen(link: Connection[Any, Any]) -> None:
         os._exit(1)  # the pipe is closed; half-written files have temporary names
 
 
-def execute(parcel: Parcel, runs: Sequence[StudyRun], logs: Sequence[Path]) -> VflsimError | None:
-    """Execute runs together; send position and report, or error, of each through the pipe once it is written.
+def execute(parcels: Sequence[Parcel], runs: Sequence[StudyRun], logs: Sequence[Path]) -> VflsimError | None:
+    """Execute runs together, each of a parcel's study; send position and report, or error, of each through the pipe once it is written.
 
     Return a ResultsError or a ScenarioError, which ends the whole study: all its runs would fail alike.
     """
     try:
         with _printing_to(logs):
-            spec, data = _study(parcel)
+            for number in _held.keys() - {parcel.number for parcel in parcels}:
+                del _held[number]
+            studies = [_study(parcel) for parcel in parcels]
             _links[0].send(None)
-            members = [Member(spec, run, partial(_report, position)) for position, run in enumerate(runs)]
-            for word in executed(members, data, _interrupt):
+            members = [
+                Member(spec, run, partial(_report, position))
+                for position, ((spec, _), run) in enumerate(zip(studies, runs, strict=True))
+            ]
+            for word in executed(members, studies[0][1], _interrupt):
                 _links[0].send_bytes(cloudpickle.dumps(word))  # an error's class may go by value: see ``pickled``
     except (ResultsError, ScenarioError) as error:
         return error
@@ -249,14 +254,13 @@ def execute(parcel: Parcel, runs: Sequence[StudyRun], logs: Sequence[Path]) -> V
 
 def _study(parcel: Parcel) -> tuple[StudySpec, ScenarioData]:
     """Return a study and its data. Raises ScenarioError if it cannot be read: all its runs would fail alike."""
-    if not _held or _held[0][0] != parcel.number:
-        _held.clear()
+    if parcel.number not in _held:
         try:
             spec: StudySpec = pickle.loads(parcel.study)  # trusted: the parent process sent it over its pipe
         except Exception as error:
             raise not_handed_over(str(error)) from error
-        _held.append((parcel.number, spec, ScenarioData(spec.scenario, held=_mapped(parcel))))
-    return _held[0][1:]
+        _held[parcel.number] = spec, ScenarioData(spec.scenario, held=_mapped(parcel))
+    return _held[parcel.number]
 
 
 def _mapped(parcel: Parcel) -> dict[str, LoadedData]:

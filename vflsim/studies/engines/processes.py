@@ -8,12 +8,12 @@ import re
 import signal
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from itertools import count, islice
 from multiprocessing import Pipe, resource_tracker
-from typing import Self
+from typing import Self, TypeAlias
 
 from joblib.externals.loky.backend import get_context
 from joblib.externals.loky.process_executor import BrokenProcessPool, ProcessPoolExecutor
@@ -66,14 +66,16 @@ class _Worker:
         self.future: Future[VflsimError | None] = Future()
         self.begun = self.dead = False
 
-    def take(self, group: Group, study: _Study) -> None:
+    def take(self, group: Group, studies: _Studies) -> None:
         """Begin a group. The process inherits blocked signals: interrupts reach it through its pipe."""
-        self.group, self.study, self._since = group, study, time.monotonic()
+        self.group, self.studies, self._since = group, studies, time.monotonic()
         self.latest: dict[int, Progress] = {}
-        runs, logs = zip(*((each.run, each.spec.log_of(each.run)) for each in group.left.values()), strict=True)
+        units = group.left.values()
+        parcels = [studies[id(each.spec)].parcel for each in units]
+        runs, logs = [each.run for each in units], [each.spec.log_of(each.run) for each in units]
         resource_tracker.ensure_running()  # starting it later would unblock the signals
         with _blocked():
-            self.future = self._executor.submit(execute, study.parcel, runs, logs)
+            self.future = self._executor.submit(execute, parcels, runs, logs)
         self._its.close()  # the process has it: half a word of one that is killed then ends the pipe
 
     def words(self) -> Iterator[tuple[int, Progress | Report | VflsimError]]:
@@ -150,16 +152,16 @@ class Crew:
         Raises ResultsError if a run cannot be written, ScenarioError if workers cannot read a study, and RunError if
         workers cannot start. After an error, or if the iterator is closed early, all workers end.
         """
-        queue, again = self._with_studies(units), deque[tuple[Group, _Study]]()
+        queue, again = self._with_studies(units), deque[tuple[Group, _Studies]]()
 
-        def ready() -> tuple[Group, _Study] | None:
+        def ready() -> tuple[Group, _Studies] | None:
             return again.popleft() if again else next(queue, None)
 
         try:
             while True:
                 interrupt.check()
-                for group, study in islice(iter(ready, None), self._size - len(self._busy())):
-                    self._hand_over(group, study)
+                for group, studies in islice(iter(ready, None), self._size - len(self._busy())):
+                    self._hand_over(group, studies)
                     group.begin()
                 if not self._busy():
                     break
@@ -175,7 +177,7 @@ class Crew:
                     if ended:
                         status = self._freed(worker)
                         if len(group.left) > 1:
-                            again.extend((each, worker.study) for each in group.apart())
+                            again.extend((each, worker.studies) for each in group.apart())
                             continue
                         for position in [*group.left]:
                             unit = group.ended(position)
@@ -207,13 +209,13 @@ class Crew:
     def _busy(self) -> list[tuple[_Worker, Group]]:
         return [(worker, worker.group) for worker in self._workers if worker.group is not None]
 
-    def _hand_over(self, group: Group, study: _Study) -> None:
-        worker = self._free(study.spec.options.execution.threads)
+    def _hand_over(self, group: Group, studies: _Studies) -> None:
+        worker = self._free(next(iter(group.left.values())).spec.options.execution.threads)
         try:
-            worker.take(group, study)
+            worker.take(group, studies)
         except BrokenProcessPool:  # it has died without a group
             self._remove(worker)
-            self._hand_over(group, study)
+            self._hand_over(group, studies)
 
     def _remove(self, worker: _Worker) -> None:
         self._workers.remove(worker)
@@ -227,13 +229,13 @@ class Crew:
         self._workers.append(_Worker(threads))
         return self._workers[-1]
 
-    def _with_studies(self, units: Iterable[Unit]) -> Iterator[tuple[Group, _Study]]:
-        """Yield every unit as a group with its study, made ready once for units that follow each other."""
-        study: _Study | None = None
+    def _with_studies(self, units: Iterable[Unit]) -> Iterator[tuple[Group, _Studies]]:
+        """Yield every unit as a group with its studies, made ready once for units that follow each other."""
+        studies: _Studies = {}
         for unit in units:
-            if study is None or unit.spec is not study.spec:
-                study = _Study.of(unit.spec, self._shelf)
-            yield Group(unit.members), study
+            specs = {id(each.spec): each.spec for each in unit.members}
+            studies = {key: studies.get(key) or _Study.of(spec, self._shelf) for key, spec in specs.items()}
+            yield Group(unit.members), studies
 
     def _freed(self, worker: _Worker) -> int | None:
         """Take the group from a worker that has ended it, or has died; return the exit status of a dead one."""
@@ -259,6 +261,8 @@ class _Study:
         return cls(spec, Parcel(next(_numbers), pickled(spec), files), tuple(data.values()))
 
 
+_Studies: TypeAlias = Mapping[int, _Study]
+"""The studies of a group, by the identity of their specifications."""
 _numbers = count()
 
 

@@ -16,7 +16,10 @@ from vflsim.studies.runs.spec import StudySpec
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A run of a group, its study, and who hears how far it is."""
+    """A run of a group, its study, and who hears how far it is.
+
+    Studies of a group have data, options and all else in common that a program needs.
+    """
 
     spec: StudySpec
     run: StudyRun
@@ -68,10 +71,10 @@ def _side_by_side(members: Sequence[Member], data: ScenarioData, interrupt: Inte
     with interrupt.softened(stop) if there else nullcontext():
         its = data.of(spec.scenario.training_of(protocol))
         requests = [
-            RunRequest(each.spec.scenario, protocol, each.run.seed, its, each.report, keeper)
+            RunRequest(each.spec.paths[protocol], each.spec.scenario, protocol, each.run.seed, its, each.report, keeper)
             for each, keeper in zip(members, keepers, strict=True)
         ]
-        for position, outcome in run_together(spec.paths[protocol], requests, spec.options.execution, spec.timing_only):
+        for position, outcome in run_together(requests, spec.options.execution, spec.timing_only):
             member, left = members[position], left - 1
             last = position, member.spec.write(member.run, outcome, its)
             member.spec.settle(protocol, member.run.seed)  # not before: a written run must not look unfinished

@@ -42,7 +42,7 @@ class Choice:
 
     @property
     def side_by_side(self) -> bool:
-        """Whether runs of training with different seeds are trained as one program."""
+        """Whether runs of training are trained side by side, as one program."""
         return self.program
 
 
@@ -99,6 +99,7 @@ def _fitting(scenario: Scenario, chosen: Mapping[str, Choice]) -> Mapping[str, C
 class RunRequest:
     """The arguments of a run: what ``run_on`` takes of each."""
 
+    choice: Choice
     scenario: Scenario
     name: str
     seed: int
@@ -120,15 +121,15 @@ def run_on(
     keeper: Keeper | None = None,
 ) -> Outcome:
     """Execute one run on the chosen path: see ``run_together``."""
-    request = RunRequest(scenario, name, seed, data, report, keeper)
-    ((_, outcome),) = run_together(choice, [request], execution, timing_only)
+    request = RunRequest(choice, scenario, name, seed, data, report, keeper)
+    ((_, outcome),) = run_together([request], execution, timing_only)
     return outcome
 
 
 def run_together(
-    choice: Choice, requests: Sequence[RunRequest], execution: Execution = USUAL, timing_only: bool = False
+    requests: Sequence[RunRequest], execution: Execution = USUAL, timing_only: bool = False
 ) -> Iterator[tuple[int, Outcome]]:
-    """Execute runs of one protocol on the chosen path; yield position and outcome of each as it ends.
+    """Execute runs of one protocol on their chosen paths; yield position and outcome of each as it ends.
 
     Runs of equal shapes are trained as one program; if a device's memory cannot hold them, half of them at a time. What
     has none, or diverges there, runs event by event; so does what arrays cannot decide, of timing alone. Keepers serve
@@ -136,19 +137,18 @@ def run_together(
     ``KeyboardInterrupt``. Another error than that of an outcome ends the runs that are left, and does not say whose it
     is: ``NoProgramError`` if a required path cannot train.
     """
-    if not choice.program or execution.eager:
-        for position, each in enumerate(requests):
-            yield position, _without_program(choice, each, execution, timing_only)
-        return
     alike: dict[object, dict[int, TrainedRun]] = {}
     notes: dict[int, str] = {}
     for position, each in enumerate(requests):
+        if not each.choice.program or execution.eager:
+            yield position, _without_program(each, execution, timing_only)
+            continue
         try:
-            run, notes[position] = _timed(choice, each, execution)
+            run, notes[position] = _timed(each, execution)
             trained_run = TrainedRun(run, each.report, each.keeper)
             alike.setdefault(trained_run.shapes(), {})[position] = trained_run
         except NoProgramError as why:
-            if choice.forced:
+            if each.choice.forced:
                 raise
             yield position, _by_events(each, execution, f"trained operation by operation: {why.what}")
     for runs in alike.values():
@@ -166,7 +166,7 @@ def run_together(
                 raise
             middle = len(left) // 2
             for half in ([*left][:middle], [*left][middle:]):
-                for place, outcome in run_together(choice, [requests[position] for position in half], execution):
+                for place, outcome in run_together([requests[position] for position in half], execution):
                     yield half[place], outcome
 
 
@@ -182,8 +182,8 @@ def _trained(runs: Sequence[TrainedRun]) -> Iterator[tuple[int, Outcome | Vflsim
         yield 0, RunError(f"training failed: {error}")
 
 
-def _without_program(choice: Choice, request: RunRequest, execution: Execution, timing_only: bool) -> Outcome:
-    note = ""
+def _without_program(request: RunRequest, execution: Execution, timing_only: bool) -> Outcome:
+    note, choice = "", request.choice
     if choice.path == "vectorised" and timing_only:
         outcome = run_vectorised(request.scenario, request.name, request.seed, request.data, request.report)
         if choice.forced or not isinstance(outcome.error, UndecidedError):
@@ -206,7 +206,7 @@ def _by_events(request: RunRequest, execution: Execution, note: str) -> Outcome:
     return replace(outcome, note="; ".join(filter(None, [note, outcome.note])))
 
 
-def _timed(choice: Choice, request: RunRequest, execution: Execution) -> tuple[TimedRun, str]:
+def _timed(request: RunRequest, execution: Execution) -> tuple[TimedRun, str]:
     """Time a run that a program will train, event by event if arrays cannot decide; return why, too."""
     its = request.scenario, request.name, request.seed, request.data, execution
 
@@ -216,11 +216,11 @@ def _timed(choice: Choice, request: RunRequest, execution: Execution) -> tuple[T
         if request.report is not None:
             request.report(progress)
 
-    if choice.path == "vectorised":
+    if request.choice.path == "vectorised":
         try:
             return timed(*its, by_arrays=True, report=report), ""
         except UndecidedError as why:
-            if choice.forced:
+            if request.choice.forced:
                 raise
             return timed(*its, by_arrays=False, report=report), _undecided(why)
     return timed(*its, by_arrays=False, report=report), ""
