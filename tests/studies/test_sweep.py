@@ -357,7 +357,7 @@ def test_an_interrupted_sweep_keeps_the_values_that_have_finished(
     with monkeypatch.context() as patch:
         interrupt_at(24 + 7, patch)  # four runs of six steps at the first value, two at the second; in its second run
         with pytest.raises(KeyboardInterrupt):
-            run_sweep(said_world(), KEY, VALUES, out=out)
+            run_sweep(said_world(), KEY, VALUES, out=out, options=RunOptions(together=None))
     sweep = Sweep.open(out)
     assert (sweep.values, sweep.pending) == ((1,), ((3,),))
     assert [(run.protocol, run.seed) for run in Results.open(out / "t-3").runs] == [

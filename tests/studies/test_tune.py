@@ -149,7 +149,7 @@ def test_an_interrupted_tuning_is_resumed_with_the_same_choice(
     with monkeypatch.context() as patch:
         interrupt_at(75, patch)
         with pytest.raises(KeyboardInterrupt):
-            tune(out, in_tuning=LONGER)
+            tune(out, in_tuning=LONGER, options=RunOptions(together=None))
     assert [value.finished for value in SweepPage.read(out).points] == [True, False, False]
     assert not (out / "tuning.json").exists()
     kept = (out / "lr-1e-06/wait/seed-10000/run.json").read_bytes()

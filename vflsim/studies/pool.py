@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import chain
 from types import TracebackType
 from typing import Self, TypeAlias
 
@@ -27,7 +28,7 @@ from vflsim.scenario.resolve import ScenarioData
 from vflsim.simulation.collector import patient_collector
 from vflsim.studies.checks.rounds import closed_forms
 from vflsim.studies.engines import Engine, Unit
-from vflsim.studies.groups import grouped
+from vflsim.studies.groups import OPEN, grouped, programs_of, room
 from vflsim.studies.runs.interrupt import Interrupt
 from vflsim.studies.runs.progress import Report, StudyRun, Watcher
 from vflsim.studies.runs.spec import StudySpec, refuse_another
@@ -67,11 +68,11 @@ class Study:
 class Pool:
     """Studies whose runs one engine executes: the points of a sweep, or a single study.
 
-    A study opens when its first run is due, and finishes when its last has ended; ``opened`` and ``finished`` are then
-    called with its position. ``owners`` maps a (position, protocol) to the first study with the same runs, which alone
-    executes them; the pool then links the results here. ``data_of`` gives the data of a study, for the sizes of its
-    runs and its closed forms. Invariant: ``run`` closes every open study, which keeps its written runs or restores its
-    folder.
+    A study opens when its first run is due, or a group of an earlier study has room for it. It finishes when its last
+    run has ended; ``opened`` and ``finished`` are then called with its position. ``owners`` maps a (position, protocol)
+    to the first study with the same runs, which alone executes them; the pool then links the results here. ``data_of``
+    gives the data of a study, for the sizes of its runs and its closed forms. Invariant: ``run`` closes every open
+    study, which keeps its written runs or restores its folder.
     """
 
     def __init__(
@@ -85,6 +86,15 @@ class Pool:
     ) -> None:
         self._specs, self._watcher_of, self._owners = specs, watcher_of, owners or {}
         self._begun, self._finished, self._data_of = opened, finished, data_of
+        own = [
+            [name for name in spec.scenario.protocols if self._owners.get((place, name), place) == place]
+            for place, spec in enumerate(specs)
+        ]
+        self._programs = programs_of(specs, own)
+        self._places: dict[int, list[int]] = {}
+        for place, programs in enumerate(self._programs):
+            for program in programs.values():
+                self._places.setdefault(program, []).append(place)
         self._open: dict[int, _OpenStudy] = {}  # by the identity of its specification
         self._done: dict[_Run, Report | None] = {}  # None: kept from an earlier study
         self._waiting: dict[_Run, list[tuple[_OpenStudy, StudyRun]]] = {}
@@ -116,43 +126,63 @@ class Pool:
     def _units(self) -> Iterator[Unit]:
         """Yield every run to execute, study after study, those of a group together.
 
-        Raises ResultsError if a study's folder cannot be used.
+        A study opens before its turn only if groups have room for its runs. Raises ResultsError if a study's folder
+        cannot be used.
         """
-        for position, spec in enumerate(self._specs):
-            study, own = self._opened(position, spec), list[Unit]()
-            for unit in study.units:
-                run = self._run(position, unit.run)
-                if run[0] == position:
-                    own.append(unit)
-                elif run in self._done:
-                    self._share(run, study, unit.run)
-                else:
-                    self._waiting.setdefault(run, []).append((study, unit.run))
-            yield from grouped(own, self._data_of(spec))
-            self._finish_if_done(study)
+        closed = {*range(len(self._specs))}
+        for first in range(len(self._specs)):
+            if first not in closed:
+                continue
+            data, alike = self._data_of(self._specs[first]), dict[int, list[Unit]]()
+            self._begin(first, alike)
+            closed.discard(first)
+            rooms, opened = {program: room(units[0], data) for program, units in alike.items()}, 1
+            for place in sorted(closed.intersection(chain.from_iterable(self._places[each] for each in rooms))):
+                its = rooms.keys() & self._programs[place].values()
+                if opened < OPEN and any(len(alike[each]) < rooms[each] for each in its):
+                    self._begin(place, alike)
+                    closed.discard(place)
+                    opened += 1
+            yield from grouped(alike.values(), data)
+
+    def _begin(self, position: int, alike: dict[int, list[Unit]]) -> None:
+        """Open a study; add the units that it does not share with an earlier one to those of their program."""
+        study = self._opened(position)
+        for unit in study.units:
+            run = self._run(position, unit.run)
+            if run[0] == position:
+                alike.setdefault(self._programs[position][unit.run.protocol], []).append(unit)
+            elif run in self._done:
+                self._share(run, study, unit.run)
+            else:
+                self._waiting.setdefault(run, []).append((study, unit.run))
+        self._finish_if_done(study)
 
     def _ended(self, unit: Unit, report: Report) -> None:
         """Enter a run that has ended in its study and in those that share it; finish the studies that are complete."""
         study = self._open[id(unit.spec)]
-        run = self._run(study.position, unit.run)
-        self._done[run] = report
         study.ended(unit.run, report)
+        self._there(self._run(study.position, unit.run), report)
+        self._finish_if_done(study)
+        self._settle()
+
+    def _there(self, run: _Run, report: Report | None) -> None:
+        """Enter a run that is written in the studies that share it."""
+        self._done[run] = report
         for other, its_run in self._waiting.pop(run, ()):
             self._share(run, other, its_run)
             self._finish_if_done(other)
-        self._finish_if_done(study)
-        self._settle()
 
     def _run(self, position: int, run: StudyRun) -> _Run:
         return self._owners.get((position, run.protocol), position), run.protocol, run.seed
 
-    def _opened(self, position: int, spec: StudySpec) -> _OpenStudy:
-        watcher = self._watcher_of(position)
+    def _opened(self, position: int) -> _OpenStudy:
+        spec, watcher = self._specs[position], self._watcher_of(position)
         watcher.described(spec.described)
         study = self._open[id(spec)] = _OpenStudy(position, spec, watcher)
         self._begun(position)
         for protocol, seed in study.kept:
-            self._done[position, protocol, seed] = None
+            self._there((position, protocol, seed), None)
         return study
 
     def _share(self, run: _Run, study: _OpenStudy, its_run: StudyRun) -> None:

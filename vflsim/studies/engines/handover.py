@@ -231,7 +231,7 @@ def _listen(link: Connection[Any, Any]) -> None:
 
 
 def execute(parcels: Sequence[Parcel], runs: Sequence[StudyRun], logs: Sequence[Path]) -> VflsimError | None:
-    """Execute runs together, each of a parcel's study; send position and report, or error, of each through the pipe once it is written.
+    """Execute runs together, each of its parcel's study; send position and report, or error, once each is written.
 
     Return a ResultsError or a ScenarioError, which ends the whole study: all its runs would fail alike.
     """
