@@ -152,11 +152,11 @@ def test_sweep_ends_with_1_and_a_message_where_runs_failed(vflsim: Callable[...,
 def test_an_interrupted_sweep_says_what_is_kept(vflsim: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         interrupt_at(105, patch)  # two runs of 50 steps at the first value
-        ended = vflsim("sweep", "tiny.yaml", "--over", "constants.slow=1,2", "--out", "there")
+        ended = vflsim("sweep", "tiny.yaml", "--over", "constants.slow=1,2", "--out", "there", "--together", "off")
     assert ended.status == 130
     assert ended.err == (
         "interrupted: 1 of 2 values had finished and are kept in there\n  see them with: vflsim compare there\n"
-        "  resume with: vflsim sweep tiny.yaml --over constants.slow=1,2 --out there --resume\n"
+        "  resume with: vflsim sweep tiny.yaml --over constants.slow=1,2 --out there --together off --resume\n"
     )
     compared = vflsim("compare", "there")
     assert compared.status == 0
