@@ -255,8 +255,8 @@ def test_runs_that_a_device_cannot_hold_together_are_trained_half_by_half(monkey
         return trained(runs)
 
     monkeypatch.setattr(simulator_choice, "trained", limited)
-    requests = [RunRequest(scenario, "it", seed, data_of(scenario, "it")) for seed in range(5)]
-    ended = dict(run_together(Choice("vectorised", program=True), requests))
+    choice = Choice("vectorised", program=True)
+    ended = dict(run_together([RunRequest(choice, scenario, "it", seed, data_of(scenario, "it")) for seed in range(5)]))
     assert sizes == [5, 2, 3, 1, 2]
     for seed in range(5):
         assert_near(ended[seed], run_protocol(scenario, "it", seed, data_of(scenario, "it")))

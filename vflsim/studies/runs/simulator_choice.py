@@ -30,15 +30,13 @@ PathWish: TypeAlias = Literal["auto", "event", "vectorised"]
 class Choice:
     """The path of a protocol's runs; ``why`` it cannot be the vectorised one (empty if it is, or was not requested).
 
-    ``forced``: the user requires this path. ``program``: a program trains them, along the times of the path;
-    ``no_program`` says why not, where nobody has forbidden it.
+    ``forced``: the user requires this path. ``program``: a program trains them, along the times of the path.
     """
 
     path: SimulationPath
     why: str = ""
     forced: bool = False
     program: bool = False
-    no_program: str = ""
 
     @property
     def side_by_side(self) -> bool:
@@ -60,11 +58,8 @@ def choices(scenario: Scenario, wish: PathWish, timing_only: bool) -> Mapping[st
         to_program = [] if timing_only else obstacles_to_program(scenario, name)
         to_arrays = [*([] if timing_only else obstacles_to_arrays(scenario, name)), *obstacles(scenario, name)]
         problems += [*to_program, *to_arrays]
-        program, no_program = not (timing_only or to_program), _why(to_program)
-        if to_program or to_arrays:
-            chosen[name] = Choice("event", _why([*to_program, *to_arrays]), False, program, no_program)
-        else:
-            chosen[name] = Choice("vectorised", "", wish == "vectorised", program)
+        program, why = not (timing_only or to_program), _why([*to_program, *to_arrays])
+        chosen[name] = Choice("event" if why else "vectorised", why, wish == "vectorised" and not why, program)
     if wish == "vectorised" and problems:
         raise failure(problems, scenario.document)
     return _fitting(scenario, chosen)
