@@ -49,7 +49,8 @@ def files(folder: Path) -> dict[str, object]:
             found[path.name] = sorted(json.loads(path.read_text())["files"])
         elif path.is_file():
             facts = json.loads(path.read_text()) if path.name == "run.json" else None
-            found[path.relative_to(folder).as_posix()] = path.read_bytes() if facts is None else facts | {WALL_CLOCK: 0}
+            same = {WALL_CLOCK: 0, "together": None}
+            found[path.relative_to(folder).as_posix()] = path.read_bytes() if facts is None else facts | same
     return found
 
 

@@ -76,6 +76,9 @@ class ScheduleRecorder(TimingOnlyExecutor):
         if not isinstance(batch, Batch) or batch.origin != self._sequences[number].origin:
             self.refusal = "a client embeds rows of no batch of its own sequence"
             return
+        if self._state[number] == "received":  # an outage has ended the step
+            _, _, rounds, place = self._gradients[number]
+            self._steps[rounds][place] = False
         if number in self._latest:
             self._embedded.pop(self._latest[number], None)
         self._latest[number], self._state[number] = h, "embedded"
@@ -95,13 +98,12 @@ class ScheduleRecorder(TimingOnlyExecutor):
             self._state[number] = "received"
         self._clients.append(np.array([known[position][0] for position in order], np.int64))
         self._batches.append(np.array([known[position][1].index for position in order], np.int64))
-        self._steps.append(np.zeros(len(order), np.bool_))
+        self._steps.append(np.ones(len(order), np.bool_))  # also if the run ends first: a longer one goes on
 
     def _step(self, operation: Operation[Any], work: StepWork) -> None:
         number = self._number[operation.party]
-        gradient, batch, rounds, place = self._gradients.get(number, (None, None, 0, 0))
+        gradient, batch, *_ = self._gradients.get(number, (None, None))
         if self._state[number] != "received" or work.received is not gradient or work.batch != batch:
             self.refusal = "a client steps on another gradient than that of its latest embedding"
             return
         self._state[number] = ""
-        self._steps[rounds][place] = True

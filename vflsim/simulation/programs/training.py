@@ -240,8 +240,8 @@ def _until_one_ends(
             except DivergedError as error:
                 ended.append((places[number], error))
         settle_time()
-        _keep_all(program, runs)
-        if not ended:
+        if not ended:  # a run with a later end does not have the last row
+            _keep_all(program, runs)
             program.play()
     done = {place for place, _ in ended}
     for number, (place, run) in enumerate(zip(places, runs, strict=True)):
