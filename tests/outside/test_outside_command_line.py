@@ -84,7 +84,7 @@ def files_of(out: Path) -> dict[str, bytes]:
     files = {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()}
     for name in [name for name in files if name.endswith("run.json")]:
         info = json.loads(files[name])
-        del info["wall_clock_s"]
+        del info["wall_clock_s"], info["together"]
         files[name] = json.dumps(info).encode()
     return {name: content for name, content in files.items() if name != "manifest.json" and "/." not in f"/{name}"}
 

@@ -71,7 +71,7 @@ def files_of(outcome: Outcome, folder: Path, scenario: Scenario) -> dict[str, by
     write_run(folder, outcome.tables, outcome.weights, outcome.info, tables, outcome.extra, outcome.views)
     files = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
     info = json.loads(files["run.json"])
-    del info["wall_clock_s"]
+    del info["wall_clock_s"], info["together"]
     return {**files, "run.json": json.dumps(info).encode()}
 
 

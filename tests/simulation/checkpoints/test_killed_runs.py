@@ -35,7 +35,7 @@ def files_of(out: Path) -> dict[str, bytes]:
     del files["manifest.json"]
     for name in [name for name in files if name.endswith("run.json")]:
         info = json.loads(files[name])
-        del info["wall_clock_s"]
+        del info["wall_clock_s"], info["together"]
         files[name] = json.dumps(info).encode()
     return {name: content for name, content in files.items() if "/." not in f"/{name}"}
 

@@ -118,7 +118,11 @@ def files(folder: Path) -> dict[str, Any]:
     """Every file's bytes; of pages with wall-clock figures all else."""
     found: dict[str, Any] = {}
     for path in (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "manifest.json"):
-        facts = json.loads(path.read_text()) | {"wall_clock_s": 0} if path.name == "run.json" else path.read_bytes()
+        facts = (
+            json.loads(path.read_text()) | {"wall_clock_s": 0, "together": 0}
+            if path.name == "run.json"
+            else path.read_bytes()
+        )
         found[path.relative_to(folder).as_posix()] = facts
     return found
 
