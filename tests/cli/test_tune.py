@@ -72,10 +72,10 @@ def test_an_interrupted_tuning_says_how_it_goes_on(
 ) -> None:
     with monkeypatch.context() as patch:
         interrupt_at(30, patch)
-        ended = vflsim("tune", "tiny.yaml", *OVER)
+        ended = vflsim("tune", "tiny.yaml", *OVER, "--together", "off")
     assert ended.status == 130
     assert "1 of 2 values had finished and are kept in results/tiny-tune" in ended.err
-    assert f"resume with: vflsim tune tiny.yaml --over {KEY}=1e-6,0.3 --resume" in ended.err
+    assert f"resume with: vflsim tune tiny.yaml --over {KEY}=1e-6,0.3 --together off --resume" in ended.err
     assert vflsim("tune", "tiny.yaml", *OVER, "--resume", "--workers", "2").status == 0
 
 
