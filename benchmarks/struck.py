@@ -13,6 +13,7 @@ import shutil
 import signal
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -25,10 +26,8 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from vflsim.simulation.reporter import Progress
-
-EVERY_EVENTS = 30
-"""World events between two checkpoints of a run: it then has a handful."""
+EVERY_EVENTS, EVERY_STEPS = 30, 5
+"""World events, or steps of a program, between two checkpoints of a run: it then has a handful."""
 TALLY, MARK = "tally", "struck"
 CONTEXT = multiprocessing.get_context("forkserver")
 
@@ -78,14 +77,14 @@ def _struck(argv: list[str], errors: str, blow: Blow | None, tally: str) -> None
     from vflsim.cli import main
     from vflsim.studies.engines import processes as workers
 
-    counts, news = _counting(os.path.dirname(tally), blow), workers._Worker.news
+    counts, words = _counting(os.path.dirname(tally), blow), workers._Worker.words
 
-    def listened(worker: workers._Worker) -> Iterator[Progress]:
-        for word in news(worker):
+    def listened(worker: workers._Worker) -> Iterator[tuple[int, Any]]:
+        for word in words(worker):
             counts.add("word")
             yield word
 
-    workers._Worker.news = listened  # type: ignore[method-assign]
+    workers._Worker.words = listened  # type: ignore[method-assign]
     workers._CONTEXT = CONTEXT
     nested()
     workers.begin = partial(_begin, os.path.dirname(tally), blow)  # type: ignore[assignment]
@@ -122,9 +121,11 @@ class _Counts:
 def _counting(folder: str, blow: Blow | None, who: str = "") -> _Counts:
     """Count what this process does from now on; let it write checkpoints after so many events."""
     from vflsim.learning.execution.deferred_executor import DeferredExecutor
+    from vflsim.learning.programs.lockstep import SumProgram
+    from vflsim.learning.programs.own_pace import OwnPaceProgram
     from vflsim.simulation.checkpoints import Keeper
 
-    counts, submit = _Counts(folder, blow, who), DeferredExecutor.submit
+    counts, submit, steps = _Counts(folder, blow, who), DeferredExecutor.submit, Counter[Keeper]()
 
     def audit(event: str, args: tuple[object, ...]) -> None:
         writes = event in ("os.rename", "os.remove", "os.mkdir", "os.rmdir") or (
@@ -137,12 +138,28 @@ def _counting(folder: str, blow: Blow | None, who: str = "") -> _Counts:
         counts.add("computation")
         submit(executor, operation)  # type: ignore[arg-type]
 
-    def planned(keeper: Keeper) -> None:
-        assert keeper._course is not None
-        world = keeper._course.world
-        world.visit(keeper._visit, world.events + EVERY_EVENTS)
+    def counting(program: type[Any]) -> None:
+        play = program.play
 
+        def played(its: Any) -> None:
+            counts.add("computation")
+            play(its)
+
+        program.play = played
+
+    def planned(keeper: Keeper) -> None:
+        if keeper._course is not None:
+            world = keeper._course.world
+            world.visit(keeper._visit, world.events + EVERY_EVENTS)
+
+    def due(keeper: Keeper) -> bool:
+        steps[keeper] += 1
+        return keeper._wanted or steps[keeper] % EVERY_STEPS == 0
+
+    for program in SumProgram, OwnPaceProgram:
+        counting(program)
     Keeper._plan = planned  # type: ignore[method-assign]
+    Keeper.due = property(due)  # type: ignore[method-assign, assignment]
     DeferredExecutor.submit = submitted  # type: ignore[method-assign, assignment]
     sys.addaudithook(audit)
     return counts
@@ -185,14 +202,14 @@ def done(places: Places, command: Sequence[str], blow: Blow | None = None) -> No
 def files_in(out: Path) -> dict[str, bytes]:
     """Every file but hidden ones and those of earlier scenarios, by path.
 
-    Pages are without wall-clock times and without digests of such pages.
+    Pages are without wall-clock times, how many runs trained together, and digests of such pages.
     """
     found = {str(path.relative_to(out)): path for path in out.rglob("*") if path.is_file()}
     shown = {name: path for name, path in found.items() if "/." not in f"/{name}" and "earlier/" not in name}
     files = {name: path.read_bytes() for name, path in shown.items()}
     for name, content in files.items():
         if name.endswith("run.json"):
-            files[name] = json.dumps(json.loads(content) | {"wall_clock_s": 0}).encode()
+            files[name] = json.dumps(json.loads(content) | {"wall_clock_s": 0, "together": 0}).encode()
         if name.endswith("manifest.json"):
             files[name] = json.dumps(sorted(json.loads(content)["files"])).encode()
     return files
