@@ -355,19 +355,20 @@ def test_a_real_interrupt_ends_with_130_and_one_message() -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            *_, differs, first = [process.stdout.readline() for _ in range(len(DESCRIBED) + 2)]
+            *_, differs, first, second = [process.stdout.readline() for _ in range(len(DESCRIBED) + 3)]
             process.send_signal(signal.SIGINT)
             _, err = process.communicate(timeout=60)
         finally:
             process.kill()
     assert differs.startswith("async differs: stop.rounds")
     assert first.startswith("1/4 wait")
+    assert second.startswith("2/4 wait")
     assert process.returncode == 130
-    assert err.startswith("interrupted: 1 of 4 runs had ended and are kept in results/tiny\n")
+    assert err.startswith("interrupted: 2 of 4 runs had ended and are kept in results/tiny\n")
     assert err.endswith("stop.time=1000000 s' --resume\n")
     assert "Traceback" not in err
     left = {name.rpartition("/")[0] for name in files("results/tiny")}
-    assert left - {"async/.seed-0.checkpoint"} == {"", "wait/seed-0"}
+    assert left - {"async/.seed-0.checkpoint", "async/.seed-1.checkpoint"} == {"", "wait/seed-0", "wait/seed-1"}
 
 
 @pytest.mark.slow

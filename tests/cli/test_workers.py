@@ -39,7 +39,9 @@ stop: {rounds: 10, time: 60 s}
 evaluate: {every: 5 rounds}
 seeds: [0, 1]
 """
-ENDLESS = ("--set", "protocols.async.stop={rounds: null}", "--set", "stop.time=1000000 s")
+SETTINGS = "protocols.async.stop={rounds: null}", "stop.time=30 s", "evaluate.every=1 round"
+LONG = tuple(word for setting in SETTINGS for word in ("--set", setting))
+"""Runs of ``async`` that are timed in seconds, and trained in minutes."""
 DIVERGING = "protocols.wait.training={server_optimizer: {kind: sgd, lr: 1e+30}}"
 
 
@@ -110,12 +112,12 @@ def under_way(*argv: str, lines: int) -> Iterator[subprocess.Popen[str]]:
 def test_ctrl_c_ends_all_workers_and_a_second_study_in_the_same_folder_never_begins(
     vflsim: Callable[..., Ended],
 ) -> None:
-    with under_way("--workers", "2", "--checkpoint-every", "100 ms", *ENDLESS, lines=2) as process:
+    with under_way("--workers", "2", "--checkpoint-every", "100 ms", *LONG, lines=2) as process:
         while len({path.parent for path in Path("results").glob("tiny/async/.seed-*.checkpoint/*.json")}) < 2:
             assert process.poll() is None
             time.sleep(0.1)
         before = shown()
-        second = vflsim("run", "tiny.yaml", *ENDLESS)
+        second = vflsim("run", "tiny.yaml", *LONG)
         assert second.status == 2
         assert "/4 " not in second.out
         assert f"results/tiny: is in use by another process, number {process.pid}\n" in second.err
@@ -128,8 +130,9 @@ def test_ctrl_c_ends_all_workers_and_a_second_study_in_the_same_folder_never_beg
         assert err == (
             "interrupted: 2 of 4 runs had ended and are kept in results/tiny\n"
             "  see them with: vflsim compare results/tiny\n"
-            f"  resume with: vflsim run tiny.yaml --workers 2 --checkpoint-every '100 ms' "
-            f"--set '{ENDLESS[1]}' --set '{ENDLESS[3]}' --resume\n"
+            "  resume with: vflsim run tiny.yaml --workers 2 --checkpoint-every '100 ms' "
+            + "".join(f"--set '{setting}' " for setting in SETTINGS)
+            + "--resume\n"
         )
     kept = {name.rpartition("/")[0].removeprefix("results/tiny") for name in files()}
     of_runs_that_took_long = {"/wait/.seed-0.checkpoint", "/wait/.seed-1.checkpoint"}  # on a busy machine
@@ -171,7 +174,7 @@ def test_ctrl_c_in_the_first_run_keeps_a_checkpoint_from_which_the_results_are_t
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at processes")
 def test_sigterm_to_the_process_group_keeps_checkpoints_and_says_how_to_resume() -> None:
-    argv = ("--workers", "2", "--checkpoint-every", "100 ms", "--set", "protocols.wait=null", *ENDLESS)
+    argv = ("--workers", "2", "--checkpoint-every", "100 ms", "--set", "protocols.wait=null", *LONG)
     with under_way(*argv, lines=0) as process:
         while len({path.parent for path in Path("results").glob("tiny/async/.seed-*.checkpoint/*.json")}) < 2:
             assert process.poll() is None
