@@ -46,8 +46,11 @@ def main() -> None:
 
 
 def side_by_side(runs: int, rounds: int, device: str) -> None:
-    """A synchronous round of 28 linear clients, and a step of one among 100, of so many runs side by side."""
-    few, many = Problem(28, device), Problem(100, device)
+    """A synchronous round of 28 linear clients, and a step of one among 100, of so many runs side by side.
+
+    Few rows, so that the tables of a hundred runs fit into the memory of a GPU: 20 GB, not 154.
+    """
+    few, many = Problem(28, device, Problem.FEW), Problem(100, device, Problem.FEW)
     lockstep, steps = Program(few, "linear", rounds, runs), AsynchronousProgram(many, "linear", rounds, runs)
     found = milliseconds({"round": lockstep.run, "step": steps.run}, rounds)
     print(f"{runs:4} runs side by side: a round of all {found['round']:7.3f} ms, a step of all {found['step']:7.3f} ms")

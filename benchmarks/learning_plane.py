@@ -58,13 +58,13 @@ Blocks = dict[str, Callable[[int], object]]
 
 
 class Problem:
-    """Random features of M clients side by side, and labels."""
+    """Random features of M clients side by side, and labels: by default of rows for about a gigabyte at most."""
 
-    ROWS = 60_000
+    ROWS, FEW = 60_000, 8_000
 
-    def __init__(self, clients: int, device: str = "cpu") -> None:
+    def __init__(self, clients: int, device: str = "cpu", rows: int | None = None) -> None:
         self.clients, self.device = clients, torch.device(device)
-        self.rows = self.ROWS if clients <= 128 else 8_000  # about a gigabyte at most
+        self.rows = rows or (self.ROWS if clients <= 128 else self.FEW)
         draw = torch.Generator().manual_seed(0)
         self.x = torch.rand((self.rows, clients * FEATURES), generator=draw).to(device)
         self.y = torch.randint(CLASSES, (self.rows,), generator=draw).to(device)

@@ -65,7 +65,9 @@ QUICK = {
     "explore": Quick((), "complaints: []", (("range(200, 350, 15)", "range(200, 230, 15)"),), needs="chromium"),
     "fair_sharing": Quick((), "28 parties, everybody to everybody", (("(10, 100, 1000)", "(10,)"),)),
     "faults": Quick(("1", "0", "shard changed"), "refused 1; 1 of 1"),
-    "gpu": Quick(("--device", "cpu", "--clients", "2", "--rounds", "1"), "100 clients, a step of one: plain"),
+    "gpu": Quick(
+        ("--device", "cpu", "--clients", "2", "--rounds", "1", "--together", "1", "5"), "5 runs side by side: a round"
+    ),
     "kill_and_resume": Quick(("1", "centralised"), "1 of 1 kills without a trace"),
     "kills": Quick(("1", "0", "wait", "ignore", "async"), "1 kills (SIGKILL) of entries"),
     "learning_plane": Quick(("--clients", "2"), "1 threads, medians of 1 blocks", (("BLOCKS = 9", "BLOCKS = 1"),)),
